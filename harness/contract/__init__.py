@@ -43,7 +43,7 @@ from harness.contract.recorder import Recorder, is_observing
 from harness.contract.supported_releases import SupportedReleases
 from harness.contract.variants import Measured, Prepared
 from harness.execution.upstream import Upstream
-from harness.model.cell import Claim, Goal, Progress, RankTable
+from harness.model.cell import Claim, Progress, RankTable
 from harness.model.declared import checked
 from harness.model.errors import (
     InfeasibleDecision,
@@ -58,7 +58,7 @@ from harness.model.errors import (
 from harness.model.files import read_file, read_json
 from harness.model.ids import WorkloadSpec
 from harness.model.machine import default_memory_gib
-from harness.model.overview import OverviewRow
+from harness.model.overview import Goal, OverviewRow
 from harness.model.quality import Quality
 from harness.model.topology import CAPTURED, Topology, captured_topology
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
-from harness.model.cell import Goal, Measure, RankTable
+from harness.model.cell import RankTable
 from harness.model.errors import RegistryError, UsageError
 from harness.model.ids import ProblemId
-from harness.model.overview import OverviewRow
+from harness.model.overview import Goal, Measure, OverviewRow
 from harness.model.quality import Quality
 
 OTHERS = "others"

@@ -26,11 +26,11 @@ from harness.contract.declarations import (
 )
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
-from harness.model.cell import Claim, Goal
+from harness.model.cell import Claim
 from harness.model.decisions import models_of
 from harness.model.errors import RegistryError, unknown
 from harness.model.ids import WorkloadSpec
-from harness.model.overview import OverviewRow
+from harness.model.overview import Goal, OverviewRow
 from harness.model.quality import Quality
 from harness.model.topology import Topology
 

@@ -102,7 +102,7 @@ def run_child(
 
 
 def failure_of(error: BaseException) -> Failed:
-    """Return an error as the message that there is no result, with memory to say so."""
+    """Return an error as the message that there is no result, once memory is allowed again."""
     lift_limit()
     if os.environ.get("SHARDBENCH_TRACEBACK"):
         traceback.print_exc()
@@ -125,7 +125,7 @@ def _print_into(output: Connection) -> None:
     for standard in (1, 2):
         os.dup2(output.fileno(), standard)
     output.close()
-    # By lines, so that what is printed is not lost when this is stopped.
+    # By lines, so that no output is lost when this process is stopped.
     sys.stdout, sys.stderr = (
         open(standard, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115 - for the process's life
         for standard in (1, 2)
@@ -133,7 +133,7 @@ def _print_into(output: Connection) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of what a descendant leaves behind, so that it can be found and stopped."""
+    """Become the parent of orphaned descendants, so that they can be found and stopped."""
     with suppress(OSError, AttributeError):  # a system without it
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -154,7 +154,7 @@ def _become_server(modules: list[str], main: str | None, path: list[str]) -> Non
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    os.dup2(2, 1)  # what is imported may print
+    os.dup2(2, 1)  # imported modules may print
     adopt_orphans()
     # Orphans that it adopted end, and it knows nothing of them.
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
@@ -170,6 +170,6 @@ def _become_server(modules: list[str], main: str | None, path: list[str]) -> Non
         del server._inheriting
 
 
-# Only the server is started with it, and what is started from there must not take itself for one.
+# Only the server is started with it; processes that it starts must not become servers.
 if (_preload := os.environ.pop(PRELOAD, None)) is not None:
     _become_server(**json.loads(_preload))

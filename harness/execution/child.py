@@ -47,8 +47,8 @@ def run(
     memory, or when `listen` raises.
 
     Args:
-        work: what to run; it is given the arguments and a `Report`.
-        arguments: what is handed over, as far as it can be pickled.
+        work: the function to run; it gets the arguments and a `Report`.
+        arguments: further arguments of `work`, which must be picklable.
         first: the stage that the work begins with; it reports the others.
         listen: called with each `Stage` that begins and the content of each note.
         memory_gib: how much memory it may have, in GiB; 90 % of the machine's where it is None.
@@ -87,7 +87,7 @@ def run(
 class Child:
     """A child process and the messages it sends; it is ended on leaving, whatever happens.
 
-    Raises ShardbenchError where no process can be started. `output` is what it prints.
+    Raises ShardbenchError where no process can be started. `output` is its output.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Child:
     def is_over_memory(self) -> bool:
         """Whether the child and all that it started have more memory than their limit.
 
-        It looks a few times a second at most, and says no in between.
+        It looks a few times a second at most, and returns False in between.
         """
         now = time.monotonic()
         if now - self._looked_at_memory < _LOOK_AT_MEMORY_SECONDS or self._process.pid is None:

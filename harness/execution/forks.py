@@ -1,4 +1,4 @@
-"""Forks of a child process: copies that work on what it has set up, and end with it."""
+"""Forks of a child process: copies that use its prepared variants, and end with it."""
 
 import os
 import selectors
@@ -63,7 +63,7 @@ class Fork:
         sees the same as if this process had done the work itself.
 
         Raises:
-            ForkFailedError: the fork says that it has no result, or what nobody understands.
+            ForkFailedError: the fork reports a failure, or sends no valid message.
         """
         piece = os.read(self._pipe, _CHUNK)
         if not piece:

@@ -15,12 +15,12 @@ _LOOK_FOR_END_SECONDS = 0.5
 
 
 class Lines:
-    """The lines that a process sends; what it prints is read as well while one is waited for.
+    """The lines that a process sends; its output is read as well while waiting for one.
 
     Args:
         pipe: the end that the lines arrive at.
-        output: what the process prints.
-        has_ended: whether the process has; what it forked may keep the pipe open.
+        output: the output of the process.
+        has_ended: whether the process has ended; its forks may keep the pipe open.
     """
 
     def __init__(self, pipe: Connection, output: Output, has_ended: Callable[[], bool]) -> None:
@@ -37,7 +37,7 @@ class Lines:
         """
         until = time.monotonic() + timeout
         while b"\n" not in self._pieces[-1]:
-            has_ended = self._has_ended()  # looked for first: what it sent last is still read
+            has_ended = self._has_ended()  # asked first: its last lines are still read
             left = 0.0 if has_ended else until - time.monotonic()
             sources: list[Any] = [self._pipe, *([self._output] if self._output.is_open else [])]
             ready: list[Any] = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))

@@ -34,7 +34,7 @@ def shared_limit_gib(gib: float, variants: int) -> float:
 
 
 def limit_memory(gib: float) -> None:
-    """Refuse this process and those that it will start what would take them far beyond a limit."""
+    """Refuse memory far beyond a limit to this process and those that it will start."""
     with suppress(OSError, ValueError, KeyError):  # the parent looks anyway
         has = _own_bytes()
         room = max(0, round(gib * GIB) - has["VmRSS"]) + _RESERVED
@@ -45,7 +45,7 @@ def limit_memory(gib: float) -> None:
 
 
 def lift_limit() -> None:
-    """Allow this process memory again, so that it can say that it was refused some."""
+    """Allow this process memory again, so that it can report the refusal."""
     with suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -76,7 +76,7 @@ def _own_bytes() -> dict[str, int]:
 
 
 def is_memory_error(error: BaseException) -> bool:
-    """Whether an error says that there was no memory, also where a native library raised it."""
+    """Whether an error reports a lack of memory, also one of a native library."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or (
@@ -85,7 +85,7 @@ def is_memory_error(error: BaseException) -> bool:
 
 
 def mentions_memory_error(text: str) -> bool:
-    """Whether the output of a process, or an error's text, says that there was no memory."""
+    """Whether the output of a process, or an error's text, reports a lack of memory."""
     return _REFUSED.search(text) is not None
 
 

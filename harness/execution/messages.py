@@ -16,7 +16,7 @@ class Stage(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """Something for whoever listens to the work while it runs."""
+    """A message to the listener of the work while it runs."""
 
     content: Any
 

@@ -13,7 +13,7 @@ _PASSED_BYTES = 8 * 1024
 _PASSED_LINES = 100
 _KEPT_LETTERS = 2 * 1024
 _CHUNK = 1 << 16
-_MOST_CHUNKS = 64  # more than a pipe holds: what is alive may print for ever
+_MOST_CHUNKS = 64  # more than a pipe holds: a living process may print without end
 # Modules that a crash lists, hundreds of names in one line; the stack stands before them.
 _EXTENSION_MODULES = re.compile(rb"\n+Extension modules: [^\n]*\n?")
 
@@ -21,7 +21,7 @@ _EXTENSION_MODULES = re.compile(rb"\n+Extension modules: [^\n]*\n?")
 class Output:
     """The end of a pipe that a child prints into, read whenever there is something.
 
-    It is never waited for: what the child started may keep the pipe open for ever. The beginning
+    It is never waited for: a process that the child started may keep the pipe open. The beginning
     goes to standard error, unless it is not `passed_on`.
     """
 
@@ -41,7 +41,7 @@ class Output:
         return self._pipe.fileno()
 
     def read(self) -> bool:
-        """Take a chunk of what is there; returns whether there was something."""
+        """Read a chunk without waiting; returns whether there was one."""
         try:
             chunk = os.read(self.fileno(), _CHUNK)
         except OSError:  # nothing just now
@@ -65,7 +65,7 @@ class Output:
             _to_standard_error(self._decoder.decode(begin))
 
     def close(self) -> None:
-        """Take the rest of what is there, say how much was left out, and close the pipe."""
+        """Read the rest without waiting, print how much was left out, and close the pipe."""
         self._read_rest()
         self._pipe.close()
         if self._left_out:
@@ -77,7 +77,7 @@ class Output:
     def last(self) -> str:
         """Return the last 2 KiB that were printed, in whole lines where possible.
 
-        Control characters and what is no text are written as escapes.
+        Control characters and bytes that are no text are written as escapes.
         """
         self._read_rest()
         found = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")

@@ -18,7 +18,7 @@ _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
 _ORPHAN_ROUNDS = 20
 
 _preloaded: tuple[str, ...] = ()
-_imported: frozenset[str] = frozenset()  # what the server that runs was told to import
+_imported: frozenset[str] = frozenset()  # the imports of the running server
 _running: set[int] = set()
 _starting = threading.Lock()
 
@@ -93,7 +93,7 @@ def start_process(process: BaseProcess) -> None:
     """Start a process of the server's.
 
     Raises:
-        ShardbenchError: the server does not answer: what it imports may never end.
+        ShardbenchError: the server does not answer: an import may never end.
     """
     with _starting:
         _ensure_server()
@@ -123,7 +123,7 @@ def start_process(process: BaseProcess) -> None:
 
 
 def end_orphans(ended: int) -> None:
-    """End what left the process group of a child that has ended: the server has adopted it."""
+    """End the processes that left the group of an ended child: the server has adopted them."""
     _running.discard(ended)
     for _ in range(_ORPHAN_ROUNDS):  # one that is ended leaves its own children behind
         with _starting:
@@ -147,9 +147,9 @@ def _orphans() -> list[psutil.Process]:
         return orphans
     with suppress(psutil.Error, ProcessLookupError):  # the server is gone
         session = os.getsid(server)
-        for each in psutil.Process(server).children():
+        for child in psutil.Process(server).children():
             with suppress(psutil.Error, ProcessLookupError):  # ended since
-                is_ours = each.pid not in _running and os.getsid(each.pid) != session
-                if is_ours and each.status() != psutil.STATUS_ZOMBIE:
-                    orphans.append(each)
+                is_ours = child.pid not in _running and os.getsid(child.pid) != session
+                if is_ours and child.status() != psutil.STATUS_ZOMBIE:
+                    orphans.append(child)
     return orphans

@@ -54,10 +54,10 @@ class Upstream:
 
     Args:
         name: The upstream with its release, which is also its folder's name.
-        driver: What answers in the child: a file that ends in `.py`, or the name of a module that
-            the child can import. Its `HANDLERS` maps each kind of request to a function from a
+        driver: The answering code in the child: a file that ends in `.py`, or the name of a module
+            that the child can import. Its `HANDLERS` maps each kind of request to a function from a
             request to an answer.
-        at: The folder that the upstream is in, where that is not `folder(name)`.
+        at: The folder of the upstream, where it is not `folder(name)`.
     """
 
     def __init__(self, name: str, driver: str | Path, at: Path | None = None) -> None:
@@ -72,7 +72,7 @@ class Upstream:
         Args:
             request: `kind` names one of the driver's handlers, which is given the rest; all of it
                 as JSON can hold it. Floats arrive bit for bit, both ways.
-            seconds: How long the answer may take before the child is ended; None for ever.
+            seconds: How long the answer may take before the child is ended; None for no limit.
 
         Raises:
             ShardbenchError: the upstream is not installed, raised, ended without an answer, took

@@ -1,4 +1,4 @@
-"""The checked call: one observed call whose decision is validated, fingerprinted and rated."""
+"""The checked call: one observed call, and its decision validated, fingerprinted and rated."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ def check(
             wall_s = clock.wall() - started
             reached: int | None = peak()
             call_ended()
-        counters = {each.name: recorder.counters[each.name] for each in family.counters}
+        counters = {counter.name: recorder.counters[counter.name] for counter in family.counters}
         phases = dict.fromkeys(family.phases, 0.0) | recorder.phases
         if isinstance(result, Measured):
             counters = {name: int(amount) for name, amount in result.counters.items()}

@@ -1,4 +1,4 @@
-"""Goals that a family sets itself, and how they stand: met, missed, projected or not measured."""
+"""The standing of a family's goals: met, missed, projected or not measured."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.contract.declarations import OTHERS
-from harness.model.cell import Cell, Goal, Measure, projected_speedup
+from harness.model.cell import Cell, projected_speedup
+from harness.model.overview import Goal, Measure
 from harness.model.quality import Place, place
 
 MIB = 2**20
@@ -127,7 +128,7 @@ def _quality(case: _GoalCase) -> Standing | None:
     if value is None or (case.other_name and not found):
         return None
     limit *= min(found) if case.other_name else 1
-    unit = next((each.unit for each in case.cell.qualities if each.name == name), "")
+    unit = next((quality.unit for quality in case.cell.qualities if quality.name == name), "")
     outcome: Outcome = "met" if value <= limit * (1 + _ROUNDING) else "missed"
     return Standing(outcome, value, limit, unit)
 

@@ -72,7 +72,7 @@ class Request:
 
     def job(self, settings: Settings, registry: Callable[[], Registry]) -> "Job":
         """Return the request as another process takes it; it finds the family in `registry`."""
-        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        held = {known.name: getattr(self, known.name) for known in fields(self)}
         return Job(registry, held.pop("family").name, held, settings)
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, convert, field, to_builtins
 
-from harness.model.declared import LEAST, check_sizes
+from harness.model.declared import LEAST, Amount, Count, Name, Number, Size, check_sizes
 from harness.model.errors import UsageError, printable
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.model.overview import OverviewRow
+from harness.model.overview import Goal, OverviewRow
 from harness.model.quality import Bound, Quality, find_bound
 from harness.model.settings import Settings
 
@@ -21,14 +21,7 @@ SCHEMA = 1
 Status = Literal["ok", "over budget", "not installed", "not applicable", "failed"]
 Decision = Literal["reference", "same", "different", "own"]
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
-Measure = Literal["times faster", "seconds", "peak memory", "quality"]
 Way = Literal["", "turns", "turns in one process", "side by side", "one core each"]
-
-Name = Annotated[str, Meta(min_length=1)]
-Number = Annotated[float, Meta(ge=-1 / LEAST, le=1 / LEAST)]
-Amount = Annotated[float, Meta(ge=0, le=1 / LEAST)]
-Count = Annotated[int, Meta(ge=0)]
-Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 _MOST_NESTED = 20
 
@@ -99,38 +92,6 @@ class Claim(Struct, frozen=True):
     def ratio(self) -> float:
         """The remaining share of the cost: after / before, lower is better."""
         return self.after / self.before
-
-
-class Goal(Struct, frozen=True):
-    """A target of a variant on a problem; `text` is one clause that states it.
-
-    `measure` is one of:
-
-    - `times faster`: the time of `against` is at least `limit` times the variant's;
-    - `seconds`: the median wall time is at most `limit` seconds;
-    - `peak memory`: the peak of the variant is at most `limit` times that of `against`;
-    - `quality`: the quality named so, one that is better lower, is at most `limit`, or with
-      `against` at most `limit` times that variant's, or the best of the `others`.
-
-    Without `against`, time and memory are set against the family's reference.
-    """
-
-    text: str
-    problem: str
-    variant: str
-    measure: Measure
-    limit: Number
-    against: str = ""
-    quality: str = ""
-
-    @classmethod
-    def times_faster(
-        cls, what: str, problem: str, variant: str, limit: float, against: str = ""
-    ) -> "Goal":
-        """Return the goal that `what`, a problem in words, takes a `limit`-th of the time."""
-        times = "twice" if limit == 2 else f"{limit:g} times"
-        text = f"{what} at least {times} as fast"
-        return cls(text, problem, variant, "times faster", limit, against)
 
 
 class RankTable(Struct, frozen=True):

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Meta
 
 from harness.model.errors import UsageError, printable, unknown
 
@@ -12,6 +13,12 @@ T = TypeVar("T")
 
 LEAST = 1e-100
 """Below it, and above 1 over it, quotients overflow and axes have no ticks."""
+
+Name = Annotated[str, Meta(min_length=1)]
+Number = Annotated[float, Meta(ge=-1 / LEAST, le=1 / LEAST)]
+Amount = Annotated[float, Meta(ge=0, le=1 / LEAST)]
+Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 _LONGEST = 200
 _PLACE = re.compile(r" - at `\$\.?(?P<place>.*)`$")
@@ -25,7 +32,7 @@ def checked(value: Any, kind: type[T], where: str) -> T:
     except (ValueError, RecursionError) as error:
         found = _UNKNOWN.match(str(error))
         if found and msgspec.inspect.is_struct_type(kind):
-            names = [each.encode_name for each in msgspec.structs.fields(kind)]
+            names = [known.encode_name for known in msgspec.structs.fields(kind)]
             raise UsageError(f"{where}: {unknown('key', found['field'], names)}") from None
         raise UsageError(f"{where}: {fault(error, kind)}.") from None
 
@@ -45,7 +52,7 @@ def fault(error: Exception, kind: Any) -> str:
 def _listed(kind: Any) -> list[str]:
     """Return the texts that a declared type lists."""
     return (
-        [kind] if isinstance(kind, str) else [x for each in get_args(kind) for x in _listed(each)]
+        [kind] if isinstance(kind, str) else [x for part in get_args(kind) for x in _listed(part)]
     )
 
 

@@ -49,7 +49,7 @@ class WorkloadSpec:
         return hash((self.name, frozenset(self.parameters.items())))
 
     def of_file(self, content: bytes) -> "WorkloadSpec":
-        """Return what results call the workload of a file: its base name, a hash of `content`."""
+        """Return a file's workload as results name it: its base name and a hash of `content`."""
         digest = hashlib.sha256(content).hexdigest()[:8]
         return WorkloadSpec(f"{Path(self.name).name}#{digest}", self.parameters)
 

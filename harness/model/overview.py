@@ -1,10 +1,44 @@
-"""Rows of a report's overview: what was published of a system, today's release of it, and ours."""
+"""A family's part of reports: its goals, and its rows of the overview."""
 
-from typing import Annotated
+from typing import Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-_Name = Annotated[str, Meta(min_length=1)]
+from harness.model.declared import Name, Number
+
+Measure = Literal["times faster", "seconds", "peak memory", "quality"]
+
+
+class Goal(Struct, frozen=True):
+    """A target of a variant on a problem; `text` is one clause that states it.
+
+    `measure` is one of:
+
+    - `times faster`: the time of `against` is at least `limit` times the variant's;
+    - `seconds`: the median wall time is at most `limit` seconds;
+    - `peak memory`: the peak of the variant is at most `limit` times that of `against`;
+    - `quality`: the quality named so, one that is better lower, is at most `limit`, or with
+      `against` at most `limit` times that variant's, or the best of the `others`.
+
+    Without `against`, time and memory are set against the family's reference.
+    """
+
+    text: str
+    problem: str
+    variant: str
+    measure: Measure
+    limit: Number
+    against: str = ""
+    quality: str = ""
+
+    @classmethod
+    def times_faster(
+        cls, what: str, problem: str, variant: str, limit: float, against: str = ""
+    ) -> "Goal":
+        """Return the goal that `what`, a problem in words, takes a `limit`-th of the time."""
+        times = "twice" if limit == 2 else f"{limit:g} times"
+        text = f"{what} at least {times} as fast"
+        return cls(text, problem, variant, "times faster", limit, against)
 
 
 class OverviewRow(Struct, frozen=True, omit_defaults=True):
@@ -24,10 +58,10 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
         rated_on: the problem of the counter and of the gaps; `problem` where it is empty.
     """
 
-    system: _Name
-    problem: _Name
-    today: _Name
-    ours: _Name
+    system: Name
+    problem: Name
+    today: Name
+    ours: Name
     place: int = 0
     published: str = ""
     before: str = ""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 # A bound may pass its quality by this share: the two are summed up in different orders.
 _ROUNDING = 1e-6
-# What is nearer to its bound than this share is proven best; no search tells such plans apart.
+# A quality within this share of its bound is proven best; no search distinguishes such plans.
 _PROVEN = 1e-8
 
 
@@ -41,7 +41,7 @@ class Quality(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """Which quality of a cell is a proven bound on its first one; `better` is the first one's."""
+    """A proven bound on the first quality of a cell; `better` is the direction of that quality."""
 
     quality: str
     name: str

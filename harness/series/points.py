@@ -12,7 +12,8 @@ from harness.contract.abilities.series import Series
 from harness.contract.family import Family, load
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
-from harness.model.cell import Amount, Cell, Count, Environment, Name, Number
+from harness.model.cell import Cell, Environment
+from harness.model.declared import Amount, Count, Name, Number
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import Topology
 

@@ -85,9 +85,13 @@ def append_cells(path: Path, cells: Sequence[Cell]) -> None:
     A last line that an earlier kill left torn is dropped first. Raises ShardbenchError where the
     file cannot be written; it is then unchanged.
     """
-    lines = "".join(to_json(cell.record()) + "\n" for cell in cells)
+    append_lines(path, [to_json(cell.record()) for cell in cells])
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append lines of JSON to a file; see `append_cells`."""
     # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
-    content = lines.encode(errors="backslashreplace")
+    content = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         check_is_file(path)

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from msgspec import Meta, Struct, field, to_builtins
 
-from harness.model.cell import Amount, Count, Name, Number
-from harness.model.declared import checked
+from harness.model.declared import Amount, Count, Name, Number, checked
 from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId

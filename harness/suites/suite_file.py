@@ -1,6 +1,7 @@
 """Suites in TOML: families, variants, workloads, topologies, and a matrix of what they vary by."""
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,7 @@ from msgspec import Meta, Struct, field
 from harness.contract import Family
 from harness.contract.registry import Registry
 from harness.measuring.request import Request
-from harness.model.cell import Name
-from harness.model.declared import checked
+from harness.model.declared import Name, checked
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import CAPTURED, Topology
@@ -122,9 +122,7 @@ def _filled(
 ) -> Iterator[tuple[str, str]]:
     """Yield a workload and a topology with every combination of the values that they name."""
     keys = _placeholders(pair)
-    combinations = 1
-    for key in keys:
-        combinations *= len(matrix[key])
+    combinations = math.prod(len(matrix[key]) for key in keys)
     if combinations > _MOST_PROBLEMS:
         raise UsageError(f"A matrix makes at most {_MOST_PROBLEMS} problems, not {combinations}.")
     for values in itertools.product(*(matrix[key] for key in keys)):

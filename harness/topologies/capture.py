@@ -191,7 +191,7 @@ class _Link(NamedTuple):
 
 
 def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> _Link:
-    """Return what joins a GPU with its host."""
+    """Return the link of a GPU to its host."""
     if kind and kind.has_own_host_link:
         return _Link(kind.host_link_bw, SHEET, f"NVLink-C2C of {kind.name} to its CPU")
     known = [

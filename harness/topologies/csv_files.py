@@ -24,7 +24,7 @@ COLUMNS: dict[str, Any] = {
 }
 """The type of a filled field, with its limits, by column."""
 
-# What a figure may have been meant in, and one of it in what files hold.
+# Units that users confuse, and the size of one of each in the unit of files.
 _UNITS: dict[str, dict[str, float]] = {
     "bw": {"bytes per second": 1e-3, "GB/s": 1e6, "TB/s": 1e9, "MB/s": 1e3},
     "bytes": {"GiB": 2**30, "MiB": 2**20, "TiB": 2**40},

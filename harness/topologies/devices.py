@@ -23,7 +23,7 @@ class PciPlace:
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """A GPU as NVML and torch describe it; None is what they do not say.
+    """A GPU as NVML and torch describe it; unknown fields are None.
 
     `memory_bytes` is torch's total where `memory_from` is `torch`. `memory_clock` is in kHz,
     `bus_width` in bits. `links` names what each active NVLink leads to: a GPU's PCI address,
@@ -56,7 +56,7 @@ class NetworkDevice:
 
 
 def path_kind(one: PciPlace, other: PciPlace) -> str:
-    """Return what lies between two PCI devices, in the words of `nvidia-smi topo -m`.
+    """Return the kind of path between two PCI devices, as `nvidia-smi topo -m` names it.
 
     A switch is an upstream port and a downstream port for each device: devices under one switch
     have everything but these last two in common.

@@ -22,7 +22,7 @@ _MOST_DEVICES = 512
 
 @dataclass(frozen=True, slots=True)
 class LinkMatrix:
-    """What joins the devices of one host, by their names.
+    """The links between the devices of one host, by their names.
 
     `links` holds each ordered pair of different devices: `NV4` for four NVLinks, or one of
     `PCIE_KINDS`. `nic_names` has the system's name of a network device (`NIC0` is `mlx5_0`).
@@ -34,7 +34,7 @@ class LinkMatrix:
     nic_names: Mapping[str, str] = field(default_factory=dict)
 
     def link(self, one: str, other: str) -> str:
-        """Return what joins two devices; a device is joined with itself by `X`."""
+        """Return the kind of link of two devices; a device is joined with itself by `X`."""
         return SELF if one == other else self.links[one, other]
 
     def nvlinks(self, one: str, other: str) -> int:
@@ -42,11 +42,11 @@ class LinkMatrix:
         return nvlinks_of(self.link(one, other))
 
     def gpu_links(self) -> list[str]:
-        """Return what joins each pair of GPUs, once in each direction."""
+        """Return the kind of link of each pair of GPUs, once in each direction."""
         return [self.links[pair] for pair in permutations(self.gpus, 2)]
 
     def name_of(self, nic: str) -> str:
-        """Return what the system calls a network device."""
+        """Return the system's name of a network device."""
         return self.nic_names.get(nic, nic)
 
 

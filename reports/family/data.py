@@ -14,8 +14,9 @@ import pandas as pd
 from msgspec import to_builtins
 
 from harness.measuring.goals import Standing, standing
-from harness.model.cell import Cell, Goal, by_problem
+from harness.model.cell import Cell, by_problem
 from harness.model.decisions import models_of
+from harness.model.overview import Goal
 from harness.model.quality import Bound
 from reports.core.formatting import listing, plural, progress
 from reports.core.frames import Results

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import pandas as pd
 
-from harness.model.cell import Cell, Goal
+from harness.model.cell import Cell
+from harness.model.overview import Goal
 from reports.core.finding import Finding
 from reports.core.formatting import count, listing, names, percent, plural, quantity
 from reports.core.frames import DIFFERENT

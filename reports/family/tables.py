@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from harness.measuring.goals import MIB, Standing
-from harness.model.cell import Goal
+from harness.model.overview import Goal
 from reports.core.formatting import (
     count,
     fact,

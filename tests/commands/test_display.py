@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import asdict
 from rich.console import Console
 
-from harness.model.cell import Cell, Goal, Ratio, Summary
+from harness.model.cell import Cell, Ratio, Summary
 from harness.model.ids import CellId
+from harness.model.overview import Goal
 from harness.model.quality import Quality
 from shardbench.display import comparison as display
 

@@ -27,8 +27,8 @@ from harness.contract import Measured, Prepared, Topology, WorkloadSpec
 from harness.contract.registry import Registry
 
 HOSTILE = replace(TOY, name="hostile", variants={}, studies=())
-HOSTILE.variant("reference", reference=True)(reference)
-HOSTILE.variant("same", same_as="reference")(same)
+HOSTILE.decider("reference", reference=True)(reference)
+HOSTILE.decider("same", same_as="reference")(same)
 
 Harm = Callable[[ToyProblem], object]
 HARMS: dict[str, Harm] = {}
@@ -46,12 +46,9 @@ def harm(function: Harm) -> Harm:
     name = function.__name__.replace("_", "-").strip("-")
     HARMS[name] = function
 
-    def at_once(problem: ToyProblem) -> Prepared[Decision]:
-        def run() -> Decision:
-            function(problem)
-            return round_robin(problem)
-
-        return Prepared(run)
+    def at_once(problem: ToyProblem) -> Decision:
+        function(problem)
+        return round_robin(problem)
 
     def later(problem: ToyProblem) -> Prepared[Decision]:
         calls = 0
@@ -65,7 +62,7 @@ def harm(function: Harm) -> Harm:
 
         return Prepared(run)
 
-    HOSTILE.variant(name, same_as="reference")(at_once)
+    HOSTILE.decider(name, same_as="reference")(at_once)
     HOSTILE.variant(f"{name}-later", same_as="reference")(later)
     return function
 

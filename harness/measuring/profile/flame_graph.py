@@ -128,7 +128,7 @@ class Comparer:
     def total(self) -> PairedSeconds:
         """Set the whole calls against each other."""
         return self._pair(
-            *(reduce(Weight.plus, each.stacks.values(), NOTHING) for each in self.profiles)
+            *(reduce(Weight.plus, one.stacks.values(), NOTHING) for one in self.profiles)
         )
 
     def shares(self) -> list["Share"]:
@@ -143,7 +143,7 @@ class Comparer:
             for called, weight in profile.stacks.items():
                 stack = (self._root, *called)
                 # A built-in or a comprehension works for another function.
-                owner = next(each for each in reversed(stack) if not each.is_part_of_caller)
+                owner = next(frame for frame in reversed(stack) if not frame.is_part_of_caller)
                 own_times[owner] = own_times.get(owner, NOTHING).plus(weight)
                 for frame in set(stack):  # one that calls itself takes its time once
                     whole_times[frame] = whole_times.get(frame, NOTHING).plus(weight)
@@ -165,7 +165,7 @@ class Comparer:
 
         Stacks too narrow to be seen are left out; their time stays in that of their callers.
         """
-        mine, theirs = (each.stacks for each in self.profiles)
+        mine, theirs = (one.stacks for one in self.profiles)
         wider = {
             stack: max(mine.get(stack, NOTHING), theirs.get(stack, NOTHING))
             for stack in {(): NOTHING} | {**mine, **theirs}

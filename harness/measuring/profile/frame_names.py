@@ -81,7 +81,7 @@ def _parts(info: str) -> tuple[str, str, int, str]:
     identifier, *attributes = info.split(ATTRIBUTES_SEP)
     name, file, line = [*identifier.split(IDENTIFIER_SEP), "", ""][:3]
     name = _PYBIND.sub("", name)
-    classes = [each[1:] for each in attributes if each.startswith(_CLASS_NAME)]
+    classes = [text[1:] for text in attributes if text.startswith(_CLASS_NAME)]
     return name, file, int(line) if line.isdecimal() else 0, classes[0] if classes else ""
 
 

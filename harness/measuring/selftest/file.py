@@ -1,6 +1,5 @@
 """The file of self-tests: the verdicts of each, so that days and machines can be compared."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,9 @@ from msgspec import Meta, Struct
 
 from harness.measuring.environment import environment
 from harness.measuring.selftest.rounds import tallies
-from harness.model.cell import Amount, Cell, Count, Way
+from harness.model.cell import Cell, Way
+from harness.model.declared import Amount, Count
+from harness.store.results import append_lines
 
 SELFTESTS = Path("results/selftests.jsonl")
 
@@ -39,9 +40,9 @@ class SelfTest(Struct, frozen=True):
     process_spread: Amount
 
     def sentence(self) -> str:
-        """Say what the machine resolved, of what was added nearest to 5 %."""
+        """Return in words what the machine resolved, for the added work nearest to 5 %."""
         day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
-        nearest = sorted(self.found.items(), key=lambda each: abs(each[0] - 5))[:1]
+        nearest = sorted(self.found.items(), key=lambda item: abs(item[0] - 5))[:1]
         slower = [
             f"{percent} % more work was found {times} times of {self.rounds}"
             for percent, times in nearest
@@ -78,13 +79,8 @@ def self_test(
 
 
 def note_selftest(found: SelfTest, path: Path = SELFTESTS) -> None:
-    """Append a self-test to the file of those of this folder, in one write."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        os.write(descriptor, msgspec.json.encode(found) + b"\n")
-    finally:
-        os.close(descriptor)
+    """Append a self-test to the file of those of this folder; raises ShardbenchError."""
+    append_lines(path, [msgspec.json.encode(found).decode()])
 
 
 def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
@@ -96,9 +92,9 @@ def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
         return []
     for line in lines:
         try:
-            each = msgspec.json.decode(line, type=SelfTest)
+            test = msgspec.json.decode(line, type=SelfTest)
         except msgspec.MsgspecError:
             continue
-        if each.machine == machine:
-            found[each.call_seconds] = each
+        if test.machine == machine:
+            found[test.call_seconds] = test
     return [found[length] for length in sorted(found)]

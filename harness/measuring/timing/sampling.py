@@ -82,7 +82,7 @@ class Call(NamedTuple):
 
 
 def _call(prepared: Prepared[Any], clock: Clock) -> Call:
-    """Make one call, and look at who does the work."""
+    """Make one call, and find out whether this thread alone does the work."""
     install = clock.wall()
     with prepared.installed(), collection_off():
         install = clock.wall() - install
@@ -233,12 +233,7 @@ def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
         return in_turns
     if way == "turns":
         return InForks(seconds)
-    return SideBySide(
-        cores(),
-        each_its_own=way == "one core each",
-        seconds=seconds,
-        compares=request.reference is not None,
-    )
+    return SideBySide(cores(), seconds, compares=request.reference is not None)
 
 
 def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:

@@ -110,12 +110,10 @@ class SideBySide:
     def __init__(
         self,
         cores: Sequence[int],
-        each_its_own: bool = False,
         seconds: float = BLOCK_SECONDS,
         compares: bool = True,
     ) -> None:
-        self._seconds_of_block, self._compares = seconds, compares
-        self._cores, self._each_its_own = cores, each_its_own
+        self._cores, self._seconds_of_block, self._compares = cores, seconds, compares
         self._blocks = 0
         self._took: dict[str, list[float]] = {}
 
@@ -143,8 +141,6 @@ class SideBySide:
 
         Short turns, which sleep in between, have 0.
         """
-        if self._each_its_own:
-            return dict.fromkeys(names, 1)
         seconds = {name: self._seconds(variants, name) for name in names}
         longest = max(seconds.values())
         shares = {
@@ -181,7 +177,7 @@ class SideBySide:
                 rng.seed(f"{rng.random()} {place}")
                 kept = _shifted_memory(rng)
                 _touch_all_objects()
-                self._take_share(place, shares[name])
+                self._take_share(shares[name])
                 send(None)
                 os.read(held, 1)
                 needed = turns if shares[name] else 1
@@ -235,10 +231,9 @@ class SideBySide:
                 samples += _samples(heard)
         return samples
 
-    def _take_share(self, place: int, steps: int) -> None:
+    def _take_share(self, steps: int) -> None:
         """Move this process to its core, and lower its priority by some steps of niceness."""
-        at = self._blocks + place if self._each_its_own else self._blocks
-        os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
+        os.sched_setaffinity(0, {self._cores[self._blocks % len(self._cores)]})
         os.nice(steps)
 
 

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from test_architecture import imported_modules
+from module_imports import imported_modules, nodes
 
 from harness.execution.bootstrap import Report
 from harness.execution.child import run
@@ -47,6 +47,6 @@ def test_a_stage_that_takes_too_long_is_stopped():
 
 def test_it_knows_no_measuring():
     for path in (ROOT / "harness" / "execution").glob("*.py"):
-        for module in imported_modules(path.read_text(encoding="utf-8")):
+        for module in imported_modules(nodes(path)):
             if module.startswith("harness."):
                 assert module.split(".")[1] in ("execution", "model"), (path, module)

@@ -17,13 +17,10 @@ from harness.contract import (
 from toy.family import TOY, Decision, Observed, ToyProblem, round_robin
 
 
-@TOY.variant("killed", same_as="reference")
-def killed(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Decision:
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("dead")
-
-    return Prepared(run)
+@TOY.decider("killed", same_as="reference")
+def killed(problem: ToyProblem) -> Decision:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("dead")
 
 
 class World:
@@ -59,68 +56,53 @@ def installed_raises(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(run, installed=changed_world)
 
 
-@TOY.variant("undisturbed", same_as="reference")
-def undisturbed(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Decision:
-        assert not World.changed, "disturbed by another variant"
-        return round_robin(problem)
-
-    return Prepared(run)
+@TOY.decider("undisturbed", same_as="reference")
+def undisturbed(problem: ToyProblem) -> Decision:
+    assert not World.changed, "disturbed by another variant"
+    return round_robin(problem)
 
 
 def _announce(problem: ToyProblem, name: str = "pid") -> None:
     problem.leave(name, str(os.getpid()))
 
 
-@TOY.variant("endless", same_as="reference")
-def endless(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("endless", same_as="reference")
+def endless(problem: ToyProblem) -> Decision:
     """Sleep for ever, at a hundredth of the work each second."""
-
-    def run() -> Decision:
-        _announce(problem)
-        started = time.monotonic()
-        if Observed.recorder is not None:
-            Observed.recorder.progress = lambda: Progress(
-                int(100 * (time.monotonic() - started)), 10_000, "items"
-            )
-        time.sleep(600)
-        raise AssertionError("never stopped")
-
-    return Prepared(run)
+    _announce(problem)
+    started = time.monotonic()
+    if Observed.recorder is not None:
+        Observed.recorder.progress = lambda: Progress(
+            int(100 * (time.monotonic() - started)), 10_000, "items"
+        )
+    time.sleep(600)
+    raise AssertionError("never stopped")
 
 
-@TOY.variant("stumbling", same_as="reference")
-def stumbling(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("stumbling", same_as="reference")
+def stumbling(problem: ToyProblem) -> Decision:
     """Sleep for ever; the first look at the progress fails, as a dict that grows may make it."""
+    looks = 0
 
-    def run() -> Decision:
-        looks = 0
+    def progress() -> Progress:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise RuntimeError("dictionary changed size during iteration")
+        return Progress(looks, 1000, "items")
 
-        def progress() -> Progress:
-            nonlocal looks
-            looks += 1
-            if looks == 1:
-                raise RuntimeError("dictionary changed size during iteration")
-            return Progress(looks, 1000, "items")
-
-        assert Observed.recorder is not None
-        Observed.recorder.progress = progress
-        time.sleep(600)
-        raise AssertionError("never stopped")
-
-    return Prepared(run)
+    assert Observed.recorder is not None
+    Observed.recorder.progress = progress
+    time.sleep(600)
+    raise AssertionError("never stopped")
 
 
-@TOY.variant("silent", same_as="reference")
-def silent(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("silent", same_as="reference")
+def silent(problem: ToyProblem) -> Decision:
     """Sleep for ever without a word."""
-
-    def run() -> Decision:
-        _announce(problem)
-        time.sleep(600)
-        raise AssertionError("never stopped")
-
-    return Prepared(run)
+    _announce(problem)
+    time.sleep(600)
+    raise AssertionError("never stopped")
 
 
 def _start_grandchild(problem: ToyProblem) -> None:
@@ -132,56 +114,40 @@ def _start_grandchild(problem: ToyProblem) -> None:
     problem.leave("grandchild", str(grandchild.pid))
 
 
-@TOY.variant("silent-parent", same_as="reference")
-def silent_parent(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("silent-parent", same_as="reference")
+def silent_parent(problem: ToyProblem) -> Decision:
     """Start a process of its own, and wait for it for ever."""
-
-    def run() -> Decision:
-        _start_grandchild(problem)
-        _announce(problem)
-        time.sleep(600)
-        raise AssertionError("never stopped")
-
-    return Prepared(run)
+    _start_grandchild(problem)
+    _announce(problem)
+    time.sleep(600)
+    raise AssertionError("never stopped")
 
 
-@TOY.variant("killed-parent", same_as="reference")
-def killed_parent(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("killed-parent", same_as="reference")
+def killed_parent(problem: ToyProblem) -> Decision:
     """Start a process of its own, and die."""
-
-    def run() -> Decision:
-        _start_grandchild(problem)
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("dead")
-
-    return Prepared(run)
+    _start_grandchild(problem)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("dead")
 
 
-@TOY.variant("raising-parent", same_as="reference")
-def raising_parent(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("raising-parent", same_as="reference")
+def raising_parent(problem: ToyProblem) -> Decision:
     """Start a process of its own, and fail."""
-
-    def run() -> Decision:
-        _start_grandchild(problem)
-        raise ValueError("failed beside a process of its own")
-
-    return Prepared(run)
+    _start_grandchild(problem)
+    raise ValueError("failed beside a process of its own")
 
 
-@TOY.variant("killed-fork", same_as="reference")
-def killed_fork(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("killed-fork", same_as="reference")
+def killed_fork(problem: ToyProblem) -> Decision:
     """Fork a process that keeps every open file, and die."""
-
-    def run() -> Decision:
-        forked = os.fork()
-        if not forked:
-            time.sleep(600)
-            os._exit(0)
-        problem.leave("grandchild", str(forked))
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("dead")
-
-    return Prepared(run)
+    forked = os.fork()
+    if not forked:
+        time.sleep(600)
+        os._exit(0)
+    problem.leave("grandchild", str(forked))
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("dead")
 
 
 def _later(problem: ToyProblem, then: Any) -> Prepared[Decision]:
@@ -253,12 +219,9 @@ def slow_to_prepare(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(lambda: round_robin(problem))
 
 
-@TOY.variant("unprintable", same_as="reference")
-def unprintable(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Decision:
-        raise ValueError("a path that is no text: \udcff")
-
-    return Prepared(run)
+@TOY.decider("unprintable", same_as="reference")
+def unprintable(problem: ToyProblem) -> Decision:
+    raise ValueError("a path that is no text: \udcff")
 
 
 HUNGER = 64 * 2**20
@@ -276,13 +239,9 @@ def hungry(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(run)
 
 
-@TOY.variant("hungry-endless", same_as="reference")
-def hungry_endless(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("hungry-endless", same_as="reference")
+def hungry_endless(problem: ToyProblem) -> Decision:
     """Use much memory, and sleep for ever without a word."""
-
-    def run() -> Decision:
-        food = bytearray(HUNGER)
-        time.sleep(600)
-        raise AssertionError(f"never stopped, with {len(food)} bytes")
-
-    return Prepared(run)
+    food = bytearray(HUNGER)
+    time.sleep(600)
+    raise AssertionError(f"never stopped, with {len(food)} bytes")

@@ -18,7 +18,6 @@ from harness.contract import (
     WorkloadSpec,
 )
 from harness.contract.registry import Registry
-from toy.failing import silent
 from toy.family import TOY, Decision, ToyProblem, quality, with_work
 
 
@@ -33,7 +32,7 @@ def _family(name: str, **changes: Any) -> Family[ToyProblem, Decision]:
 def _with_slow_reference() -> Family[ToyProblem, Decision]:
     family = _family("toy")
     variants = dict(family.variants)
-    variants["reference"] = replace(variants["reference"], prepare=silent)
+    variants["reference"] = replace(variants["reference"], prepare=TOY.variants["silent"].prepare)
     return replace(family, variants=variants)
 
 

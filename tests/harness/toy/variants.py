@@ -13,26 +13,18 @@ from harness.contract import (
 from toy.family import NOT_THERE, TOY, Decision, ToyProblem, round_robin, work
 
 
-@TOY.variant("reference", reference=True, source="a textbook")
-def reference(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("reference", reference=True, source="a textbook")
+def reference(problem: ToyProblem) -> Decision:
     """Deal the items out in turn."""
-
-    def run() -> Decision:
-        work(200)
-        return round_robin(problem)
-
-    return Prepared(run)
+    work(200)
+    return round_robin(problem)
 
 
-@TOY.variant("same", same_as="reference", claim=Claim(before=20, after=10, unit="min"))
-def same(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("same", same_as="reference", claim=Claim(before=20, after=10, unit="min"))
+def same(problem: ToyProblem) -> Decision:
     """Decide the same with a tenth of the work."""
-
-    def run() -> Decision:
-        work(20)
-        return round_robin(problem)
-
-    return Prepared(run)
+    work(20)
+    return round_robin(problem)
 
 
 @TOY.variant("different", same_as="reference")
@@ -68,22 +60,15 @@ def unprepared(problem: ToyProblem):
     return round_robin(problem)
 
 
-@TOY.variant("raises", same_as="reference")
-def raises(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Decision:
-        raise ValueError("no item\nlikes me")
-
-    return Prepared(run)
+@TOY.decider("raises", same_as="reference")
+def raises(problem: ToyProblem) -> Decision:
+    raise ValueError("no item\nlikes me")
 
 
-@TOY.variant("refuses", same_as="reference")
-def refuses(problem: ToyProblem) -> Prepared[Decision]:
+@TOY.decider("refuses", same_as="reference")
+def refuses(problem: ToyProblem) -> Decision:
     """Blame the user, as a library that is called with the wrong arguments may do."""
-
-    def run() -> Decision:
-        raise UsageError("too many items for me")
-
-    return Prepared(run)
+    raise UsageError("too many items for me")
 
 
 @TOY.variant("infeasible")
