@@ -24,7 +24,7 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
-_META = torch.device("meta")
+META = torch.device("meta")
 # From torchrec 1.7.0 on: say nothing of how topologies ought to be made.
 _UNSAID = {
     name: True
@@ -82,7 +82,7 @@ def random_model(random: Random, most_tables: int = 4) -> Model:
     while names:
         some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
         parent = random.choice([model, model.inner])
-        kind = random.choice([_bags, _bags, _sequences, _tower, _towers])
+        kind = random.choice([collection, collection, sequences, _tower, _towers])
         parent.add_module(f"module_{len(names)}", kind({name: sizes[name] for name in some}))
         if kind in (_tower, _towers):
             in_towers += some
@@ -143,11 +143,17 @@ def random_constraints(random: Random, in_tower: bool = False) -> ParameterConst
     )
 
 
-def _bags(sizes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
-    return EmbeddingBagCollection(
-        device=_META,
+def collection(
+    sizes: dict[str, tuple[int, int]],
+    kind: type[Any] = EmbeddingBagCollection,
+    device: torch.device = META,
+) -> Any:
+    """Return a collection of tables, by name and size."""
+    config = EmbeddingBagConfig if issubclass(kind, EmbeddingBagCollection) else EmbeddingConfig
+    return kind(
+        device=device,
         tables=[
-            EmbeddingBagConfig(
+            config(
                 name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"]
             )
             for name, (rows, columns) in sizes.items()
@@ -155,21 +161,16 @@ def _bags(sizes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
     )
 
 
-def _sequences(sizes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
-    columns = next(iter(sizes.values()))[1]  # one for all
-    return EmbeddingCollection(
-        device=_META,
-        tables=[
-            EmbeddingConfig(
-                name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"]
-            )
-            for name, (rows, _) in sizes.items()
-        ],
+def sequences(sizes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
+    """Return an EmbeddingCollection of tables, all with the columns of the first."""
+    columns = next(iter(sizes.values()))[1]
+    return collection(
+        {name: (rows, columns) for name, (rows, _) in sizes.items()}, EmbeddingCollection
     )
 
 
 def _tower(sizes: dict[str, tuple[int, int]]) -> EmbeddingTower:
-    return EmbeddingTower(_bags(sizes), nn.Linear(1, 1))
+    return EmbeddingTower(collection(sizes), nn.Linear(1, 1))
 
 
 def _towers(sizes: dict[str, tuple[int, int]]) -> EmbeddingTowerCollection:

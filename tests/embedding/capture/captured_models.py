@@ -6,7 +6,14 @@ from random import Random
 from typing import Any
 
 import torch
-from random_models import random_constraints, random_size, random_topology
+from random_models import (
+    META,
+    collection,
+    random_constraints,
+    random_size,
+    random_topology,
+    sequences,
+)
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -34,10 +41,9 @@ from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm
 from torchrec.modules.embedding_configs import (
     DataType,
     EmbeddingBagConfig,
-    EmbeddingConfig,
     PoolingType,
 )
-from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import InfeasibleDecision
 from harness.model.ids import WorkloadSpec
@@ -47,7 +53,6 @@ from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.problem import EmbeddingProblem
 
-META = torch.device("meta")
 RESERVATIONS = (
     lambda: FixedPercentageStorageReservation(percentage=0.1),
     lambda: FixedAbsoluteStorageReservation(1000),
@@ -112,9 +117,9 @@ def random_script(random: Random, most_tables: int = 6) -> Script:
     constraints = {name: _constraints(random) for name in names if random.random() < 0.7}
     while names:
         some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
-        make = random.choice([_bags, _bags, _sequences])
         parent = random.choice([model, model.inner])
-        made = make(random, {name: shapes[name] for name in some})
+        held = {name: shapes[name] for name in some}
+        made = sequences(held) if random.random() < 0.33 else _bags(random, held)
         parent.add_module(random.choice("abcxyz") + str(len(names)), made)
     arguments = {
         "proposer": random.choice(PROPOSERS),
@@ -163,19 +168,6 @@ def _bags(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingBagCol
         for parameter in bags.parameters():
             parameter._optimizer_classes = [random.choice([torch.optim.Adam, torch.optim.Rprop])]
     return bags
-
-
-def _sequences(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
-    dim = random.choice(list(shapes.values()))[1]  # one for all
-    return EmbeddingCollection(
-        device=META,
-        tables=[
-            EmbeddingConfig(
-                name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[f"{name}_own"]
-            )
-            for name, (rows, _) in shapes.items()
-        ],
-    )
 
 
 @dataclass(frozen=True)
@@ -241,18 +233,8 @@ def built(path: Path, topology: str | None = None, gpus: int | None = None) -> E
 
 
 def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> EmbeddingBagCollection:
-    return EmbeddingBagCollection(
-        device=META,
-        tables=[
-            EmbeddingBagConfig(
-                name=f"{prefix}_{number}",
-                num_embeddings=rows * (1 + number % 3),
-                embedding_dim=64,
-                feature_names=[f"{prefix}_feature_{number}"],
-            )
-            for number in range(tables)
-        ],
-    )
+    """Return a collection of tables, every third of one size."""
+    return collection({f"{prefix}_{n}": (rows * (1 + n % 3), 64) for n in range(tables)})
 
 
 def script(module: nn.Module | None = None, hbm: int = 2**30, **arguments: object) -> Script:

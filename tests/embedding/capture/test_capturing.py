@@ -4,7 +4,8 @@ import json
 import warnings
 
 import pytest
-from captured_models import META, bags, built, captured, plan_again, plan_live, script
+from captured_models import bags, built, captured, plan_again, plan_live, script
+from random_models import collection, sequences
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -13,8 +14,7 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingStorageEstimator,
 )
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import NotApplicable, UsageError
 from harness.model.ids import WorkloadSpec
@@ -153,12 +153,7 @@ def test_a_module_of_ones_own_is_named(path):
             return OwnBags
 
     model = nn.Module()
-    model.own = OwnBags(
-        device=META,
-        tables=[
-            EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=4, feature_names=["f"])
-        ],
-    )
+    model.own = collection({"t": (9, 4)}, OwnBags)
     live = script(model)
     with (
         pytest.warns(UserWarning, match=r"Module 'own' is a OwnBags; only .* can be captured"),
@@ -191,12 +186,7 @@ def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path, path):
     model = nn.Module()
     model.sparse = nn.Module()
     model.sparse.bags = bags("user", 3)
-    model.sequences = EmbeddingCollection(
-        device=META,
-        tables=[
-            EmbeddingConfig(name="item", num_embeddings=999, embedding_dim=32, feature_names=["i"])
-        ],
-    )
+    model.sequences = sequences({"item": (999, 32)})
     live = script(model)
     captured(live, path)
     problem = built(path)
