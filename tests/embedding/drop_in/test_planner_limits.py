@@ -122,18 +122,12 @@ def test_on_another_release_all_is_torchrecs_own(monkeypatch):
         new_planner(built)
 
 
-def test_a_checkout_that_was_never_built_has_no_release(monkeypatch):
+def test_a_checkout_that_was_never_built_has_no_release_and_a_user_may_insist(monkeypatch):
     built = problem()
     monkeypatch.delattr(torchrec, "__version__")
     monkeypatch.setattr("harness.contract.supported_releases._said", set())
     with pytest.warns(UnsupportedRelease, match="not with a checkout"):
         assert type(new_planner(built)._enumerator) is EmbeddingEnumerator
-    assert type(new_planner(built, any_release=True)._enumerator) is DistinctShardEnumerator
-
-
-def test_a_user_may_insist(monkeypatch):
-    built = problem()
-    monkeypatch.setattr(torchrec, "__version__", "1.10.0")
     planner = new_planner(built, any_release=True)
     assert type(planner._enumerator) is DistinctShardEnumerator
     assert decided(planner, built) == decided(new_planner(built, EmbeddingShardingPlanner), built)
