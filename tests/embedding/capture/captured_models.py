@@ -1,4 +1,4 @@
-"""Random planning problems as training scripts have them, to be captured and planned again."""
+"""Makes planning problems of training scripts, captures them and plans them again."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,7 +75,7 @@ PARTITIONERS = (
 
 @dataclass
 class Script:
-    """A training script's model and its planner's arguments; each call makes a planner anew."""
+    """The model of a training script and factories of its planner's arguments."""
 
     module: nn.Module
     topology: Topology
@@ -99,7 +99,7 @@ class Script:
 
 
 def random_script(random: Random, most_tables: int = 6) -> Script:
-    """Return a script whose tables need about as much memory as there is."""
+    """Return a script with about as much memory as its tables need."""
     names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
     random.shuffle(names)
     shapes = {name: random_size(random) for name in names}
@@ -172,7 +172,7 @@ def _bags(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingBagCol
 
 @dataclass(frozen=True)
 class Decided:
-    """What a planner came to: each table's plan in the order of the plan, or why there is none."""
+    """The result of a planner: the plan of each table in order, or the error."""
 
     fingerprint: str
     placed: tuple[Any, ...]
@@ -180,7 +180,7 @@ class Decided:
 
 
 def plan_live(script: Script, planner: Any = None) -> Decided:
-    """Plan as the training script does."""
+    """Plan like the training script."""
     planner = planner or script.planner()
     try:
         planner.plan(script.module, script.sharders())
@@ -205,7 +205,7 @@ def plan_again(problem: EmbeddingProblem, variant: str = "as-captured") -> Decid
 
 
 def decided(plan: Plan) -> Decided:
-    """Return a plan, with its tables by their place in it and not by their names."""
+    """Return a plan, with tables in order and without names."""
     placed = tuple(
         (
             option.sharding_type,
@@ -218,7 +218,7 @@ def decided(plan: Plan) -> Decided:
 
 
 def captured(script: Script, path: Path, hash_names: bool = False, planner: Any = None) -> Decided:
-    """Capture what a script plans, and return what it came to."""
+    """Capture a script's planning, and return its result."""
     with capture("embedding", path, hash_names=hash_names):
         return plan_live(script, planner)
 

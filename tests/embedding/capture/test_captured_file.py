@@ -1,4 +1,4 @@
-"""Captured files that lie: read, or refused in one sentence, and never for long."""
+"""Damaged captured files are read, or refused in one sentence."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ DOCUMENT = document()
 
 
 def ends_well(path: Path) -> None:
-    """Read a file as commands do: it is a problem, or is refused in one sentence."""
+    """Read a file as commands do; it holds a problem or is refused in one sentence."""
     workload = WorkloadSpec(str(path))
     for ask in (FAMILY.label, FAMILY.brings, lambda _: built(path)):
         read_or_refused(lambda ask=ask: ask(workload), path.name)

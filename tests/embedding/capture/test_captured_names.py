@@ -1,4 +1,4 @@
-"""What is in a captured file, and what is not: names, weights and texts of errors."""
+"""Captured files hold no weights, and with hashed names no names and texts of errors."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""A captured planning problem is planned again as it was, whatever was in it."""
+"""A captured planning problem gives the same plan again."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is captured of a job: which plan counts, and planners and modules of a user's own."""
+"""Capturing records the last plan, and copes with a user's own planners and modules."""
 
 import json
 import warnings
@@ -66,7 +66,7 @@ def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
 
 
 class DearerRows(EmbeddingPerfEstimator):
-    """Thinks that row-wise sharding takes ten times as long."""
+    """Estimates row-wise compute ten times as long."""
 
     def estimate(self, sharding_options, sharder_data_map):
         super().estimate(sharding_options, sharder_data_map)
@@ -141,7 +141,7 @@ def test_nothing_to_write_is_warned_of(path, body, said):
 
 
 class OwnBags(EmbeddingBagCollection):
-    """Somebody's own kind of module."""
+    """A user's own kind of module."""
 
 
 def test_a_module_of_ones_own_is_named(path):

@@ -1,4 +1,4 @@
-"""The drop-in planner: torchrec's on real models, and how it behaves where it cannot be."""
+"""The drop-in planner plans real models as torchrec does, and leaves its arguments alone."""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How long the planner searches, in what order, and on which releases."""
+"""The planner keeps its time limit, ignores the order of options, and checks the release."""
 
 import copy
 import warnings
@@ -23,7 +23,7 @@ from planners.embedding.search.enumeration import DistinctShardEnumerator
 
 
 class Ticking:
-    """A clock on which each look takes so long."""
+    """A clock that advances at every look."""
 
     def __init__(self, seconds):
         self.seconds, self.now = seconds, 0.0
@@ -77,7 +77,7 @@ def test_without_a_plan_in_time_the_error_is_torchrecs():
 
 
 def with_ties(case):
-    """Let kernels of a table make no difference."""
+    """Give all kernels of a table the same estimates."""
     alike = {}
     for option in case.options:
         shards = alike.setdefault((option.fqn, option.sharding_type), option.shards)

@@ -47,7 +47,7 @@ def planned(workload: str, gpus: int, variant: str):
 
 @cache
 def found(case) -> PlanExplained:
-    """Everything that is explained of a plan, beside the best one; what bounds it takes seconds."""
+    """Explain a plan against the best one; cached, since the bound takes seconds."""
     problem, plan = planned(*case)
     other = planned(*case[:2], "certified")[1]
     return explained(problem, plan, Question(None, 4, "certified", other))
@@ -111,7 +111,7 @@ def test_the_present_option_is_the_present_plan_and_nothing_betters_the_bound(ca
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_alternative_rates_as_torchrec_rates_the_plan_with_it(case):
-    """Of those whose shards can go in one way alone: row-wise, shard i on rank i."""
+    """Row-wise options have only one placement: shard i on rank i."""
     problem, plan = planned(*case)
     space, _ = arrays(problem)
     checked = 0

@@ -1,4 +1,4 @@
-"""TorchEasyRec's configs as protobuf: what they may look like, and a sentence with the line."""
+"""TorchEasyRec's configs are parsed as protobuf; errors name the line."""
 
 import copy
 import sys

@@ -1,4 +1,4 @@
-"""What a plan file says is checked, as far as it decides whether the plan can train."""
+"""A plan file that cannot be trained is refused."""
 
 import copy
 import json
