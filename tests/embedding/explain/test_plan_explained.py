@@ -24,7 +24,7 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.search import best_bound
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.explain.explain import PERF, explain, explained, written
-from planners.embedding.explain.placed_plan import PlacedPlan
+from planners.embedding.explain.placement import PlacedPlan
 from planners.embedding.explain.records import PlanExplained
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.space import devices_of, search_space

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_options import random_case
 
-from planners.embedding.explain.replacement import Load, Obstacle, replace
+from planners.embedding.explain.placement import Load, Obstacle, replace
 from planners.embedding.search.space import (
     Devices,
     Placement,
