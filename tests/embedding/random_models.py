@@ -20,7 +20,7 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
-_META = torch.device("meta")
+META = torch.device("meta")
 # Avoids a warning of torchrec 1.7.0 and later.
 _NO_WARNING = {
     name: True
@@ -78,7 +78,7 @@ def random_model(random: Random, most_tables: int = 4) -> Model:
     while names:
         some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
         parent = random.choice([model, model.inner])
-        kind = random.choice([_bags, _bags, _sequences, _tower, _towers])
+        kind = random.choice([collection, collection, sequences, _tower, _towers])
         parent.add_module(f"module_{len(names)}", kind({name: sizes[name] for name in some}))
         if kind in (_tower, _towers):
             in_towers += some
@@ -139,25 +139,34 @@ def random_constraints(random: Random, in_tower: bool = False) -> ParameterConst
     )
 
 
-def _bags(sizes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
-    return EmbeddingBagCollection(device=_META, tables=_configs(EmbeddingBagConfig, sizes))
+def collection(
+    sizes: dict[str, tuple[int, int]],
+    kind: type[Any] = EmbeddingBagCollection,
+    device: torch.device = META,
+) -> Any:
+    """Return a collection of tables, by name and size."""
+    config = EmbeddingBagConfig if issubclass(kind, EmbeddingBagCollection) else EmbeddingConfig
+    return kind(
+        device=device,
+        tables=[
+            config(
+                name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"]
+            )
+            for name, (rows, columns) in sizes.items()
+        ],
+    )
 
 
-def _sequences(sizes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
-    columns = next(iter(sizes.values()))[1]  # one for all
-    alike = {name: (rows, columns) for name, (rows, _) in sizes.items()}
-    return EmbeddingCollection(device=_META, tables=_configs(EmbeddingConfig, alike))
-
-
-def _configs(kind: type, sizes: dict[str, tuple[int, int]]) -> list[Any]:
-    return [
-        kind(name=name, num_embeddings=rows, embedding_dim=columns, feature_names=[name + "_f"])
-        for name, (rows, columns) in sizes.items()
-    ]
+def sequences(sizes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
+    """Return an EmbeddingCollection of tables, all with the columns of the first."""
+    columns = next(iter(sizes.values()))[1]
+    return collection(
+        {name: (rows, columns) for name, (rows, _) in sizes.items()}, EmbeddingCollection
+    )
 
 
 def _tower(sizes: dict[str, tuple[int, int]]) -> EmbeddingTower:
-    return EmbeddingTower(_bags(sizes), nn.Linear(1, 1))
+    return EmbeddingTower(collection(sizes), nn.Linear(1, 1))
 
 
 def _towers(sizes: dict[str, tuple[int, int]]) -> EmbeddingTowerCollection:

@@ -16,7 +16,15 @@ from torchrec.distributed.types import ShardingType
 from harness.contract import Explanation, Question, UsageError
 from planners.embedding.decision import Plan
 from planners.embedding.explain.arguments import ARGUMENTS, reasons
-from planners.embedding.explain.placed_plan import PlacedPlan, described, tables_of
+from planners.embedding.explain.placement import (
+    KINDS,
+    Load,
+    Obstacle,
+    PlacedPlan,
+    described,
+    replace,
+    tables_of,
+)
 from planners.embedding.explain.records import (
     PERF,
     Alternative,
@@ -30,7 +38,6 @@ from planners.embedding.explain.records import (
     RankExplained,
     TableExplained,
 )
-from planners.embedding.explain.replacement import KINDS, Load, Obstacle, replace
 from planners.embedding.explain.text import sections, sentences
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
@@ -229,14 +236,12 @@ def _left_out(
     device = problem.topology.compute_device
     constraint = problem.constraints.get(option.name)
     kind = type(option.module[1])
-    offered: dict[str, list[str]] = next(
-        (
-            {name: sharder.compute_kernels(name, device) for name in sharder.sharding_types(device)}
-            for sharder in problem.sharders
-            if sharder.module_type is kind
-        ),
-        {},
-    )
+    sharders = [sharder for sharder in problem.sharders if sharder.module_type is kind]
+    offered: dict[str, list[str]] = {
+        name: sharder.compute_kernels(name, device)
+        for sharder in sharders[:1]
+        for name in sharder.sharding_types(device)
+    }
     kernels = set(chain.from_iterable(offered.values()))
     there = {name for other in enumerated for name in (other.sharding_type, other.compute_kernel)}
 

@@ -80,6 +80,8 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
     """Return the tables by name; note features without a table as left out."""
     model = config.message.model_config
     groups = tuple(_groups(model))
+    wide = next((name for name in _WIDE_DIMS if model.HasField(name)), "wide_and_deep")
+    wide_dim = getattr(model, wide).wide_embedding_dim or _WIDE_DIMS[wide]
     used = frozenset[str]().union(*(names for names, _, _ in groups))
     tables: dict[str, _SharedTable] = {}
     places: dict[str, str] = {}
@@ -104,8 +106,7 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
             dim = _dim(feature, defaults, notes)
             for names, kind, suffix in groups or (({name}, _DEEP, ""),):
                 if name in names:
-                    width = _wide_dim(model) if kind == _WIDE else dim
-                    _share(tables, feature, rows, width, kind, suffix)
+                    _share(tables, feature, rows, wide_dim if kind == _WIDE else dim, kind, suffix)
     return tables
 
 
@@ -206,13 +207,6 @@ def _dim(feature: _Feature, defaults: Defaults, notes: Notes) -> int:
             f"{feature.place}: feature '{feature.name}' has rows, but no embedding_dim."
         )
     return dim
-
-
-def _wide_dim(model: Any) -> int:
-    for name, dim in _WIDE_DIMS.items():
-        if model.HasField(name):
-            return getattr(model, name).wide_embedding_dim or dim
-    return 4
 
 
 def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> float:

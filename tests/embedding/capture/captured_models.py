@@ -1,4 +1,4 @@
-"""Random planning problems as training scripts have them, to be captured and planned again."""
+"""Makes planning problems of training scripts, captures them and plans them again."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -6,7 +6,14 @@ from random import Random
 from typing import Any
 
 import torch
-from random_models import random_constraints, random_size, random_topology
+from random_models import (
+    META,
+    collection,
+    random_constraints,
+    random_size,
+    random_topology,
+    sequences,
+)
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -34,10 +41,9 @@ from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm
 from torchrec.modules.embedding_configs import (
     DataType,
     EmbeddingBagConfig,
-    EmbeddingConfig,
     PoolingType,
 )
-from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import InfeasibleDecision
 from harness.model.ids import WorkloadSpec
@@ -47,7 +53,6 @@ from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.problem import EmbeddingProblem
 
-META = torch.device("meta")
 RESERVATIONS = (
     lambda: FixedPercentageStorageReservation(percentage=0.1),
     lambda: FixedAbsoluteStorageReservation(1000),
@@ -70,7 +75,7 @@ PARTITIONERS = (
 
 @dataclass
 class Script:
-    """A training script's model and its planner's arguments; each call makes a planner anew."""
+    """The model of a training script and factories of its planner's arguments."""
 
     module: nn.Module
     topology: Topology
@@ -94,7 +99,7 @@ class Script:
 
 
 def random_script(random: Random, most_tables: int = 6) -> Script:
-    """Return a script whose tables need about as much memory as there is."""
+    """Return a script with about as much memory as its tables need."""
     names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
     random.shuffle(names)
     shapes = {name: random_size(random) for name in names}
@@ -112,9 +117,9 @@ def random_script(random: Random, most_tables: int = 6) -> Script:
     constraints = {name: _constraints(random) for name in names if random.random() < 0.7}
     while names:
         some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
-        make = random.choice([_bags, _bags, _sequences])
         parent = random.choice([model, model.inner])
-        made = make(random, {name: shapes[name] for name in some})
+        held = {name: shapes[name] for name in some}
+        made = sequences(held) if random.random() < 0.33 else _bags(random, held)
         parent.add_module(random.choice("abcxyz") + str(len(names)), made)
     arguments = {
         "proposer": random.choice(PROPOSERS),
@@ -165,22 +170,9 @@ def _bags(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingBagCol
     return bags
 
 
-def _sequences(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
-    dim = random.choice(list(shapes.values()))[1]  # one for all
-    return EmbeddingCollection(
-        device=META,
-        tables=[
-            EmbeddingConfig(
-                name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[f"{name}_own"]
-            )
-            for name, (rows, _) in shapes.items()
-        ],
-    )
-
-
 @dataclass(frozen=True)
 class Decided:
-    """What a planner came to: each table's plan in the order of the plan, or why there is none."""
+    """The result of a planner: the plan of each table in order, or the error."""
 
     fingerprint: str
     placed: tuple[Any, ...]
@@ -188,7 +180,7 @@ class Decided:
 
 
 def plan_live(script: Script, planner: Any = None) -> Decided:
-    """Plan as the training script does."""
+    """Plan like the training script."""
     planner = planner or script.planner()
     try:
         planner.plan(script.module, script.sharders())
@@ -213,7 +205,7 @@ def plan_again(problem: EmbeddingProblem, variant: str = "as-captured") -> Decid
 
 
 def decided(plan: Plan) -> Decided:
-    """Return a plan, with its tables by their place in it and not by their names."""
+    """Return a plan, with tables in order and without names."""
     placed = tuple(
         (
             option.sharding_type,
@@ -226,7 +218,7 @@ def decided(plan: Plan) -> Decided:
 
 
 def captured(script: Script, path: Path, hash_names: bool = False, planner: Any = None) -> Decided:
-    """Capture what a script plans, and return what it came to."""
+    """Capture a script's planning, and return its result."""
     with capture("embedding", path, hash_names=hash_names):
         return plan_live(script, planner)
 
@@ -241,18 +233,8 @@ def built(path: Path, topology: str | None = None, gpus: int | None = None) -> E
 
 
 def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> EmbeddingBagCollection:
-    return EmbeddingBagCollection(
-        device=META,
-        tables=[
-            EmbeddingBagConfig(
-                name=f"{prefix}_{number}",
-                num_embeddings=rows * (1 + number % 3),
-                embedding_dim=64,
-                feature_names=[f"{prefix}_feature_{number}"],
-            )
-            for number in range(tables)
-        ],
-    )
+    """Return a collection of tables, every third of one size."""
+    return collection({f"{prefix}_{n}": (rows * (1 + n % 3), 64) for n in range(tables)})
 
 
 def script(module: nn.Module | None = None, hbm: int = 2**30, **arguments: object) -> Script:

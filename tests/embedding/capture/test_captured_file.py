@@ -1,4 +1,4 @@
-"""Captured files that lie: read, or refused in one sentence, and never for long."""
+"""Damaged captured files are read, or refused in one sentence."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ DOCUMENT = document()
 
 
 def ends_well(path: Path) -> None:
-    """Read a file as commands do: it is a problem, or is refused in one sentence."""
+    """Read a file as commands do; it holds a problem or is refused in one sentence."""
     workload = WorkloadSpec(str(path))
     for ask in (FAMILY.label, FAMILY.brings, lambda _: built(path)):
         read_or_refused(lambda ask=ask: ask(workload), path.name)
@@ -62,15 +62,11 @@ def test_a_changed_file_is_read_or_refused(path, wanted):
         (("topology", "local_world_size"), 2**17, "local_world_size and pod_size must be at most"),
         (("topology", "custom"), {"hbm_cap": []}, "custom must have"),
         (("topology", "devices"), [[1, 1, 1, 1]], "devices must be there for each of"),
-        (("topology", "devices"), [[2**61, 1, 1, 1]], "at `$.topology.devices[0][0]`"),
         (("topology", "hbm_mem_bw"), float("nan"), "at `$.topology.hbm_mem_bw`"),
-        (("topology", "hbm_mem_bw"), 10**400, "at `$.topology.hbm_mem_bw`"),
         (("topology", "compute_device"), "tpu", "'tpu' - at `$.topology.compute_device`"),
         (("reservation", "left"), [[1, 1, 1, 1]], "devices must be there for each of"),
         (("batch_size",), 0, "Expected `int` >= 1 - at `$.batch_size`"),
-        (("modules",), [], "at `$.modules`"),
         (("modules", 0, "path"), "a..b", "cannot be made"),
-        (("modules", 0, "path"), "training", "cannot be made"),
         (("modules", 0, "tables", 0, "rows"), 10**15, "`int` <= 1000000000000 - at `$.modules[0]"),
         (("modules", 0, "tables", 0, "name"), "a.b", "at `$.modules[0].tables[0].name`"),
         (("modules", 0, "tables", 0, "pooling"), "NONE", "pooling must be SUM or MEAN"),
@@ -83,7 +79,6 @@ def test_a_changed_file_is_read_or_refused(path, wanted):
         (("options", 0, "table"), 99, "tables that are there"),
         (("options", 0, "shards"), [[1, 1, 1, 10**9]], "estimates that are there"),
         (("estimates",), [[1, 2]], "`array` of length >= 9 - at `$.estimates[0]`"),
-        (("constraints",), [], "Expected `object`, got `array` - at `$.constraints`"),
         (("found",), {}, "must have a fingerprint and proposals, or an error"),
     ],
 )

@@ -1,16 +1,15 @@
-"""What is in a captured file, and what is not: names, weights and texts of errors."""
+"""Captured files hold no weights, and with hashed names no names and texts of errors."""
 
 import gzip
 
 import pytest
 import torch
 from captured_models import bags, built, captured, live_decision, script
+from random_models import collection
 from torch import nn
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.types import ParameterConstraints
-from torchrec.modules.embedding_configs import EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.planning.capture import capture
 from planners.embedding import FAMILY
@@ -63,12 +62,7 @@ def test_an_errors_text_is_not_in_a_file_with_hashed_names(path):
 
 
 def test_no_weights_are_in_a_file(path):
-    model = EmbeddingBagCollection(
-        tables=[
-            EmbeddingBagConfig(name="t", num_embeddings=20, embedding_dim=4, feature_names=["f"])
-        ],
-        device=torch.device("cpu"),
-    )
+    model = collection({"t": (20, 4)}, device=torch.device("cpu"))
     with torch.no_grad():
         model.embedding_bags["t"].weight.fill_(0.123456)
     captured(script(model), path)

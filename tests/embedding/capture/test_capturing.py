@@ -1,10 +1,11 @@
-"""What is captured of a job: which plan counts, and planners and modules of a user's own."""
+"""Capturing records the last plan, and copes with a user's own planners and modules."""
 
 import json
 import warnings
 
 import pytest
-from captured_models import META, bags, built, captured, plan_again, plan_live, script
+from captured_models import bags, built, captured, plan_again, plan_live, script
+from random_models import collection, sequences
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -13,8 +14,7 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingStorageEstimator,
 )
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import NotApplicable, UsageError
 from harness.model.ids import WorkloadSpec
@@ -66,7 +66,7 @@ def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
 
 
 class DearerRows(EmbeddingPerfEstimator):
-    """Thinks that row-wise sharding takes ten times as long."""
+    """Estimates row-wise compute ten times as long."""
 
     def estimate(self, sharding_options, sharder_data_map):
         super().estimate(sharding_options, sharder_data_map)
@@ -141,7 +141,7 @@ def test_nothing_to_write_is_warned_of(path, body, said):
 
 
 class OwnBags(EmbeddingBagCollection):
-    """Somebody's own kind of module."""
+    """A user's own kind of module."""
 
 
 def test_a_module_of_ones_own_is_named(path):
@@ -153,12 +153,7 @@ def test_a_module_of_ones_own_is_named(path):
             return OwnBags
 
     model = nn.Module()
-    model.own = OwnBags(
-        device=META,
-        tables=[
-            EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=4, feature_names=["f"])
-        ],
-    )
+    model.own = collection({"t": (9, 4)}, OwnBags)
     live = script(model)
     with (
         pytest.warns(UserWarning, match=r"Module 'own' is a OwnBags; only .* can be captured"),
@@ -191,12 +186,7 @@ def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path, path):
     model = nn.Module()
     model.sparse = nn.Module()
     model.sparse.bags = bags("user", 3)
-    model.sequences = EmbeddingCollection(
-        device=META,
-        tables=[
-            EmbeddingConfig(name="item", num_embeddings=999, embedding_dim=32, feature_names=["i"])
-        ],
-    )
+    model.sequences = sequences({"item": (999, 32)})
     live = script(model)
     captured(live, path)
     problem = built(path)

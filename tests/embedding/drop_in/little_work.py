@@ -1,4 +1,4 @@
-"""A best plan with little work, and a clock that stands still."""
+"""Limits the work of the search for the best plan, and stops the clock."""
 
 from unittest import mock
 

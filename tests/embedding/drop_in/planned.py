@@ -1,4 +1,4 @@
-"""Problems that are planned by torchrec's planner and by ours."""
+"""Plans problems with torchrec's planner and with ours."""
 
 from compared import come_to
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -34,7 +34,7 @@ def decided(planner: EmbeddingShardingPlanner, built):
 
 
 def assert_same(built, warned: bool = False, **factories) -> Planner:
-    """Compare with torchrec; every argument is made anew for each planner."""
+    """Compare with torchrec; each planner gets new arguments."""
     compiled, upstream = (
         new_planner(built, planner, **{name: make() for name, make in factories.items()})
         for planner in (Planner, EmbeddingShardingPlanner)

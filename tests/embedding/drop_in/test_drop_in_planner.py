@@ -156,7 +156,7 @@ def falsified(monkeypatch, change):
 
 
 def rolled(outcome, space):
-    """All shards of whole tables on the rank beside, which rates them the same."""
+    """Move all shards placed by device to the next rank, which keeps the rating."""
     ranks = outcome.ranks.copy()
     first = 0
     for option in outcome.options:

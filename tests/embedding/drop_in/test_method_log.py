@@ -1,4 +1,4 @@
-"""TorchRec's log of calls is left out where nobody reads it, and nothing else is."""
+"""TorchRec's log of calls is skipped if nobody reads it; nothing else is skipped."""
 
 import functools
 import logging
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(logs_methods is None, reason="this torchrec logs
 
 
 class _Argument:
-    """Counts how often it is written out."""
+    """Counts its conversions to text."""
 
     written = 0
 
@@ -23,7 +23,7 @@ class _Argument:
 
 
 def _method():
-    """Return a method that is logged, wrapped once more, and the calls of the outer wrapper."""
+    """Return a logged method in another wrapper, and the calls of that wrapper."""
     calls = []
 
     def outer(function):

@@ -1,4 +1,4 @@
-"""The observer counts the planner's steps as it does torchrec's."""
+"""The observer counts the steps of our planner like those of torchrec's."""
 
 import pytest
 from planned import OwnProposer, new_planner, problem
@@ -39,17 +39,17 @@ def test_the_observer_counts_as_it_does_for_torchrec(memory, gpus):
 def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch: pytest.MonkeyPatch):
     built = problem()
     recorder = Recorder()
-    told = []
+    seen = []
     estimate = EmbeddingStorageEstimator.estimate
 
     def estimate_and_look(self, sharding_options, *args, **kwargs):
         estimate(self, sharding_options, *args, **kwargs)
-        told.append((recorder.progress(), len(sharding_options)))
+        seen.append((recorder.progress(), len(sharding_options)))
 
     monkeypatch.setattr(EmbeddingStorageEstimator, "estimate", estimate_and_look)
     with observe(recorder), recorder.call():
         new_planner(built, EmbeddingShardingPlanner).plan(built.module, built.sharders)
-    (progress, options), *_ = told
+    (progress, options), *_ = seen
     assert progress == Progress(options, options, "options estimated", more_follows=True)
     assert recorder.progress().unit == "proposals"
 

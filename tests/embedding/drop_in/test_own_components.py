@@ -1,4 +1,4 @@
-"""Components of a user's own are heard, and what is not compiled is left to torchrec."""
+"""A user's own components are used; torchrec searches if one is not compiled."""
 
 import copy
 import logging

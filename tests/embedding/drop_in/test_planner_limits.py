@@ -1,4 +1,4 @@
-"""How long the planner searches, in what order, and on which releases."""
+"""The planner keeps its time limit, ignores the order of options, and checks the release."""
 
 import copy
 import warnings
@@ -23,7 +23,7 @@ from planners.embedding.search.enumeration import DistinctShardEnumerator
 
 
 class Ticking:
-    """A clock on which each look takes so long."""
+    """A clock that advances at every look."""
 
     def __init__(self, seconds):
         self.seconds, self.now = seconds, 0.0
@@ -77,7 +77,7 @@ def test_without_a_plan_in_time_the_error_is_torchrecs():
 
 
 def with_ties(case):
-    """Let kernels of a table make no difference."""
+    """Give all kernels of a table the same estimates."""
     alike = {}
     for option in case.options:
         shards = alike.setdefault((option.fqn, option.sharding_type), option.shards)
@@ -122,18 +122,12 @@ def test_on_another_release_all_is_torchrecs_own(monkeypatch):
         new_planner(built)
 
 
-def test_a_checkout_that_was_never_built_has_no_release(monkeypatch):
+def test_a_checkout_that_was_never_built_has_no_release_and_a_user_may_insist(monkeypatch):
     built = problem()
     monkeypatch.delattr(torchrec, "__version__")
     monkeypatch.setattr("harness.contract.supported_releases._said", set())
     with pytest.warns(UnsupportedRelease, match="not with a checkout"):
         assert type(new_planner(built)._enumerator) is EmbeddingEnumerator
-    assert type(new_planner(built, any_release=True)._enumerator) is DistinctShardEnumerator
-
-
-def test_a_user_may_insist(monkeypatch):
-    built = problem()
-    monkeypatch.setattr(torchrec, "__version__", "1.10.0")
     planner = new_planner(built, any_release=True)
     assert type(planner._enumerator) is DistinctShardEnumerator
     assert decided(planner, built) == decided(new_planner(built, EmbeddingShardingPlanner), built)

@@ -1,4 +1,4 @@
-"""The drop-in planner on each release that it names, in processes that have it on their path."""
+"""The drop-in planner works on each supported release, in processes of their own."""
 
 import json
 import os

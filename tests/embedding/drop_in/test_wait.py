@@ -1,4 +1,4 @@
-"""Until the compiled search is there, torchrec's own search makes the same plan."""
+"""Until the search is compiled, torchrec's own search finds the same plan."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ NEVER = 10**9
 
 @pytest.fixture
 def searches(monkeypatch) -> Iterator[list[int]]:
-    """What the compiled search is asked to search, in a process that has not loaded it."""
+    """The numbers of tables that the compiled search is given, as if it was not loaded yet."""
     asked: list[int] = []
     search = CompiledSearch.search
 
@@ -36,7 +36,7 @@ def searches(monkeypatch) -> Iterator[list[int]]:
 
 
 def compiled_after(proposals: int, monkeypatch) -> None:
-    """Have the compilation be done after so many proposals."""
+    """Finish the compilation after this number of proposals."""
     asked = itertools.count()
     monkeypatch.setattr(warm_up, "advance", lambda modules: next(asked) >= proposals)
     monkeypatch.setattr(compiled_search, "SMALL", 0)

@@ -24,7 +24,7 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.search import best_bound
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.explain.explain import PERF, explain, explained, written
-from planners.embedding.explain.placed_plan import PlacedPlan
+from planners.embedding.explain.placement import PlacedPlan
 from planners.embedding.explain.records import PlanExplained
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.space import devices_of, search_space
@@ -47,7 +47,7 @@ def planned(workload: str, gpus: int, variant: str):
 
 @cache
 def found(case) -> PlanExplained:
-    """Everything that is explained of a plan, beside the best one; what bounds it takes seconds."""
+    """Explain a plan against the best one; cached, since the bound takes seconds."""
     problem, plan = planned(*case)
     other = planned(*case[:2], "certified")[1]
     return explained(problem, plan, Question(None, 4, "certified", other))
@@ -111,7 +111,7 @@ def test_the_present_option_is_the_present_plan_and_nothing_betters_the_bound(ca
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_alternative_rates_as_torchrec_rates_the_plan_with_it(case):
-    """Of those whose shards can go in one way alone: row-wise, shard i on rank i."""
+    """Row-wise options have only one placement: shard i on rank i."""
     problem, plan = planned(*case)
     space, _ = arrays(problem)
     checked = 0
@@ -119,15 +119,9 @@ def test_an_alternative_rates_as_torchrec_rates_the_plan_with_it(case):
         for each in table.alternatives[1:]:
             if each.sharding_type != "row_wise" or each.slowest_rank_ms is None:
                 continue
-            option = copy.deepcopy(
-                next(
-                    option
-                    for option in space.options
-                    if option.name == table.table
-                    and option.sharding_type == "row_wise"
-                    and option.compute_kernel == each.compute_kernel
-                )
-            )
+            kind = table.table, "row_wise", each.compute_kernel
+            kinds = [(o.name, o.sharding_type, o.compute_kernel) for o in space.options]
+            option = copy.deepcopy(space.options[kinds.index(kind)])
             for rank, shard in enumerate(option.shards):
                 shard.rank = rank
             others = [other for other in plan.options if other.name != table.table]
@@ -173,15 +167,12 @@ def test_a_variant_that_decides_the_same_differs_in_nothing():
     assert any("decides the same" in sentence for sentence in seen.sentences)
 
 
-@pytest.mark.parametrize("rank", [-1, 4, 10**30])
-def test_a_rank_that_does_not_exist_is_bad_input(rank):
-    with pytest.raises(UsageError, match=f"no rank {rank}"):
-        explained(*planned(*CASES[0]), Question(rank, 1))
-
-
-def test_every_rank_can_be_asked_for():
+def test_every_rank_can_be_asked_for_and_no_other():
     for rank in range(4):
         assert explained(*planned(*CASES[0]), Question(rank, 1)).rank.rank == rank
+    for rank in (-1, 4, 10**30):
+        with pytest.raises(UsageError, match=f"no rank {rank}"):
+            explained(*planned(*CASES[0]), Question(rank, 1))
 
 
 @settings(max_examples=30)

@@ -1,4 +1,4 @@
-"""Files to import from."""
+"""Writes files and modules to import from."""
 
 import sys
 import textwrap

@@ -1,4 +1,4 @@
-"""What an import comes to, or what it is refused with."""
+"""Imports a source, or returns the error that refuses it."""
 
 import pytest
 

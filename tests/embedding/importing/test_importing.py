@@ -1,4 +1,4 @@
-"""Tables from other people's files, configs and models; what was assumed, changed and left out."""
+"""Tables are imported from any file, with notes on what was assumed, changed and left out."""
 
 import csv
 import io

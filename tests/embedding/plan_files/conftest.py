@@ -43,7 +43,7 @@ def golden_problem() -> EmbeddingProblem:
 
 @pytest.fixture(scope="module")
 def usable(golden_problem) -> Topology:
-    """What is left of the topology for the tables."""
+    """The rest of the topology for the tables, after the reservation."""
     return golden_problem.storage_reservation().reserve(
         topology=golden_problem.topology,
         batch_size=golden_problem.batch_size,

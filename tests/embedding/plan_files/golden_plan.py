@@ -16,7 +16,7 @@ def decisions(options):
 
 
 def said_again(path, change):
-    """Write a change of the document that a file holds back into it."""
+    """Change the document in a file."""
     said = json.loads(path.read_text())
     change(said)
     path.write_text(json.dumps(said))
@@ -34,7 +34,7 @@ def first(said, sharding_type, kernel="fused"):
 
 
 def as_said(said):
-    """Return the decisions that a document says, as `decisions` does those of options."""
+    """Return the decisions of a document, as `decisions` returns those of options."""
     return {
         table["name"]: (
             table["sharding_type"],

@@ -1,4 +1,4 @@
-"""Plans written as JSON, and loaded into a training job's own model."""
+"""Plans are written as JSON, and loaded into a training job's own model."""
 
 import json
 
@@ -22,7 +22,7 @@ from planners.embedding.tables.torchrec_objects import ModelParallelSharder
 
 
 class Model(nn.Module):
-    """A job's model with a few tables in an EmbeddingCollection, and none where it was planned."""
+    """A job's model: some tables are in an EmbeddingCollection, all have other paths."""
 
     def __init__(self, tables, sequences=()):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A plan file that is changed in any way is a plan or refused."""
+"""A changed plan file holds a valid plan or is refused."""
 
 import copy
 import json
@@ -37,7 +37,7 @@ BYTES = GOLDEN.read_bytes()
 
 
 def read_or_refused(golden_problem, usable, path):
-    """Load a file, which must be refused in a sentence or be a plan that is what it says."""
+    """Load a file; it must be refused in a sentence or hold a valid plan."""
     try:
         loader = JsonPlanLoader(path, golden_problem.module, topology=usable)
     except UsageError as error:

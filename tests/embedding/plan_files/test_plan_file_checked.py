@@ -1,14 +1,12 @@
-"""What a plan file says is checked, as far as it decides whether the plan can train."""
+"""A plan file that cannot be trained is refused."""
 
 import copy
 import json
 
 import pytest
-import torch
 from golden_plan import GOLDEN, SAID, as_said, decisions, document_of, first, said_again
+from random_models import collection
 from torchrec.distributed.planner.types import Topology
-from torchrec.modules.embedding_configs import EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.contract import UsageError
 from planners.embedding.decision import Plan, validate
@@ -200,12 +198,7 @@ def test_more_pooling_factors_than_features_are_refused(golden_problem, golden):
 
 
 def test_a_shard_without_rows_is_where_torchrec_makes_one_and_not_on_a_cpu(tmp_path):
-    model = EmbeddingBagCollection(
-        tables=[
-            EmbeddingBagConfig(name="t", num_embeddings=5, embedding_dim=8, feature_names=["t"])
-        ],
-        device=torch.device("meta"),
-    )
+    model = collection({"t": (5, 8)})
 
     def write(rows):
         boxes = [(count, 8, sum(rows[:rank]), 0, rank) for rank, count in enumerate(rows)]

@@ -1,4 +1,4 @@
-"""What is loaded from a plan file trains as the unsharded model."""
+"""A model sharded by a plan file trains like the unsharded model."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Files of tables: what they may look like, and the sentence that refuses others."""
+"""Files of tables are read, or refused in one sentence."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""One table placed otherwise, against all the ways in which it can be."""
+"""The replacement of a table is compared with all its placements."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_options import random_case
 
-from planners.embedding.explain.replacement import Load, Obstacle, replace
+from planners.embedding.explain.placement import Load, Obstacle, replace
 from planners.embedding.search.space import (
     Devices,
     Placement,
@@ -22,7 +22,7 @@ from planners.embedding.search.space import (
 
 
 def all_ways(space: SearchSpace, devices: Devices, option: int) -> Iterator[tuple[int, ...]]:
-    """Yield every way that torchrec allows to place an option, whatever memory there is."""
+    """Yield every placement of an option that torchrec allows, regardless of memory."""
     count = int(space.first_shard[option + 1] - space.first_shard[option])
     placement, size = space.placement[option], devices.host_ranks
     hosts = [tuple(range(host * size, (host + 1) * size)) for host in range(devices.hosts)]
@@ -46,7 +46,7 @@ def all_ways(space: SearchSpace, devices: Devices, option: int) -> Iterator[tupl
 def with_it(
     space: SearchSpace, devices: Devices, others: Load, option: int, ranks: tuple[int, ...]
 ) -> float | None:
-    """Return the rating of a placement, None where memory does not hold it."""
+    """Return the rating of a placement, or None if it does not fit into memory."""
     shards = space.estimates_of(option).tolist()
     perf, used = others.perf.copy(), others.used.copy()
     for rank, estimate in zip(ranks, shards, strict=True):
