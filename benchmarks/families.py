@@ -9,8 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
-from benchmarks.base import FamilyBenchmarks, tracking
-from benchmarks.checks import Checks
+from benchmarks.base import Checks, FamilyBenchmarks, tracking
 from benchmarks.outline import Outline, note, outlines
 from harness.contract.registry import Registry, load_registry
 
