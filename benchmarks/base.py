@@ -1,6 +1,6 @@
 """The benchmarks that every family has: planning time, quality, counters and decisions.
 
-A cell that is not installed, or whose decision fails its check, is n/a.
+A cell that is not installed, or fails its check, is n/a.
 """
 
 import math
@@ -47,8 +47,8 @@ def _with_attributes(**attributes: Any) -> Callable[[F], F]:
 class FamilyBenchmarks(ABC):
     """The benchmarks of one family. asv passes over this class, since it is abstract.
 
-    `registry` and `family` name the family. `outlines` are those of the families whose cells the
-    cache holds: its own, and others where they share one.
+    `registry` and `family` name the family. `outlines` are those of all families in the cache: its
+    own, and others where they share one.
 
     asv starts a process for each benchmark, cell and round. Results of different versions are not
     compared: raise `version` when a benchmark measures something else than before, that is when
@@ -158,8 +158,8 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
     try:
         times = sample(prepared, reference, SystemClock(), _RATIOS, forks=Forks())[variant]
     finally:
-        for each in prepared.values():
-            each.close()
+        for variant_prepared in prepared.values():
+            variant_prepared.close()
     try:
         ratios = times.ratios_to(times.reference or Times())
     except ValueError:  # too short for the clock

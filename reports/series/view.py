@@ -35,8 +35,8 @@ class Span(NamedTuple):
 class View:
     """All points of a range on one problem, oldest first, and the steps between them.
 
-    Steps that change calls by less than the factor `least` are not reported. `parts` are those
-    whose calls are shown.
+    Steps that change calls by less than the factor `least` are not reported. `parts` names the
+    parts of a call that are shown.
     """
 
     declared: Series
