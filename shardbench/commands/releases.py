@@ -14,7 +14,6 @@ from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.series.installing import (
-    Missing,
     Place,
     given_place,
     install,
@@ -126,9 +125,9 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
 
 def _places(
     declared: Series, names: Sequence[str], given: Sequence[Place], folder: Path
-) -> list[Place | Missing]:
+) -> list[Place]:
     """Return the places of the releases, and those that cannot be installed."""
-    found: dict[str, Place | Missing] = {place.release: place for place in given}
+    found: dict[str, Place] = {place.release: place for place in given}
     for name in names:
         if name in found:
             continue
@@ -139,7 +138,7 @@ def _places(
             if name == INSTALLED:
                 raise
             warn(str(error))
-            found[name] = Missing(name, str(error))
+            found[name] = Place(name, missing=str(error))
     return list(found.values())
 
 
