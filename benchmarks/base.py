@@ -1,6 +1,6 @@
 """The benchmarks that every family has: planning time, quality, counters and decisions.
 
-A cell that is not installed, or whose decision fails its check, is n/a.
+A cell that is not installed, or fails its check, is n/a.
 """
 
 import math
@@ -9,17 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from benchmarks.checks import Checks, build, check_all, is_different, value_of
 from benchmarks.outline import Outline
 from harness.contract import Family, Prepared, Quality
 from harness.contract.registry import Registry
-from harness.measuring.check import Checked
+from harness.measuring.check import Checked, check
 from harness.measuring.counting import count_work
 from harness.measuring.timing.clock import SystemClock
 from harness.measuring.timing.sampling import SamplingRequest, sample
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import timed_turn
+from harness.model.ids import ProblemId
 from harness.model.settings import SamplingRule
+from harness.topologies.lookup import placed_on
 
 # A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
 _SAMPLE_SECONDS = 0.02
@@ -28,6 +29,9 @@ _MOST_CALLS = 1000
 _RATIOS = SamplingRule(seconds=2.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# The checked call by family, variant and problem, or the reason why there is none.
+Checks = Mapping[tuple[str, str, str], Checked | str]
 
 
 def _with_attributes(**attributes: Any) -> Callable[[F], F]:
@@ -43,8 +47,8 @@ def _with_attributes(**attributes: Any) -> Callable[[F], F]:
 class FamilyBenchmarks(ABC):
     """The benchmarks of one family. asv passes over this class, since it is abstract.
 
-    `registry` and `family` name the family. `outlines` are those of the families whose cells the
-    cache holds: its own, and others where they share one.
+    `registry` and `family` name the family. `outlines` are those of all families in the cache: its
+    own, and others where they share one.
 
     asv starts a process for each benchmark, cell and round. Results of different versions are not
     compared: raise `version` when a benchmark measures something else than before, that is when
@@ -77,23 +81,28 @@ class FamilyBenchmarks(ABC):
         """
 
     def check_cells(self) -> Checks:
-        """Check the cells of all families in `outlines`."""
-        return check_all(self.registry, self.outlines)
+        """Check the cells of all families in `outlines`; a failed check stops no other."""
+        checks: dict[tuple[str, str, str], Checked | str] = {}
+        for name, outline in self.outlines.items():
+            for problem in outline.problems:
+                found = _check_problem(self.registry, name, outline.variants, problem)
+                checks |= {(name, variant, problem): check for variant, check in found.items()}
+        return checks
 
     def setup(self, checks: Checks, variant: str, problem: str) -> None:
-        """Skip a cell that has nothing to show."""
+        """Skip a cell that was not checked."""
         self._checked(checks, variant, problem)
 
     def timer(self) -> float:
-        """Return the CPU seconds of all turns so far: a clock that stands still between them."""
+        """Return the CPU seconds of all turns so far: a clock that stops between turns."""
         return self._seconds
 
     def time_plan(self, checks: Checks, variant: str, problem: str) -> None:
-        """Take one turn, for asv to read from `timer` what a call took."""
+        """Take one turn, and add its CPU time to `timer`."""
         if self._prepared is None:
             family = self.registry.find(self.family)
             self._prepared = family.find(variant).prepared(build(family, problem))
-            # asv ends the process without a word, but lets go of this object before.
+            # asv ends the process without notice, but drops this object before.
             weakref.finalize(self, self._prepared.close)
         lasts = max(self._checked(checks, variant, problem).wall_s, _SAMPLE_SECONDS / _MOST_CALLS)
         calls = math.ceil(_SAMPLE_SECONDS / lasts)
@@ -101,9 +110,9 @@ class FamilyBenchmarks(ABC):
 
     @_with_attributes(unit="1 if different", less_is_better=True)
     def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:
-        """Return 1 if the decision is not the one it must be, else 0; NaN where any will do.
+        """Return 1 if the decision is not the required one, else 0; NaN where none is required.
 
-        It is this way round because asv takes any rise of a tracked value for the worse.
+        A wrong decision is 1 because asv takes any rise of a tracked value for the worse.
         """
         return is_different(checks, self.registry.find(self.family), variant, problem)
 
@@ -142,7 +151,7 @@ class FamilyBenchmarks(ABC):
 def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:
     """Time a variant and its family's reference in turns; return the ratio of each pair.
 
-    To four digits, since asv shows of a figure all that there are.
+    Ratios are rounded to four digits, since asv shows all digits.
     """
     reference = family.reference.name
     prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
@@ -150,8 +159,8 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
         request = SamplingRequest(prepared, reference, _RATIOS, may_fork=True)
         times = sample(request)[variant]
     finally:
-        for each in prepared.values():
-            each.close()
+        for variant_prepared in prepared.values():
+            variant_prepared.close()
     try:
         ratios = times.ratios_to(times.reference or Times())
     except ValueError:  # too short for the clock
@@ -160,7 +169,7 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
 
 
 def python_calls(prepared: Prepared[Any]) -> float:
-    """Count the work of a call, and close it; NaN where the call is made elsewhere."""
+    """Count the calls that one call makes, and close it; NaN where it runs in another process."""
     try:
         turn = timed_turn(prepared, SystemClock(), 2)
         return math.nan if turn.thread_cpu_s is None else count_work(prepared, False).python_calls
@@ -169,10 +178,58 @@ def python_calls(prepared: Prepared[Any]) -> float:
 
 
 def tracking(figure: Quality) -> Callable[..., float]:
-    """Return the benchmark of a quality or a counter, which is that of the checked call."""
+    """Return the benchmark of a quality or a counter, taken from the checked call."""
 
     @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")
     def track(self: FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
-        return value_of(figure.name, self._checked(checks, variant, problem))
+        checked = self._checked(checks, variant, problem)
+        figures: dict[str, float] = {**checked.counters, **checked.quality}
+        return figures.get(figure.name, math.nan)  # a commit may lack the figure
 
     return track
+
+
+def build(family: Family[Any, Any], problem: str) -> Any:
+    """Build a problem from its id; raises UsageError where the id names nothing."""
+    parsed = ProblemId.parse(problem)
+    topology = placed_on(family, parsed.workload, parsed.topology, parsed.gpus)
+    return family.work.build(parsed.workload, topology)
+
+
+def _check_problem(
+    registry: Registry, name: str, variants: tuple[str, ...], problem: str
+) -> dict[str, Checked | str]:
+    try:
+        family = registry.find(name)
+        built = build(family, problem)
+    except Exception as error:  # a family may raise anything
+        return dict.fromkeys(variants, _reason(error))
+    return {variant: _check_variant(family, variant, built) for variant in variants}
+
+
+def _check_variant(family: Family[Any, Any], name: str, problem: Any) -> Checked | str:
+    try:
+        variant = family.find(name)
+        if missing := variant.missing():
+            return f"Not installed: it needs {', '.join(missing)}."
+        return check(family, variant, problem, SystemClock())
+    except Exception as error:  # a variant may raise anything
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def is_different(checks: Checks, family: Family[Any, Any], variant: str, problem: str) -> float:
+    """Return 1 where a variant decides differently from the variant that it must match, else 0.
+
+    It is compared with the nearest variant along `same_as` that passed its check; NaN where there
+    is none.
+    """
+    checked = checks[family.name, variant, problem]
+    for model in family.models_of(family.find(variant)):
+        expected = checks.get((family.name, model.name, problem))
+        if isinstance(expected, Checked) and isinstance(checked, Checked):
+            return int(checked.fingerprint != expected.fingerprint)
+    return math.nan

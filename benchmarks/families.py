@@ -9,8 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
-from benchmarks.base import FamilyBenchmarks, tracking
-from benchmarks.checks import Checks
+from benchmarks.base import Checks, FamilyBenchmarks, tracking
 from benchmarks.outline import Outline, note, outlines
 from harness.contract.registry import Registry, load_registry
 
@@ -44,7 +43,7 @@ def benchmark_classes(
             "family": family,
             "params": (outline.variants, outline.problems),
             "setup_cache": _CACHES.get(family, _shared_cache),
-            **{f"track_{_identifier(each.name)}": tracking(each) for each in outline.figures},
+            **{f"track_{_identifier(figure.name)}": tracking(figure) for figure in outline.figures},
         }
         name = _identifier(family)
         classes[name] = type(name, (FamilyBenchmarks,), members)

@@ -22,18 +22,14 @@ _INSTALL_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A release and the folder that it is imported from."""
+    """A release and the folder that it is imported from.
+
+    `missing` is the reason, as a sentence, why the release could not be installed, if so.
+    """
 
     release: str
-    folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A release that could not be installed, and the reason as a sentence."""
-
-    release: str
-    reason: str
+    folder: Path = Path()
+    missing: str = ""
 
 
 def kept_releases(library: str, folder: Path) -> list[str]:

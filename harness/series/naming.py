@@ -105,7 +105,7 @@ def pip_reason(printed: str) -> str:
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     reason = (errors or lines or ["pip gives no reason"])[-1]
-    # pip lists all versions there are before it says what is wrong.
+    # pip lists all versions before it names the error.
     reason = re.sub(r"\s*\(from versions: [^)]*\)", "", reason)
     return reason.rstrip(".") + "."
 

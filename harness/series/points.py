@@ -125,7 +125,7 @@ def environment_of(declared: Series) -> Environment:
 
 
 def libraries(registry: Registry, kind: Kind) -> dict[str, tuple[Family[Any, Any], Series]]:
-    """Return each library whose releases or commits can be measured, with its family."""
+    """Return the libraries with releases or commits to measure, each with its family."""
     declared = ((family, load(family.abilities.series)) for family in registry.families)
     return {
         series.library: (family, series)

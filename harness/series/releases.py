@@ -29,7 +29,7 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.declared import checked
 from harness.model.settings import SamplingRule, Settings
-from harness.series.installing import Missing, Place
+from harness.series.installing import Place
 from harness.series.naming import is_build_of, version_of
 from harness.series.points import CALLS, Counted, Timed, environment_of, request_of
 from harness.store.results import append_cells
@@ -51,7 +51,7 @@ def settings_of(turns: int, seconds: float, budget: float) -> Settings:
 def measure(
     request: Request,
     declared: Series,
-    places: Sequence[Place | Missing],
+    places: Sequence[Place],
     settings: Settings,
     results: Path,
     listen: Listener = lambda event: None,
@@ -91,7 +91,7 @@ _WORK: Any = SimpleNamespace(
 
 
 def family_of(
-    declared: Series, places: Sequence[Place | Missing], base: Family[Any, Any] | None = None
+    declared: Series, places: Sequence[Place], base: Family[Any, Any] | None = None
 ) -> Family[DriverRequest, Answer]:
     """Return a family of releases as variants. The oldest that is there is the reference.
 
@@ -107,21 +107,21 @@ def family_of(
         label=base.label if base else lambda workload: workload,
     )
     ordered = sorted(places, key=lambda place: version_of(place.release))
-    first = next((place for place in ordered if isinstance(place, Place)), ordered[0])
+    first = next((place for place in ordered if not place.missing), ordered[0])
     for place in ordered:
         register = family.variant(place.release, summary="a release", reference=place is first)
         register(partial(_prepared, declared, place))
     return family
 
 
-def release_registry(declared: Series, places: Sequence[Place | Missing]) -> Registry:
+def release_registry(declared: Series, places: Sequence[Place]) -> Registry:
     """Return the registry in which child processes find the family."""
     return Registry([family_of(declared, places)])
 
 
-def _prepared(declared: Series, place: Place | Missing, problem: DriverRequest) -> Prepared[Answer]:
-    if isinstance(place, Missing):
-        raise ShardbenchError(place.reason)
+def _prepared(declared: Series, place: Place, problem: DriverRequest) -> Prepared[Answer]:
+    if place.missing:
+        raise ShardbenchError(place.missing)
     name = f"{declared.library} {place.release}"
     upstream = Upstream(name, declared.driver, place.folder)
     part = declared.first_part

@@ -22,6 +22,9 @@ from reports.series.view import (
     step_sentences,
 )
 
+# Above this load per core, times are noisy.
+_QUIET = 1.1
+
 Row = tuple[Step | None, Run]
 """A point, and the step that leads to it, if any."""
 
@@ -174,36 +177,30 @@ def markdown_page(views: Sequence[View], command: str, figure: str) -> str:
 def how_measured(views: Sequence[View]) -> str:
     """Describe how the points of a series were measured."""
     view = views[-1]
-    where = view.environment
+    where = view.runs[-1].cell.environment
     packages = ", ".join(f"{name} {version}" for name, version in where.packages.items())
-    from_where = "" if view.kind == "releases" else " from its checkout"
+    kind, commits = view.kind.removesuffix("s"), view.declared.commits
     written = (
-        f"Each {view.kind.removesuffix('s')} ran{from_where} in a child process of its own on "
-        f"Python {where.python} with {packages or 'no other package'}, on {where.cpu} "
+        f"Each {kind} ran{' from its checkout' if kind == 'commit' else ''} in a child process of "
+        f"its own on Python {where.python} with {packages or 'no other package'}, on {where.cpu} "
         f"({where.cores} cores). Calls are Python calls, built-in functions included; they are "
         "exact. "
     )
-    if view.kind == "releases":
-        return f"{written}{_load_note(views)}"
-    paths = view.declared.commits.paths if view.declared.commits else ()
-    return (
-        f"{written}Commits that have the same files in {', '.join(paths)} are run once. Both sides "
-        "of a step are run themselves, and so is the parent of the commit that is named."
-    )
-
-
-def _load_note(views: Sequence[View]) -> str:
-    """Say how CPU times came about, and whether the machine was quiet."""
+    if kind == "commit" and commits:
+        return (
+            f"{written}Commits that have the same files in {', '.join(commits.paths)} are run "
+            "once. Both sides of a step are run themselves, and so is the parent of the commit "
+            "that is named."
+        )
     turns = max(view.turns for view in views)
     if not turns:
-        return "CPU times were not measured."
-    load = max(view.load for view in views)
-    quiet = load <= 1.1
+        return f"{written}CPU times were not measured."
+    load = max(run.cell.environment.load or 0.0 for view in views for run in view.runs)
     return (
-        f"CPU times are medians of up to {plural(turns, 'turn')}, in which the releases ran one "
-        "after the other, forwards and backwards; their parts are by the shares in one plan. "
-        f"The load was {'at most' if quiet else 'up to'} {load:g} a core"
-        + ("." if quiet else ", so the times are noisy: compare counts.")
+        f"{written}CPU times are medians of up to {plural(turns, 'turn')}, in which the releases "
+        "ran one after the other, forwards and backwards; their parts are by the shares in one "
+        f"plan. The load was at most {load:g} a core"
+        + ("." if load <= _QUIET else ", so the times are noisy: compare counts.")
     )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from harness.contract import Series
-from harness.model.cell import Cell, Environment, by_problem
+from harness.model.cell import Cell, by_problem
 from harness.series.points import Kind, Point, Run
 from harness.series.steps import Step, neighbours
 from reports.core.formatting import listing, number, plural, seconds
@@ -35,8 +35,8 @@ class Span(NamedTuple):
 class View:
     """All points of a range on one problem, oldest first, and the steps between them.
 
-    Steps that change calls by less than the factor `least` are not reported. `parts` are those
-    whose calls are shown.
+    Steps that change calls by less than the factor `least` are not reported. `parts` names the
+    parts of a call that are shown.
     """
 
     declared: Series
@@ -75,20 +75,10 @@ class View:
         return tuple(step for step in self.steps if self.decision(step))
 
     @property
-    def environment(self) -> Environment:
-        """The environment of the last point."""
-        return self.runs[-1].cell.environment
-
-    @property
     def turns(self) -> int:
         """How often each point was timed at most."""
         timed = (run.cell.cpu_s for run in self.ran)
         return max((len(spent.samples) for spent in timed if spent), default=0)
-
-    @property
-    def load(self) -> float:
-        """The highest load per core of the machine while the points were measured."""
-        return max((run.cell.environment.load or 0.0 for run in self.ran), default=0.0)
 
     def factors(self, step: Step) -> list[str]:
         """Return the counters of calls that a step changes by the least factor or more."""
@@ -246,7 +236,6 @@ def caveats(step: Step) -> str:
 
 def changed_figures(names: Mapping[str, str], step: Step) -> list[tuple[str, float, float]]:
     """Return each counter or quality of these names that a step changes, with both values."""
-
     found = []
     for name in names:
         values = (run.value(name) for run in (step.before, step.after))

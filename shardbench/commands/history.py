@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
-from harness.model.errors import UsageError, unknown
+from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner
 from harness.series.points import Point, Run
 from harness.series.repository import Repository
-from harness.series.steps import DECISION, Step, changes, find, judge, steps
+from harness.series.steps import Step, changes, difference_in, find, judge, steps
 from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
@@ -37,14 +37,14 @@ def history(
         str,
         typer.Argument(
             metavar="[RANGE]",
-            help="A..B: both commits and all between that touch what decides; either may be left "
-            "out. All up to HEAD without it.",
+            help="A..B: both commits, and all between that touch the files that decide; either may "
+            "be left out. Without a range, all up to HEAD.",
         ),
     ] = "",
     repository: Annotated[
         Path,
         typer.Option(
-            "--repository", "-r", help="A clone of the library's repository; bare will do."
+            "--repository", "-r", help="A clone of the library's repository, bare or not."
         ),
     ] = Path(),
     problem: Annotated[
@@ -74,10 +74,10 @@ def history(
         typer.Option(help="Folder for the history; history/LIBRARY by default."),
     ] = None,
 ) -> None:
-    """Run the commits of a library on one problem: what each changed.
+    """Run the commits of a library on one problem, and name changes.
 
-    Nothing is installed: a commit runs from its checkout. Counts are kept, so that the command can
-    be stopped and goes on from there.
+    Nothing is installed: a commit runs from its checkout. Counts are kept, and a stopped command
+    goes on from there.
     """
     check_seconds("--budget", budget)
     if not 1 <= least < float("inf"):
@@ -86,9 +86,8 @@ def history(
         if value < lowest:
             raise UsageError(f"{option} must be at least {lowest}, not {value}.")
     family, declared = find_library(found_registry(), library, "commits")
-    known = (*declared.figures, DECISION)
-    if sought and sought not in known:
-        raise unknown("counter or quality", sought, known)
+    if sought:
+        difference_in(declared, sought)  # raises for an unknown name
     asked = ProblemId.parse(problem or declared.problems[0])
     family.label(asked.workload)  # raises where there is no such workload
     topology = placed_on(family, asked.workload, asked.topology, asked.gpus)

@@ -14,7 +14,6 @@ from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.series.installing import (
-    Missing,
     Place,
     given_place,
     install,
@@ -48,8 +47,8 @@ def releases(
         list[str] | None,
         typer.Argument(
             metavar="RELEASE",
-            help="Releases: 1.5.0, 1.5.0..1.9.2 for all between, or installed for this "
-            "environment's own. Without any, those that are there already.",
+            help="Releases: 1.5.0, 1.5.0..1.9.2 for a range, or installed for this environment's "
+            "own. Without any, those that are installed already.",
         ),
     ] = None,
     problem: Annotated[
@@ -57,13 +56,13 @@ def releases(
         typer.Option(
             "--problem",
             "-p",
-            help="A problem, workload/topology:gpus; may be given again. The library's family has "
-            "some of its own.",
+            help="A problem, workload/topology:gpus; may be given again. By default, those that "
+            "the library declares.",
         ),
     ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(help="VERSION=FOLDER: a release that is in a folder; may be given again."),
+        typer.Option(help="VERSION=FOLDER: a release in a folder; may be given again."),
     ] = None,
     folder: Annotated[
         Path, typer.Option(help="Install releases here, each in a folder of its own.")
@@ -71,7 +70,9 @@ def releases(
     repeat: Annotated[int, typer.Option(help="Turns that each release takes.")] = 5,
     seconds: Annotated[
         float,
-        typer.Option(help="Take no further turns on a problem after so long; four are taken."),
+        typer.Option(
+            help="Begin no further turns on a problem after this time; four are always taken."
+        ),
     ] = 120.0,
     budget: Annotated[
         float, typer.Option(help="Seconds that one call of a release may take.")
@@ -80,9 +81,9 @@ def releases(
         Path, typer.Option(help="Folder for the history, its figure and its page.")
     ] = Path("history"),
 ) -> None:
-    """Run releases of a library on the same problems: a history.
+    """Compare the releases of a library on the same problems.
 
-    Releases that are not there yet are installed first, each in a folder of its own.
+    Missing releases are installed first, each in a folder of its own.
     """
     check_seconds("--seconds", seconds)
     check_seconds("--budget", budget)
@@ -124,9 +125,9 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
 
 def _places(
     declared: Series, names: Sequence[str], given: Sequence[Place], folder: Path
-) -> list[Place | Missing]:
+) -> list[Place]:
     """Return the places of the releases, and those that cannot be installed."""
-    found: dict[str, Place | Missing] = {place.release: place for place in given}
+    found: dict[str, Place] = {place.release: place for place in given}
     for name in names:
         if name in found:
             continue
@@ -137,7 +138,7 @@ def _places(
             if name == INSTALLED:
                 raise
             warn(str(error))
-            found[name] = Missing(name, str(error))
+            found[name] = Place(name, missing=str(error))
     return list(found.values())
 
 

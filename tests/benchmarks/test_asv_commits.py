@@ -7,13 +7,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from asv.environment import EnvironmentUnavailable
 from toy_repository import ToyRepository
 
-from benchmarks.asv_environments import Commits
 from harness.execution.upstream import folder
 from harness.series.installing import install
 
@@ -95,8 +92,3 @@ def test_history_and_asv_name_the_same_commit(project: Path) -> None:
     index = json.loads((project / ".asv/torchrec/html/index.json").read_text())
     assert index["show_commit_url"] == "https://github.com/meta-pytorch/torchrec/commit/"
     assert not any(str(project) in each.read_text() for each in project.glob(".asv/**/*.json"))
-
-
-def test_another_python_is_refused() -> None:
-    with pytest.raises(EnvironmentUnavailable, match=r"not 2\.7"):
-        Commits(SimpleNamespace(), "2.7", {}, {})

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from asv.environment import EnvironmentUnavailable
+from toy_repository import ToyRepository
 
-from benchmarks.asv_environments import Worktree, write_entry_points
+from benchmarks.asv_environments import Commits, PresentPython, Worktree
 
 pytestmark = pytest.mark.long
 
@@ -76,17 +76,10 @@ FAMILY.decider("quick", same_as="reference")(work(5))
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    identity = {"NAME": "A Tester", "EMAIL": "tester@example.org"}
-    git = {
-        f"GIT_{role}_{key}": text
-        for role in ("AUTHOR", "COMMITTER")
-        for key, text in identity.items()
-    }
-    environment = os.environ | git | {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(
         command,
         cwd=folder,
-        env=environment,
+        env=os.environ | {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"},
         capture_output=True,
         text=True,
         timeout=1200,
@@ -97,18 +90,17 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository of the present harness and suite, with two commits of a family."""
-    folder = tmp_path_factory.mktemp("repository")
+    folder = tmp_path_factory.mktemp("project") / "repository"
+    repository = ToyRepository(folder)
     for package in ("harness", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, folder / package, ignore=ignored)
     shutil.copy(ROOT / "asv.conf.json", folder)
-    (folder / ".gitignore").write_text(".asv\n__pycache__\n.asv-machine.json\n")
-    (folder / "pyproject.toml").write_text(PROJECT)
-    assert run(folder, "git", "init", "-q", "-b", "main").returncode == 0
-    for text in (BEFORE, AFTER):
-        (folder / "dice.py").write_text(text)
-        run(folder, "git", "add", "-A")
-        assert run(folder, "git", "commit", "-q", "-m", "a commit").returncode == 0
+    ignored_files = ".asv\n__pycache__\n.asv-machine.json\n"
+    repository.commit(
+        "before", {".gitignore": ignored_files, "pyproject.toml": PROJECT, "dice.py": BEFORE}
+    )
+    repository.commit("after", {"dice.py": AFTER})
     return folder
 
 
@@ -155,13 +147,6 @@ def test_results_name_no_path_of_this_machine(repository: Path) -> None:
     for file in repository.glob(".asv/results/**/*.json"):
         assert str(repository) not in file.read_text()
         assert str(repository).replace("/", "_") not in file.name
-
-
-@pytest.mark.usefixtures("continuous")
-def test_a_plain_run_measures_the_branch(repository: Path) -> None:
-    ran = run(repository, sys.executable, "-m", "asv", "run", "--quick", "--dry-run")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert f"Benchmarking worktree-{PYTHON}" in ran.stdout
 
 
 @pytest.mark.usefixtures("continuous")
@@ -260,19 +245,7 @@ def test_the_smoke_run_of_the_real_suite_passes(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_another_python_is_refused() -> None:
+@pytest.mark.parametrize("environment", [Worktree, Commits])
+def test_another_python_is_refused(environment: type[PresentPython]) -> None:
     with pytest.raises(EnvironmentUnavailable, match=r"not 2\.7"):
-        Worktree(SimpleNamespace(), "2.7", {}, {})
-
-
-def test_a_checkout_has_its_own_entry_points(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text(PROJECT)
-    write_entry_points(tmp_path)
-    (found,) = metadata.distributions(path=[str(tmp_path)])
-    assert (found.name, found.version) == ("shardbench", "0.1.0")
-    (family,) = found.entry_points
-    assert (family.group, family.name, family.value) == (
-        "shardbench.families",
-        "dice",
-        "dice:FAMILY",
-    )
+        environment(SimpleNamespace(), "2.7", {}, {})

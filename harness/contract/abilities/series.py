@@ -1,4 +1,4 @@
-"""The declaration of a library whose releases, commits or both can be measured."""
+"""The declaration of a library with releases, commits or both to measure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from harness.model.quality import Quality
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """What `shardbench releases` needs besides a driver.
+    """The part of a series that only releases need.
 
     Attributes:
         phases: all phases that `times` answers with, in order.
@@ -23,7 +23,7 @@ class Releases:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """What `shardbench history` needs besides a driver.
+    """The part of a series that only commits need.
 
     Attributes:
         package: the folder of the repository that is imported. Nothing else is checked out.
@@ -88,7 +88,7 @@ class Series:
 
     @property
     def first_part(self) -> str:
-        """The part whose calls are counted for releases."""
+        """The only part that releases count the calls of."""
         return next(iter(self.parts))
 
     @property

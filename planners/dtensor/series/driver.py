@@ -187,7 +187,7 @@ def _mlp(mesh: DeviceMesh) -> Step:
 
 
 def _fingerprint(outputs: Sequence[torch.Tensor], workload: str) -> str:
-    """Return a hash of layouts; sizes are left out for `dynamic`, whose sizes change each step."""
+    """Return a hash of layouts, without sizes for `dynamic`, where they change in each step."""
     digest = hashlib.sha256()
     for output in outputs:
         placements = str(output.placements) if isinstance(output, DTensor) else "local"

@@ -1,7 +1,7 @@
 """Drives one release or commit of torchrec's planner, in a child process that imports it.
 
 `harness.series` asks, with the requests that `harness.contract.Series` describes. A timed plan is a
-call of its own, since counting slows down what it counts.
+call of its own, since counting slows a plan down.
 """
 
 from collections import Counter

@@ -11,7 +11,7 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.series.installing import Missing, Place, install, kept_releases
+from harness.series.installing import Place, install, kept_releases
 from harness.series.points import Point, Run
 from harness.series.releases import family_of, measure, settings_of
 from harness.store.results import read_cells
@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 def measured(
     library: Series,
-    places: list[Place] | list[Place | Missing],
+    places: list[Place],
     path: Path,
     settings: Settings = SETTINGS,
 ) -> dict[str, Cell]:
@@ -84,18 +84,14 @@ def test_each_release_is_counted_timed_in_turns_and_compared_with_the_oldest(
     assert LIBRARY not in found["1.0.0"].environment.packages
 
 
-def test_what_was_measured_is_read_again_and_not_measured_again(
+def test_stored_releases_are_not_measured_again_and_a_killed_run_goes_on(
     library: Series, places: list[Place], path: Path
 ) -> None:
     first = measured(library, places, path)
     content = path.read_bytes()
     assert measured(library, places, path) == first
     assert path.read_bytes() == content
-
-
-def test_what_a_kill_left_is_gone_on_with(library: Series, places: list[Place], path: Path) -> None:
-    first = measured(library, places, path)
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = content.splitlines(keepends=True)
     path.write_bytes(lines[0] + lines[1][:100])
     again = measured(library, places, path)
     assert again["1.0.0"] == first["1.0.0"]
@@ -177,7 +173,7 @@ def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
 def test_what_is_not_there_is_no_reference_and_says_why(
     library: Series, places: list[Place], path: Path
 ) -> None:
-    found = measured(library, [Missing("0.1.0", "It is gone."), *places[:2]], path)
+    found = measured(library, [Place("0.1.0", missing="It is gone."), *places[:2]], path)
     assert (found["0.1.0"].status, found["0.1.0"].reason) == ("failed", "It is gone.")
     assert {cell.against for cell in found.values()} == {"1.0.0"}
 

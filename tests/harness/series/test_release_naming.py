@@ -1,14 +1,9 @@
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from packaging.version import Version
 
 from harness.model.errors import ShardbenchError, UsageError
 from harness.series.naming import is_build_of, pip_reason, releases_in, releases_on_index
 
 KNOWN = ["1.9.2", "1.10.0", "1.5.0", "1.5.1", "1.6.1", "0.9.0"]
-
-versions = st.builds("{}.{}.{}".format, *[st.integers(0, 12)] * 3)
 
 
 def none() -> list[str]:
@@ -37,28 +32,18 @@ def test_a_range_has_all_releases_from_one_to_the_other(word: str, expected: lis
     assert releases_in([word], lambda: KNOWN) == expected
 
 
-@settings(max_examples=15)
-@given(st.lists(versions, min_size=1, unique=True), versions, versions)
-def test_a_range_has_what_lies_in_it_and_nothing_else(known: list[str], a: str, b: str) -> None:
-    low, high = sorted((a, b), key=Version)
-    expected = [each for each in known if Version(low) <= Version(each) <= Version(high)]
-    if expected:
-        found = releases_in([f"{low}..{high}"], lambda: known)
-        assert found == sorted(expected, key=Version)
-    else:
-        with pytest.raises(UsageError, match="no release in the range"):
-            releases_in([f"{low}..{high}"], lambda: known)
-
-
-@pytest.mark.parametrize("word", ["", "newest", "1.5.0; rm -rf", "--help", "1.5.0...x", "x..1.5"])
-def test_what_is_no_release_is_said(word: str) -> None:
-    with pytest.raises(UsageError, match="is no release; write a version such as"):
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        *((word, "is no release") for word in ("", "newest", "1.5.0; rm -rf", "--help", "x..1.5")),
+        ("1.5.0...x", "'.x' is no release"),
+        ("1.9.2..1.5.0", r"1\.9\.2\.\.1\.5\.0 ends before it begins"),
+        ("1.7..1.8", r"no release in the range 1\.7\.\.1\.8"),
+    ],
+)
+def test_other_words_are_refused(word: str, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
         releases_in([word], lambda: KNOWN)
-
-
-def test_a_range_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"The range 1\.9\.2\.\.1\.5\.0 ends before it begins\."):
-        releases_in(["1.9.2..1.5.0"], lambda: KNOWN)
 
 
 @pytest.mark.parametrize(
