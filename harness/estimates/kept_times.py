@@ -75,10 +75,6 @@ class TimesFile:
         except OSError as error:
             raise cannot_be_written(self._path, error) from None
 
-    def count(self, key: str, call: str) -> int:
-        """Return the number of pairs of a pass of a work."""
-        return len(self._pairs.get(key, {}).get(call, ()))
-
     def pairs(self, key: str) -> int:
         """Return the number of pairs that each pass of a work has at least."""
         return min(map(len, self._pairs.get(key, {}).values()), default=0)
@@ -138,11 +134,11 @@ class Stopwatch:
         if self.times.pairs(work.key) >= pairs:
             return
         passes = self._prepared(work)
-        while waiting := [name for name in passes if self.times.count(work.key, name) < pairs]:
-            for name in waiting:
+        while self.times.pairs(work.key) < pairs:
+            for name, prepared in passes.items():
                 reference, seconds = (
-                    self._seconds(timed_turn(prepared, self.clock))
-                    for prepared in (self._reference, passes[name])
+                    self._seconds(timed_turn(call, self.clock))
+                    for call in (self._reference, prepared)
                 )
                 if min(reference, seconds) <= 0:
                     raise ShardbenchError("A call is too short for the clock.")

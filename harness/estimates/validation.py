@@ -104,9 +104,9 @@ def _time_once(candidates: Candidates, stopwatch: Stopwatch, end: float) -> Cand
     number = len(candidates.decisions)
     # The first decisions tend to be the best. Alternating between both ends keeps those that are
     # measured in time as mixed as all of them.
-    turns = [turn for pair in zip(range(number), range(number)[::-1], strict=True) for turn in pair]
+    turns = sorted(range(number), key=lambda turn: min(turn, number - 1 - turn))
     done: list[int] = []
-    for turn in dict.fromkeys(turns):
+    for turn in turns:
         works = [rank.work for rank in candidates.decisions[turn].ranks]
         is_measured = all(stopwatch.times.pairs(work.key) for work in works)
         if not is_measured and stopwatch.clock.wall() > end and len(done) >= _FEWEST:

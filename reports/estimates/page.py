@@ -89,9 +89,8 @@ def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
     if not both:
         return
     before, after = (statistics.fmean(pair[end].regret for pair in both) for end in (0, 1))
-    faster, slower = (
-        sum(sign * pair[0].regret > sign * pair[1].regret for pair in both) for sign in (1, -1)
-    )
+    faster = sum(first.regret > last.regret for first, last in both)
+    slower = sum(first.regret < last.regret for first, last in both)
     yield Finding(
         "estimates",
         f"On average the plan that '{both[0][0].estimate}' picks is {before:.1%} slower than the "

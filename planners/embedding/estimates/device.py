@@ -85,15 +85,17 @@ class Device(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         self._taken.clear()
-        return super().__enter__()
+        super().__enter__()
+        return self
 
     def __torch_function__(  # torch's own
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         named = kwargs or {}
         size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
-        is_table = func is torch.zeros and isinstance(size, int) and size > _SMALL
-        if not is_table or not dtype.is_floating_point:
+        if func is not torch.zeros or not isinstance(size, int) or size <= _SMALL:
+            return func(*args, **named)
+        if not dtype.is_floating_point:
             return func(*args, **named)
         place = torch.device(named.get("device") or "cpu")
         start = -(-self._taken[dtype] // _APART) * _APART

@@ -15,7 +15,6 @@ from harness.contract import UsageError
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-ALLOWED = "uniform, zipf, zipf:EXPONENT or reuse"
 _EXPONENT = 1.05  # of Merlin's synthetic models
 _SCATTER = 2654435761  # a prime: hot rows are not neighbours
 
@@ -127,4 +126,7 @@ def distribution_named(text: str) -> LookupDistribution:
             value = math.nan
         if 0 < value <= 3:
             return Zipf(value)
-    raise UsageError(f"--indices must be {ALLOWED}, not '{text}'; an exponent is from 0 to 3.")
+    raise UsageError(
+        f"--indices must be uniform, zipf, zipf:EXPONENT or reuse, not '{text}'; an exponent is "
+        "from 0 to 3."
+    )
