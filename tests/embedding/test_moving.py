@@ -29,7 +29,7 @@ ROWS, DIM = 100, 8
 
 @pytest.fixture(autouse=True, scope="module")
 def _little_work():
-    with mock.patch("planners.embedding.best_plan.search._WORK_PER_SECOND", 1e6):
+    with mock.patch("planners.embedding.best_plan.strategy.WORK_PER_SECOND", 1e6):
         yield
 
 
@@ -171,8 +171,11 @@ def test_a_budget_is_kept_and_makes_the_plan_better(problem, plan, file):
     assert all(each["bound_ms"] <= each["max_rank_ms"] for each in rated)
 
 
-def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file):
-    front = list(PLANNING.moving.front(near(problem, file, math.inf)))
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file, measured):
+    """From a file, or next to a measured plan."""
+    start = PLANNING.moving.near(problem, plan) if measured else near(problem, file, math.inf)
+    front = list(PLANNING.moving.front(start))
     moved = [PLANNING.moving.moved(*point) for point in front]
     ms = [quality(*point)["max_rank_ms"] for point in front]
     assert len(front) > 2
@@ -183,6 +186,11 @@ def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file):
     for point in front:
         validate(*point)
         assert quality(*point)["bound_ms"] <= quality(*point)["max_rank_ms"]
+
+
+def test_a_large_problem_has_no_front_next_to_its_plan(problem, plan):
+    many = replace(problem, tables=problem.tables * 40)
+    assert PLANNING.moving.near(many, plan) is None
 
 
 @pytest.mark.parametrize(

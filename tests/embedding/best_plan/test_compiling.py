@@ -10,7 +10,7 @@ from types import FunctionType
 
 import pytest
 from random_rows import placements
-from test_local_search import searched
+from small_problems import searched
 
 from planners.embedding.best_plan.local.rounds import _search
 from planners.embedding.best_plan.local.state import NOWHERE

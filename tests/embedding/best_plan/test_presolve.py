@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from random_problems import random_problem
-from test_candidates import devices, option
+from small_problems import devices, option
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import Presolve, presolve_bound, presolved
