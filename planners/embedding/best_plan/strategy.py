@@ -1,6 +1,6 @@
 """The strategy of `certified`: which searches and provers run, in which order and for how long.
 
-1. Presolve rules out options that no better plan can have (reduced costs; what is on every rank).
+1. Presolve rules out options that no better plan can have (by reduced costs and by room).
 2. Relaxed plans of the linear programme are placed and improved a little: the starts.
 3. Presolve again, with the better plan known.
 4. Branch and bound on small problems: solved within 30 % of its work, or not for a long time.

@@ -143,15 +143,20 @@ def problems(draw, kinds=tuple(KINDS), overfull=True, host_ranks=None):
     return search_space(options), devices(*storage, host_ranks=host_ranks)
 
 
-def options_with_ranks(space, found):
+def options_with_ranks(space, options, ranks):
     """Return each option of a plan with the ranks of its shards."""
-    ends = np.cumsum(np.diff(space.first_shard)[found.options])
-    assert ends[-1] == len(found.ranks)
-    ranks = np.split(found.ranks, ends[:-1])
-    return [
-        (int(number), tuple(each.tolist()))
-        for number, each in zip(found.options, ranks, strict=True)
-    ]
+    ends = np.cumsum(np.diff(space.first_shard)[options])
+    assert ends[-1] == len(ranks)
+    placed = zip(options, np.split(ranks, ends[:-1]), strict=True)
+    return [(int(number), tuple(on.tolist())) for number, on in placed]
+
+
+def held_by(space, placed_on, options, ranks):
+    """Return what ranks get from a plan, shape (ranks, 5); the plan must be legal."""
+    assert sorted(space.table[options]) == list(range(space.tables))
+    plan = options_with_ranks(space, options, ranks)
+    assert all(on in ways(space, placed_on, number) for number, on in plan)
+    return sum(load(space, placed_on, number, on) for number, on in plan)
 
 
 def constructed(space, placed_on, seed=0, doublings=0):

@@ -31,19 +31,21 @@ SMALL = (1, 0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"),
-    [("uniform", 3), ("host_rows", 3), ("hosts", 3), ("nowhere", 1)],
+    ("kind", "count", "ranks", "host_ranks", "kept"),
+    [
+        *((kind, 3, 4, 2, False) for kind in ("uniform", "host_rows", "hosts")),
+        ("nowhere", 1, 4, 2, False),
+        *(  # what needs a whole host
+            (kind, count, ranks, 3, ranks == 3)
+            for kind, count in (("host_rows", 3), ("host_columns", 1), ("hosts", 3))
+            for ranks in (2, 3)
+        ),
+    ],
 )
-def test_what_torchrec_places_nowhere_is_no_candidate(kind, count):
+def test_what_torchrec_places_nowhere_is_no_candidate(kind, count, ranks, host_ranks, kept):
     space = search_space([option(0, kind, *[SMALL] * count)])
-    assert not len(candidates(space, devices(*[(9, 9)] * 4, host_ranks=2)).options)
-
-
-@pytest.mark.parametrize(("kind", "count"), [("host_rows", 3), ("host_columns", 1), ("hosts", 3)])
-def test_what_needs_a_whole_host_is_a_candidate_only_where_there_is_one(kind, count):
-    space = search_space([option(0, kind, *[SMALL] * count)])
-    assert not len(candidates(space, devices((9, 9), (9, 9), host_ranks=3)).options)
-    assert len(candidates(space, devices(*[(9, 9)] * 3, host_ranks=3)).options)
+    placed_on = devices(*[(9, 9)] * ranks, host_ranks=host_ranks)
+    assert len(candidates(space, placed_on).options) == kept
 
 
 @pytest.mark.parametrize("large", [(10, 0, 0.0), (0, 10, 0.0)])

@@ -12,12 +12,11 @@ from random_options import random_case
 from small_problems import (
     devices,
     fit,
+    held_by,
     least_rating,
-    load,
     option,
     options_with_ranks,
     problems,
-    ways,
 )
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import (
@@ -63,10 +62,7 @@ def test_a_plan_is_legal_and_between_the_bound_and_what_is_proposed(problem, see
     for proposer in (UniformProposer, GreedyProposer, BinProposer):
         assert rating(found) <= rating(proposed(*problem, proposer)) * (1 + LAST_BITS)
     assume(isinstance(found, Found))
-    plan = options_with_ranks(space, found)
-    assert sorted(space.table[found.options]) == list(range(space.tables))
-    assert all(ranks in ways(space, placed_on, number) for number, ranks in plan)
-    held = sum(load(space, placed_on, number, ranks) for number, ranks in plan)
+    held = held_by(space, placed_on, found.options, found.ranks)
     assert fit(held, placed_on)
     assert found.rating == pytest.approx(held[:, 0].max(), rel=1e-12)
     assert lower_bound(space, placed_on).milliseconds <= found.rating * (1 + 1e-9)
@@ -193,8 +189,7 @@ def test_ssd_is_not_filled_more_than_it_holds():
     placed_on.storage[:, 2] = 10
     found = briefly(space, placed_on)
     assert found.rating == least_rating(space, placed_on) == 12.0
-    held = sum(load(space, placed_on, *each) for each in options_with_ranks(space, found))
-    assert fit(held, placed_on)
+    assert fit(held_by(space, placed_on, found.options, found.ranks), placed_on)
 
 
 @pytest.mark.parametrize("most_proposed", [0, 10_000])
@@ -212,7 +207,7 @@ def test_tables_that_depend_on_each_other_are_placed_as_proposed(most_proposed, 
     assert found.rating == best.rating < proposed(space, placed_on, UniformProposer).rating
     hosts = {
         int(space.table[number]): {rank // 2 for rank in ranks}
-        for number, ranks in options_with_ranks(space, found)
+        for number, ranks in options_with_ranks(space, found.options, found.ranks)
     }
     assert hosts[0] == hosts[1]
     assert hosts[2] == hosts[3]

@@ -5,12 +5,11 @@ import warnings
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_problems import random_problem
-from small_problems import devices, fit, least_rating, load, option, problems
+from small_problems import devices, fit, held_by, least_rating, option, problems
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
@@ -35,19 +34,6 @@ def searched(space, placed_on, work=PLENTY, least=0.0, rating=math.inf):
     return search
 
 
-def held_by(space, placed_on, search):
-    """Return what the ranks get by the plan that was found, shape (ranks, 5)."""
-    options, ranks = search.plan
-    held = np.zeros((placed_on.ranks, 5))
-    begin = 0
-    for number in options.tolist():
-        count = len(space.estimates_of(number))
-        held += load(space, placed_on, number, tuple(ranks[begin : begin + count].tolist()))
-        begin += count
-    assert begin == len(ranks)
-    return held
-
-
 @settings(max_examples=60)
 @given(problems(overfull=False))
 def test_it_ends_with_the_best_plan_or_the_proof_that_there_is_none(problem):
@@ -59,7 +45,7 @@ def test_it_ends_with_the_best_plan_or_the_proof_that_there_is_none(problem):
     assert math.isclose(search.rating, best, rel_tol=RELATIVE)
     assert search.least <= best
     if math.isfinite(best):
-        held = held_by(*problem, search)
+        held = held_by(*problem, *search.plan)
         assert fit(held, problem[1])
         assert math.isclose(held[:, 0].max(), search.rating, rel_tol=RELATIVE)
 

@@ -11,11 +11,10 @@ from small_problems import (
     constructed,
     devices,
     fit,
-    load,
+    held_by,
     option,
     problems,
     varied,
-    ways,
 )
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
@@ -32,15 +31,6 @@ from planners.embedding.best_plan.local.state import (
 from planners.embedding.search.space import search_space
 
 
-def placed(space, tables, chosen, ranks):
-    """Return the option of each table with the ranks of its shards."""
-    counts = np.diff(space.first_shard)[chosen]
-    return [
-        (int(number), tuple(ranks[slot : slot + count].tolist()))
-        for number, slot, count in zip(chosen, tables.slot, counts, strict=False)
-    ]
-
-
 def has_a_bound(problem):
     return 0 < linear_bound(candidates(*problem)).milliseconds < math.inf
 
@@ -52,26 +42,18 @@ some_problems = problems(kinds=tuple(KINDS)[:5], overfull=False).filter(has_a_bo
 @given(some_problems, st.integers(0, 9), st.integers(0, 2), st.sampled_from([0, 40_000, 600_000]))
 def test_plans_are_legal_and_the_books_are_right(problem, seed, doublings, work):
     space, placed_on = problem
-    kept = candidates(space, placed_on).options
-
-    def held(options, ranks):
-        """Return what a plan puts on ranks, which must be allowed."""
-        plan = placed(space, tables, options, ranks)
-        assert np.isin(options, kept).all()
-        assert space.table[options].tolist() == list(range(space.tables))
-        assert all(ranks in ways(space, placed_on, number) for number, ranks in plan)
-        return sum(load(space, placed_on, number, ranks) for number, ranks in plan)
-
     tables, state = constructed(space, placed_on, seed, doublings)
     for begin in (0.0, 0.5):
         improve(tables, state, work, begin, begin + 0.5, 1.0)
-        expected = held(state.chosen, state.ranks)
+        assert np.isin(state.chosen, candidates(space, placed_on).options).all()
+        present = state._replace(best_chosen=state.chosen, best_ranks=state.ranks)
+        expected = held_by(space, placed_on, *present.best_plan(tables))
         assert (state.memory == expected[:, 1:4]).all()
         largest = expected[:, 0].max()
         assert state.perf == pytest.approx(expected[:, 0], abs=1e-9 * largest)
     assert (state.best_rating == math.inf) == (state.best_chosen == -1).any()
     if state.best_rating < math.inf:
-        best = held(state.best_chosen, state.best_ranks)
+        best = held_by(space, placed_on, *state.best_plan(tables))
         assert fit(best, placed_on)
         assert state.best_rating == pytest.approx(best[:, 0].max(), rel=1e-9)
 

@@ -8,7 +8,17 @@ from itertools import product
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_problems import KINDS, devices, fit, load, option, options_with_ranks, problems, ways
+from small_problems import (
+    KINDS,
+    devices,
+    fit,
+    held_by,
+    load,
+    option,
+    options_with_ranks,
+    problems,
+    ways,
+)
 
 from planners.embedding.best_plan.near.bound import near_bound
 from planners.embedding.best_plan.near.moves import Moves, with_previous
@@ -109,10 +119,9 @@ def test_a_plan_within_the_budget_is_found_and_the_bound_is_below_all_that_are(c
         assert near.bytes <= budget
     if not isinstance(near, NearPlan):
         return
-    placed = options_with_ranks(case.space, near.found)
-    loads = sum(load(case.space, case.devices, *each) for each in placed)
-    assert fit(loads, case.devices)
-    assert all(ranks in ways(case.space, case.devices, number) for number, ranks in placed)
+    plan = near.found.options, near.found.ranks
+    assert fit(held_by(case.space, case.devices, *plan), case.devices)
+    placed = options_with_ranks(case.space, *plan)
     assert near.bytes == moved(case.space, case.moves(case.space), placed)
     assert near.found.rating >= near.bound_ms * (1 - LAST_BITS)
     if plans:
@@ -165,7 +174,7 @@ def test_without_a_budget_a_plan_that_fits_stays_as_it_is(case):
     near = case.search().search(0)
     assert isinstance(near, NearPlan)
     assert near.bytes == 0
-    assert options_with_ranks(case.space, near.found) == plan
+    assert options_with_ranks(case.space, near.found.options, near.found.ranks) == plan
 
 
 def two_ranks():

@@ -67,8 +67,8 @@ def least_possible(
 ) -> tuple[float, Ints]:
     """Return the least rating that is possible, and the choice of options that reaches it.
 
-    `largest` has the milliseconds of the options' largest shards, whose sorted values are the
-    steps. `solve(z)` returns the cost per rank of the cheapest choice of options with shards of at
+    `largest` has the milliseconds of the options' largest shards; sorted, they are the steps.
+    `solve(z)` returns the cost per rank of the cheapest choice of options with shards of at
     most z, and that choice. The cost falls as z grows. So the first step at which a rating below
     the next step is possible gives the least rating; galloping and bisection find it.
     """

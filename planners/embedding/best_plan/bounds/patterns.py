@@ -80,7 +80,7 @@ def most_valuable_pattern(
 
 @subroutine
 def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
-    """Return the Lagrangian bound on a pattern's value; write what its items use of the limits."""
+    """Return the Lagrangian bound on a pattern's value; write the use of limits by its items."""
     most = 0.0
     used[:] = 0.0
     for limit in range(len(prices)):
@@ -111,8 +111,8 @@ def fit_prices(
 ) -> float:
     """Tighten the bound on a pattern's value by Polyak subgradient steps; update `prices`.
 
-    A subgradient of the bound at the prices is what is left of the limits; a Polyak step has the
-    length (bound - level) / norm^2, here times a factor that halves after 8 steps without success.
+    The unused part of the limits is a subgradient of the bound. A Polyak step has the length
+    (bound - level) / norm^2, here times a factor that halves after 8 steps without success.
     It ends when the bound is below `level`. Any prices give a valid bound.
     """
     most = _priced(items, worth, prices, used)
@@ -234,8 +234,9 @@ def find_above(
     """Search depth first for a pattern above `level`; return its value, or `level`, and nodes left.
 
     `rest` is the sum of the highest reduced values from a depth on. Invariant: the items chosen
-    before a depth fit, and each bound of what can follow (Lagrangian, and the dynamic programme of
-    each sum) is above `level`. If no nodes are left, the search was cut off and proves nothing.
+    before a depth fit, and every bound on their value with the best items after them (Lagrangian,
+    and the dynamic programme of each sum) is above `level`. If no nodes are left, the search was
+    cut off and proves nothing.
     """
     depths = len(branches.first) - 1
     limits, sums = len(prices), most.shape[1]

@@ -1,4 +1,4 @@
-"""The integer programme by host, with cutting planes for what a single device can hold.
+"""The integer programme by host, with cutting planes for the capacity of single devices.
 
 A host's memory and time in sum let a large shard lie across devices. Two kinds of rows forbid that.
 Shards on every device of a host leave the rest of a device to any other shard. And next to a giant,

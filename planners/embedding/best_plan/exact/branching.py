@@ -1,8 +1,10 @@
 """Branch and bound over options and ranks, compiled: is there a plan within given capacities?
 
-Tables are decided one by one: the table with the fewest options, then its option, then a rank or a
-host for each of its parts. A part is one shard, or all shards that go onto one host, or onto all
-ranks, together. Time is a capacity like memory, in whole units, so all sums are exact.
+Tables are decided one by one: first the table, then its option, then a rank or a host for each of
+its parts. A table with one fitting option comes first, then the largest table by its smallest
+option: the fail-first principle (Haralick and Elliott 1980). A part is one shard, or all shards
+that go onto one host, or onto all ranks, together. Time is a capacity like memory, in whole units,
+so all sums are exact.
 
 A branch ends if some undecided table has no option left that fits by itself, or if all undecided
 tables need more than all ranks can still take at one of several prices of time and memory: a
@@ -122,7 +124,7 @@ def _absorbed(layout: Layout, stack: Stack, kind: int) -> float:
 def _push_table(layout: Layout, stack: Stack) -> bool:
     """Add a frame that decides the next table, unless the bound shows that there is no plan.
 
-    Return whether it was added. The table has one fitting option, or else the largest shard.
+    Return whether it was added.
     """
     frame = stack.figures[0]
     choices = stack.choices[frame]

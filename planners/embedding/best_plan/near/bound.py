@@ -87,17 +87,18 @@ class _Programme:
             uniform = space.placement[option] == Placement.UNIFORM
             away = homes != np.arange(self._ranks) if uniform else homes < 0
             moved = moves.weight[shards][away].sum() / whole
-            needs = [(np.arange(self._first_rank), [perf[number], moved, *storage[number]])]
+            limits, needs = [np.arange(self._first_rank)], [np.array([perf[number], moved])]
+            needs.append(storage[number])
             for shard, home in zip(shards[homes >= 0].tolist(), homes[homes >= 0], strict=True):
                 if uniform:  # the shard is on its own rank, wherever it was
-                    needs.append(on_rank(shard, shard - int(shards[0])))
+                    limit, need = on_rank(shard, shard - int(shards[0]))
+                    limits.append(limit)
+                    needs.append(need)
                 else:
                     self._stays.append(on_rank(shard, int(home)))
                     weights.append(moves.weight[shard] / whole)
                     owners.append(number)
-            self._needs.append(
-                (np.concatenate([n[0] for n in needs]), np.concatenate([n[1] for n in needs]))
-            )
+            self._needs.append((np.concatenate(limits), np.concatenate(needs)))
         self._owners = np.array(owners, np.int64)
         self._weights = np.array(weights)
         self._highs = Solver()
