@@ -168,23 +168,23 @@ def test_a_table_without_options_has_an_infinite_bound():
 
 
 def scarce(seed):
-    """Tables whose options trade memory for perf in many ways, with too little for the best."""
+    """Tables with many trade-offs of memory for perf, and too little memory for the best perf."""
     random = np.random.default_rng(seed)
 
-    def some(count, dearest):
+    def some(count, most):
         return [
             (
                 int(random.integers(1, 9)),
                 int(random.integers(0, 3)),
-                float(random.random()) * dearest,
+                float(random.random()) * most,
             )
             for _ in range(count)
         ]
 
     options = [
-        option(table, kind, *some(count, dearest))
+        option(table, kind, *some(count, most))
         for table in range(6)
-        for kind, count, dearest in (
+        for kind, count, most in (
             ("uniform", 4, 1.0),
             ("device", 1, 2.0),
             ("device", 2, 2.0),

@@ -48,7 +48,7 @@ def test_a_plan_is_near_the_bound_where_there_is_room():
 
 @pytest.fixture
 def little_work(monkeypatch):
-    """Let searches be done soon that have minutes for their programmes, whose time is real."""
+    """Give searches little work, but minutes for their linear programmes, which take real time."""
     room = "planners.embedding.best_plan"
     monkeypatch.setattr(f"{room}.strategy.WORK_PER_SECOND", 1e4)
     monkeypatch.setattr(f"{room}.strategy._PATTERNS_PER_SECOND", 3e3)

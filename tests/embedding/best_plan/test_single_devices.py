@@ -47,7 +47,7 @@ def test_every_row_holds_for_a_plan_with_many_tables(seed):
         assert least <= found.rating * (1 + RELATIVE)
 
 
-def scarce_beside_rows(cheap):
+def scarce_with_rows(cheap):
     """A table by rows takes 4 of 10 on a host's devices; the other one's cheap shard takes 8."""
     tables = [
         option(0, "host_rows", (4, 0, 1.0), (4, 0, 1.0)),
@@ -58,7 +58,7 @@ def scarce_beside_rows(cheap):
 
 
 def test_a_large_shard_does_not_lie_across_devices():
-    problem = scarce_beside_rows(cheap=1.0)
+    problem = scarce_with_rows(cheap=1.0)
     assert least_rating(*problem) == 6.0
     assert integer_bound(candidates(*problem)).milliseconds == pytest.approx(1.5, rel=1e-4)
     found = single_device_bound(candidates(*problem), 1.5, 6.0, Deadline())
@@ -68,7 +68,7 @@ def test_a_large_shard_does_not_lie_across_devices():
 
 
 def test_little_memory_is_filled_in_the_time_that_a_giant_leaves():
-    """Each giant leaves 1 ms, in which 2 of 10 are filled; there are 14 beside two giants."""
+    """A giant leaves 1 ms, in which one shard fills 2 bytes of 10; the others have 14 bytes."""
     giants = [option(table, "device", (2, 0, 9.0)) for table in range(2)]
     others = [option(table, "device", (2, 0, 1.0)) for table in range(2, 9)]
     problem = search_space(giants + others), devices(*[(10, 0)] * 3)
