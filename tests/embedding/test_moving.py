@@ -29,7 +29,7 @@ ROWS, DIM = 100, 8
 
 @pytest.fixture(autouse=True, scope="module")
 def _little_work():
-    with mock.patch("planners.embedding.best_plan.search._WORK_PER_SECOND", 1e6):
+    with mock.patch("planners.embedding.best_plan.strategy.WORK_PER_SECOND", 1e6):
         yield
 
 
@@ -151,28 +151,25 @@ def planned(problem) -> Plan:
     return found
 
 
-def test_with_nothing_to_move_the_plan_stays(problem, plan, file):
-    stays = near(problem, file, 0.0)
-    assert fingerprint(planned(stays)) == fingerprint(plan)
-    figures = quality(stays, plan)
-    assert figures["bound_ms"] == pytest.approx(figures["max_rank_ms"], rel=1e-6)
-    assert 0 <= figures["gap"] < 1e-6
-
-
 def test_a_budget_is_kept_and_makes_the_plan_better(problem, plan, file):
-    rated = []
+    rated, found = [], []
     for gib in (0.0, 5.0, math.inf):
         moving = near(problem, file, gib)
-        found = planned(moving)
-        assert PLANNING.moving.moved(moving, found) <= gib
-        rated.append(quality(moving, found))
-    ms = [each["max_rank_ms"] for each in rated]
+        found.append(planned(moving))
+        assert PLANNING.moving.moved(moving, found[-1]) <= gib
+        rated.append(quality(moving, found[-1]))
+    assert fingerprint(found[0]) == fingerprint(plan)
+    assert rated[0]["gap"] == pytest.approx(0, abs=1e-6)
+    ms = [figures["max_rank_ms"] for figures in rated]
     assert ms[0] > ms[1] >= ms[2]
-    assert all(each["bound_ms"] <= each["max_rank_ms"] for each in rated)
+    assert all(figures["bound_ms"] <= figures["max_rank_ms"] for figures in rated)
 
 
-def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file):
-    front = list(PLANNING.moving.front(near(problem, file, math.inf)))
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file, measured):
+    """From a file, or next to a measured plan."""
+    start = PLANNING.moving.near(problem, plan) if measured else near(problem, file, math.inf)
+    front = list(PLANNING.moving.front(start))
     moved = [PLANNING.moving.moved(*point) for point in front]
     ms = [quality(*point)["max_rank_ms"] for point in front]
     assert len(front) > 2
@@ -183,6 +180,11 @@ def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file):
     for point in front:
         validate(*point)
         assert quality(*point)["bound_ms"] <= quality(*point)["max_rank_ms"]
+
+
+def test_a_large_problem_has_no_front_next_to_its_plan(problem, plan):
+    many = replace(problem, tables=problem.tables * 40)
+    assert PLANNING.moving.near(many, plan) is None
 
 
 @pytest.mark.parametrize(

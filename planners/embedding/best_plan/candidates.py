@@ -1,4 +1,4 @@
-"""The options that a best plan can be made of: those that fit, and that no other one beats."""
+"""The options that a best plan can consist of: those that fit and are not dominated."""
 
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -13,17 +13,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Options to place on devices, those of table t from first[t] to first[t + 1]."""
+    """Options to place on devices; those of table t are options[first[t] : first[t + 1]]."""
 
     space: SearchSpace
-    devices: Devices  # without memory where a rank is not usable, so that none is negative
+    devices: Devices  # an unusable rank has no memory here, so no capacity is negative
     usable: Bools  # whether a rank can hold any shard, shape (ranks,)
-    options: Ints  # by their numbers in the search space, shape (C,)
-    first: Ints
-
-    def of(self, table: int) -> Ints:
-        """Return the options of one table; there are none where no device can hold any."""
-        return self.options[self.first[table] : self.first[table + 1]]
+    options: Ints  # numbers in the search space, shape (C,)
+    first: Ints  # shape (T + 1,)
 
     @property
     def without_options(self) -> Ints:
@@ -31,24 +27,31 @@ class Candidates:
         return np.flatnonzero(np.diff(self.first) == 0)
 
     def only(self, kept: Bools) -> "Candidates":
-        """Return some of the candidates, by a mask of shape (C,)."""
+        """Return the candidates that a mask of shape (C,) selects."""
         before = np.concatenate([[0], np.cumsum(kept)])
         return replace(self, options=self.options[kept], first=before[self.first])
 
+    def rate(self, options: Ints, ranks: Ints) -> float:
+        """Return a plan's milliseconds, added shard by shard as torchrec's perf model does."""
+        perf = np.zeros(self.devices.ranks)
+        shards = [self.space.estimates_of(option) for option in options.tolist()]
+        np.add.at(perf, ranks, self.space.total[np.concatenate(shards)])
+        return float(perf.max())
+
     @property
     def largest(self) -> Floats:
-        """The milliseconds of the dearest shard of each, shape (C,)."""
+        """Milliseconds of the most expensive shard of each candidate, shape (C,)."""
         return self.space.largest_shard[self.options]
 
     @property
     def any_rating(self) -> float:
-        """Milliseconds that no plan rates above."""
-        dearest = np.maximum.reduceat(self.space.option_perf[self.options], self.first[:-1])
-        return float(2.0 * dearest.sum())
+        """Milliseconds that no plan exceeds."""
+        most = np.maximum.reduceat(self.space.option_perf[self.options], self.first[:-1])
+        return float(2.0 * most.sum())
 
     @property
     def smallest(self) -> Ints:
-        """The option of each table that takes the least part of all memory, shape (T,)."""
+        """The option of each table that takes the smallest part of all memory, shape (T,)."""
         capacity = np.maximum(self.devices.storage.sum(axis=0), 1)
         size = (self.space.option_storage[self.options] / capacity).sum(axis=1)
         order = np.lexsort((size, self.space.table[self.options]))
@@ -56,11 +59,11 @@ class Candidates:
 
 
 def candidates(space: SearchSpace, devices: Devices) -> Candidates:
-    """Return the options of each table that fit on devices by themselves and are not dominated.
+    """Return the options of each table that fit on empty devices and are not dominated.
 
-    An option is dominated by another one of its table that has as many shards, each at most as
-    large and as dear, and free to go wherever those of the first may: a plan stays a plan, and no
-    dearer, with the other in its place.
+    An option dominates another one of its table if both have as many shards, its shards are at most
+    as large and as expensive, and they may go wherever those of the other may. Put in the other's
+    place, it leaves every plan a plan of no higher rating.
     """
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
     for option in np.flatnonzero(_fitting(space, devices)).tolist():
@@ -71,7 +74,7 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
 
 
 def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: Ints) -> Candidates:
-    """Return these options as candidates; a rank that can hold no shard of them is not usable."""
+    """Return these options as candidates; a rank that can hold none of their shards is unusable."""
     used = np.zeros(len(space.storage), bool)
     for option in options.tolist():
         used[space.estimates_of(option)] = True
@@ -104,13 +107,10 @@ def _fitting(space: SearchSpace, devices: Devices) -> Bools:
 
 
 def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
-    """Return the options that no other one dominates, in an order of their own.
-
-    TorchRec enumerates kernels in the order of a set, which differs from process to process.
-    """
+    """Return the undominated options, sorted: torchrec's order differs between processes."""
 
     def order(option: int) -> tuple[int, str, str]:
-        # The freer placement first, so that of two equal options it is the one that stays.
+        # The freer placement comes first: of two equal options it is the one that stays.
         named = space.options[option]
         return int(space.placement[option]), named.sharding_type, named.compute_kernel
 

@@ -11,11 +11,10 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.best_plan.bounds.bound import linear_bound, lower_bound
+from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.exact.search import worth_exact
-from planners.embedding.best_plan.local.runs import EXACT_SHARE, LocalSearch
+from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, worth_exact
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
@@ -23,25 +22,19 @@ from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
 
-# Ratings of a rank in a second of CPU on one core of the cloud machine on which this was measured,
-# where it was 120 to 175 million; and the part of a time limit that is left for them.
-_WORK_PER_SECOND = 120e6
-_SHARE_OF_LIMIT = 0.7
-_MOST_SECONDS = 4.0
-
-# Torchrec's own proposals are all tried where there are at most so many tables times ranks.
+# All of torchrec's proposals are tried up to this number of tables times ranks: there they take a
+# small part of a second, and beyond it more than the local search.
 _MOST_PROPOSED = 10_000
 
 
 def best_plan(
     space: SearchSpace, devices: Devices, deadline: Deadline | None = None, seed: int = 0
 ) -> Found | NotFound:
-    """Return a plan as near the bound as the time allows; the same one for the same seed.
+    """Return a plan as near the bound as the work allows; the same one for the same seed.
 
-    How the options of a table are ordered makes no difference. It ends after a count of work
-    (`usual_work`), or at the deadline, and then with the best plan so far or none. No plan is worse
-    than those of torchrec's proposals: of the uniform ones on large problems, and of all on small
-    ones and where nothing else is found.
+    The order of a table's options makes no difference. The search ends after its work, or at the
+    deadline with the best plan so far or none. No plan is worse than those of torchrec's proposals:
+    of the uniform ones on large problems, of all on small ones and where nothing else is found.
     """
     warm_up.begin(warm_up.BEST_PLAN)
     order = canonical_order(space)
@@ -56,9 +49,9 @@ def best_plan(
 
 
 def canonical_order(space: SearchSpace) -> Ints:
-    """Return option numbers table after table, those of a table by name and figures, shape (O,).
+    """Return option numbers table by table, those of a table by name and figures, shape (O,).
 
-    Up to torchrec 1.8.0 they are listed in the order of a set, which differs between processes.
+    Up to torchrec 1.8.0 their own order is that of a set, which differs between processes.
     """
     types = [option.sharding_type for option in space.options]
     kernels = [option.compute_kernel for option in space.options]
@@ -71,40 +64,31 @@ def _best_plan(
 ) -> Found | NotFound:
     local = can_be_placed_locally(space, devices)
     everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
-    proposed = _proposed(space, devices, everything, deadline)
+    outcome = _proposed(space, devices, everything, deadline)
     done, proven, tried = 0, 0.0, []
     if not deadline.passed:
         found = presolved(candidates(space, devices))
-        bound = linear_bound(found, deadline)
-        if not math.isfinite(bound.milliseconds):
+        proven = linear_bound(found, deadline).milliseconds
+        if not math.isfinite(proven):
             return NotFound(None, None, 0, math.inf)
-        proven = bound.milliseconds
+        tried = ["for a proof, the linear programme"]
         if local:
-            work = usual_work(space, devices, deadline.seconds)
-            if deadline.seconds is not None and worth_exact(found):
-                work = math.ceil(work / (1 + EXACT_SHARE))
-            search = LocalSearch(found, bound, proposed, work, seed)
-            search.run(deadline)
-            proposed, done, proven = search.outcome(), search.rounds, search.proven
-            tried = search.tried
-        else:
-            tried = ["for a proof, the linear programme"]
-    if isinstance(proposed, NotFound) and not everything:
-        proposed = _proposed(space, devices, everything=True, deadline=deadline)
-    if isinstance(proposed, NotFound):
-        of_torchrec = f"{proposed.proposals} proposals of TorchRec"
-        until = ["until the time was up"] if deadline.passed else []
-        return replace(
-            proposed,
-            proposals=proposed.proposals + done,
-            bound=proven,
-            tried="; ".join([of_torchrec, *tried, *until]),
-        )
-    return replace(proposed, bound=min(proven, proposed.rating))
+            search = CertifiedSearch(found, proven, outcome, seed, deadline)
+            outcome = search.run()
+            done, proven, tried = search.rounds, search.proven, search.tried
+    if isinstance(outcome, NotFound) and not everything:
+        outcome = _proposed(space, devices, everything=True, deadline=deadline)
+    if isinstance(outcome, Found):
+        return replace(outcome, bound=min(proven, outcome.rating))
+    words = [f"{outcome.proposals} proposals of TorchRec", *tried]
+    if deadline.passed:
+        words.append("until the time was up")
+    proposals = outcome.proposals + done
+    return replace(outcome, proposals=proposals, bound=proven, tried="; ".join(words))
 
 
 def best_bound(space: SearchSpace, devices: Devices) -> float:
-    """Return the best bound on the rating of all plans that is worth its time.
+    """Return the best lower bound on all plans' milliseconds that is worth its time.
 
     On small problems the search for the best plan proves more than the bounds that need no plan.
     """
@@ -113,31 +97,22 @@ def best_bound(space: SearchSpace, devices: Devices) -> float:
 
 
 def searched_bound(space: SearchSpace, devices: Devices) -> float:
-    """Return what the search for the best plan proves where it can be exact, else 0."""
+    """Return the bound that the search proves on problems small enough to be solved, else 0."""
     if not can_be_placed_locally(space, devices) or not worth_exact(candidates(space, devices)):
         return 0.0
     return best_plan(space, devices).bound
 
 
-def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
-    """Return how many ratings of a rank are usually enough, or usually done within a limit."""
-    if limit is not None:
-        seconds = _SHARE_OF_LIMIT * limit
-    else:
-        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
-    return int(seconds * _WORK_PER_SECOND) + 1
-
-
 def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
-    """Whether the local search can place this; the rest is left to torchrec's proposals.
+    """Whether the local search can place this; other problems are left to torchrec's proposals.
 
-    It places tables that do not depend on each other, and looks at HBM and DDR alone. A device that
-    is overfull at first is one without memory to it, but torchrec puts not even a shard there that
-    takes none.
+    It places tables that do not depend on each other, and knows HBM and DDR alone. It takes a
+    device that is overfull at first for one without memory. Torchrec also keeps shards of no bytes
+    off such a device, so there must be none.
     """
-    one_by_one = (np.bincount(space.group) == 1).all()
+    independent = (np.bincount(space.group) == 1).all()
     kept_off = (devices.storage >= 0).all() or space.storage.any(axis=1).all()
-    return bool(one_by_one and not space.storage[:, 2].any() and kept_off)
+    return bool(independent and not space.storage[:, 2].any() and kept_off)
 
 
 def _proposed(

@@ -9,13 +9,13 @@ from planners.embedding.best_plan.bounds.bound import (
     integer_bound,
     least_possible,
     linear_bound,
-    worth_integers,
 )
-from planners.embedding.best_plan.bounds.configuration import pattern_bound, worth_patterns
+from planners.embedding.best_plan.bounds.configuration import pattern_bound
 from planners.embedding.best_plan.bounds.presolve import presolve_bound, presolved
 from planners.embedding.best_plan.bounds.programmes import least_perf
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.search import searched_bound
+from planners.embedding.best_plan.strategy import worth_integers, worth_patterns
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
@@ -93,5 +93,5 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     if searched := searched_bound(space, devices):
         proven["ranks"] = searched
     if worth_patterns(found) and math.isfinite(bound.milliseconds):
-        proven["patterns"] = pattern_bound(found, bound.milliseconds)[0]
+        proven["patterns"] = pattern_bound(found, bound.milliseconds)
     return Reasons(proven, int(largest.argmax()), cheapest, bound.options)

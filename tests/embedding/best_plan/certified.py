@@ -1,4 +1,4 @@
-"""What the search for the best plan comes to, beside what is proposed."""
+"""Clocks for the search for the best plan, and the plans that it is compared with."""
 
 import math
 

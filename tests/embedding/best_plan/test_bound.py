@@ -1,4 +1,4 @@
-"""The bounds: below every plan of problems so small that all plans can be tried."""
+"""The bounds and presolve: no plan is below a bound, or has an option that is ruled out."""
 
 import math
 from dataclasses import replace
@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_candidates import KINDS, devices, least_rating, option, problems
+from random_problems import random_problem
+from small_problems import KINDS, devices, least_rating, option, problems
 
 from planners.embedding.best_plan.bounds.bound import (
     integer_bound,
     least_possible,
     linear_bound,
-    lower_bound,
 )
-from planners.embedding.best_plan.bounds.configuration import pattern_bound
+from planners.embedding.best_plan.bounds.presolve import Presolve, presolve_bound, presolved
 from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.search import best_plan
+from planners.embedding.best_plan.strategy import lower_bound
 from planners.embedding.explain.arguments import reasons
-from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-9
@@ -56,16 +58,6 @@ def test_no_plan_is_below_a_bound(problem):
 
 
 @settings(max_examples=40)
-@given(problems())
-def test_of_all_bounds_the_best_one_is_told(problem):
-    linear, _, hinted, best = bounds(*problem)
-    known = max(linear, hinted)
-    if math.isfinite(known):
-        known = max(known, pattern_bound(candidates(*problem), known)[0])
-    assert best == known
-
-
-@settings(max_examples=40)
 @given(problems(kinds=tuple(KINDS)[:4], overfull=False, host_ranks=1))
 def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
     """Then the programme knows all about every plan but grids, which it takes for freer."""
@@ -83,34 +75,26 @@ def test_the_relaxed_plan_has_an_option_of_each_table(problem):
     assert bound.options.shape == (space.tables,)
     if math.isfinite(bound.milliseconds):
         chosen = bound.options
-        assert all(chosen[table] in found.of(table) for table in range(space.tables))
+        assert np.isin(chosen, found.options).all()
+        assert space.table[chosen].tolist() == list(range(space.tables))
         assert (space.largest_shard[chosen] <= bound.milliseconds * (1 + RELATIVE)).all()
     else:
         assert (bound.options == -1).all()
 
 
-def test_the_bound_is_reached_where_there_is_room():
-    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(4)])
-    placed_on = devices((9, 0), (9, 0))
-    assert least_rating(space, placed_on) == 2.0
-    assert lower_bound(space, placed_on).milliseconds == pytest.approx(2.0, rel=RELATIVE)
-
-
-def test_the_dearest_shard_bounds_the_rating():
-    tables = [option(0, "device", (1, 0, 7.0)), option(1, "device", (1, 0, 1.0))]
-    space, placed_on = search_space(tables), devices((9, 0), (9, 0))
-    assert least_rating(space, placed_on) == 7.0
-    assert linear_bound(candidates(space, placed_on)).milliseconds == 7.0
-
-
-def test_a_cheap_option_with_a_giant_shard_does_not_lower_the_bound():
-    """Whole, the table costs one rank 10 ms, and in halves two of them 6 ms, which is better."""
-    space = search_space(
-        [option(0, "device", (1, 0, 10.0)), option(0, "device", (1, 0, 6.0), (1, 0, 6.0))]
-    )
-    placed_on = devices((9, 0), (9, 0))
-    assert bounds(space, placed_on)[0] == pytest.approx(6.0, rel=RELATIVE)
-    assert least_rating(space, placed_on) == 6.0
+@pytest.mark.parametrize(
+    ("options", "best"),
+    [
+        ([option(table, "device", (1, 0, 1.0)) for table in range(4)], 2.0),
+        ([option(0, "device", (1, 0, 7.0)), option(1, "device", (1, 0, 1.0))], 7.0),
+        # Whole, the table costs one rank 10 ms, and in halves two of them 6 ms, which is better.
+        ([option(0, "device", *[(1, 0, ms)] * count) for ms, count in ((10.0, 1), (6.0, 2))], 6.0),
+    ],
+)
+def test_the_linear_bound_is_reached_where_there_is_room(options, best):
+    problem = search_space(options), devices((9, 0), (9, 0))
+    assert least_rating(*problem) == best
+    assert bounds(*problem)[0] == pytest.approx(best, rel=RELATIVE)
 
 
 def one_of_two_options():
@@ -129,8 +113,8 @@ def test_whole_options_bound_more_than_parts():
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
-    monkeypatch.setattr("planners.embedding.best_plan.bounds.configuration._MOST_TABLES", 0)
-    monkeypatch.setattr("planners.embedding.best_plan.bounds.bound._MOST_INTEGERS", 3)
+    monkeypatch.setattr("planners.embedding.best_plan.strategy._PATTERN_TABLES", 0)
+    monkeypatch.setattr("planners.embedding.best_plan.strategy._MOST_INTEGERS", 3)
     monkeypatch.setattr("planners.embedding.best_plan.bounds.presolve._MOST_SHARDS", -1)
     assert lower_bound(*one_of_two_options()).milliseconds == pytest.approx(2.75, rel=RELATIVE)
 
@@ -155,16 +139,25 @@ def both_kinds(*more):
     return search_space(options), devices((10, 10))
 
 
-def test_memory_that_is_missing_only_of_all_kinds_together_bounds_the_rating():
-    problem = both_kinds([(0, 0, 100.0)])
-    assert least_rating(*problem) == 102.0
-    assert bounds(*problem) == pytest.approx([102.0] * 4, rel=1e-4)
+def two_shards(free):
+    """Two shards of 1 and 0.6 ms, which only the other rank can hold."""
+    space = search_space([option(0, "device", (1, 0, 1.0), (1, 0, 0.6))])
+    return space, devices((9, 0), free)
 
 
-def test_the_bound_is_infinite_where_all_kinds_of_memory_together_are_too_little():
-    problem = both_kinds()
-    assert least_rating(*problem) == math.inf
-    assert bounds(*problem) == (math.inf,) * 4
+@pytest.mark.parametrize(
+    ("problem", "best"),
+    [
+        (both_kinds([(0, 0, 100.0)]), 102.0),
+        (both_kinds(), math.inf),
+        # A rank that is overfull at first takes no memory from the others, and gives no time.
+        ((search_space([option(0, "device", (8, 0, 1.0))]), devices((8, 0), (-1, 0))), 1.0),
+        *((two_shards(free), 1.6) for free in ((0, 0), (-1, 0), (9, -1))),
+    ],
+)
+def test_all_bounds_are_reached(problem, best):
+    assert least_rating(*problem) == best
+    assert bounds(*problem) == pytest.approx([best] * 4, rel=1e-4)
 
 
 def test_a_table_without_options_has_an_infinite_bound():
@@ -174,39 +167,24 @@ def test_a_table_without_options_has_an_infinite_bound():
     assert bound.options.tolist() == [-1, -1]
 
 
-def test_a_rank_that_is_overfull_at_first_takes_no_memory_from_the_others():
-    space, placed_on = search_space([option(0, "device", (8, 0, 1.0))]), devices((8, 0), (-1, 0))
-    assert least_rating(space, placed_on) == 1.0
-    assert bounds(space, placed_on) == pytest.approx([1.0] * 4, rel=1e-4)
-
-
-@pytest.mark.parametrize("free", [(0, 0), (-1, 0), (9, -1)])
-def test_a_rank_that_can_hold_nothing_gives_no_time_either(free):
-    """Two shards that cost 1 and 0.6 ms are both on the other rank."""
-    space = search_space([option(0, "device", (1, 0, 1.0), (1, 0, 0.6))])
-    placed_on = devices((9, 0), free)
-    assert least_rating(space, placed_on) == 1.6
-    assert bounds(space, placed_on) == pytest.approx([1.6] * 4, rel=1e-4)
-
-
 def scarce(seed):
-    """Tables whose options trade memory for perf in many ways, with too little for the best."""
+    """Tables with many trade-offs of memory for perf, and too little memory for the best perf."""
     random = np.random.default_rng(seed)
 
-    def some(count, dearest):
+    def some(count, most):
         return [
             (
                 int(random.integers(1, 9)),
                 int(random.integers(0, 3)),
-                float(random.random()) * dearest,
+                float(random.random()) * most,
             )
             for _ in range(count)
         ]
 
     options = [
-        option(table, kind, *some(count, dearest))
+        option(table, kind, *some(count, most))
         for table in range(6)
-        for kind, count, dearest in (
+        for kind, count, most in (
             ("uniform", 4, 1.0),
             ("device", 1, 2.0),
             ("device", 2, 2.0),
@@ -292,3 +270,43 @@ def test_no_rounding_lifts_a_bound_above_the_rating_of_a_plan(milliseconds, rank
         rating += each if ranks > cut else 0.0
     assert max(bounds(space, placed_on)) <= rating
     assert all(proven <= rating for proven in reasons(space, placed_on).proven.values())
+
+
+def test_what_must_be_on_every_rank_leaves_no_room_for_all_columns_on_one_host():
+    space = search_space(
+        [
+            option(0, "uniform", *[(6, 0, 1.0)] * 4),
+            option(1, "host_columns", *[(3, 0, 1.0)] * 3),
+            option(1, "uniform", *[(2, 0, 9.0)] * 4),
+        ]
+    )
+    placed_on = devices(*[(10, 0)] * 4, host_ranks=2)
+    found = presolved(candidates(space, placed_on))
+    assert found.options.tolist() == [0, 2]
+    assert linear_bound(found).milliseconds == pytest.approx(10.0)
+
+
+def test_an_option_is_ruled_out_by_what_its_shards_take_together():
+    space = search_space(
+        [option(0, "host_columns", *[(1, 0, 2.0)] * 4), option(0, "device", (1, 0, 5.0))]
+    )
+    presolve = Presolve(candidates(space, devices(*[(9, 0)] * 4, host_ranks=2)))
+    assert presolve.possible(3.9).tolist() == [False, False]
+    assert presolve.possible(4.0).sum() == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_plan_is_ruled_out(seed):
+    space, placed_on = random_problem(seed)
+    found = candidates(space, placed_on)
+    if len(found.without_options):
+        return
+    outcome = best_plan(space, placed_on)
+    if not isinstance(outcome, Found):
+        return
+    rating = outcome.rating
+    refuted, possible = Presolve(found).refuted(rating, Deadline())
+    assert not refuted
+    ruled_out = np.setdiff1d(found.options, found.only(possible).options)
+    assert not np.isin(outcome.options, ruled_out).any()
+    assert presolve_bound(found, 0.1 * rating, math.inf, Deadline())[0] <= rating * (1 + 1e-9)

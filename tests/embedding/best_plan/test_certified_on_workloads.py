@@ -11,8 +11,8 @@ from torchrec.distributed.planner.planners import (
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
-from planners.embedding.best_plan.bounds.bound import lower_bound
 from planners.embedding.best_plan.search import best_plan
+from planners.embedding.best_plan.strategy import lower_bound
 from planners.embedding.decision import prepare, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
@@ -48,10 +48,10 @@ def test_a_plan_is_near_the_bound_where_there_is_room():
 
 @pytest.fixture
 def little_work(monkeypatch):
-    """Let searches be done soon that have minutes for their programmes, whose time is real."""
+    """Give searches little work, but minutes for their linear programmes, which take real time."""
     room = "planners.embedding.best_plan"
-    monkeypatch.setattr(f"{room}.search._WORK_PER_SECOND", 1e4)
-    monkeypatch.setattr(f"{room}.local.runs._PATTERNS_PER_SECOND", 3e3)
+    monkeypatch.setattr(f"{room}.strategy.WORK_PER_SECOND", 1e4)
+    monkeypatch.setattr(f"{room}.strategy._PATTERNS_PER_SECOND", 3e3)
 
 
 def test_a_plan_is_nearer_the_bound_where_memory_is_scarce():
@@ -74,7 +74,7 @@ def test_the_same_seed_finds_the_same_plan():
 
 @pytest.mark.usefixtures("little_work")
 def test_the_clock_ends_the_search_with_the_best_plan_so_far(monkeypatch):
-    monkeypatch.setattr("planners.embedding.best_plan.local.runs._WORK_AT_ONCE", 200_000)
+    monkeypatch.setattr("planners.embedding.best_plan.local.rounds.WORK_AT_ONCE", 200_000)
     _, *problem = real(UNSOLVED)
     ends = [best_plan(*problem, Deadline(200, JumpingClock(looks))) for looks in (20, 35, 80)]
     rounds = [found.proposals for found in ends]

@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_candidates import devices, least_rating, option, problems
+from small_problems import devices, least_rating, option, problems
 
 from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.best_plan.bounds.bound import integer_bound, linear_bound
 from planners.embedding.best_plan.bounds.configuration import pattern_bound
-from planners.embedding.best_plan.bounds.patterns import Items
-from planners.embedding.best_plan.bounds.pricing import dearest_pattern
+from planners.embedding.best_plan.bounds.patterns import Items, most_valuable_pattern
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
-from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 from planners.embedding.workloads.mixture import shape
 
@@ -57,7 +55,7 @@ def most_by_trying_all(items, worth):
 def test_no_pattern_is_worth_more_than_is_said_and_one_is_found_where_it_is_above_the_floor(drawn):
     items, worth, floor = drawn
     prices = np.full(items.cost.shape[1], 0.1)
-    said, pattern, _ = dearest_pattern(items, worth, prices, floor)
+    said, pattern, _ = most_valuable_pattern(items, worth, prices, floor)
     most = most_by_trying_all(items, worth)
     assert max(most, floor) <= said * (1 + 1e-9) + 1e-12
     if most > floor * (1 + 1e-9) + 1e-9:
@@ -76,23 +74,19 @@ def test_no_plan_is_below_the_bound_by_patterns(problem):
     linear = linear_bound(found).milliseconds
     if math.isfinite(linear):
         for known in (math.inf, least):
-            assert linear <= pattern_bound(found, linear, known)[0] <= least * (1 + 1e-9)
+            assert linear <= pattern_bound(found, linear, known) <= least * (1 + 1e-9)
 
 
-def test_tables_that_share_no_device_bound_the_rating():
-    """In parts, five tables would come to 5 / 4 of a device's time; two are on one of four."""
-    space = search_space([option(table, "device", (3, 0, 1.0)) for table in range(5)])
-    placed_on = devices(*[(8, 0)] * 4)
-    found = candidates(space, placed_on)
+@pytest.mark.parametrize(
+    ("size", "capacity", "best"),
+    [(3, 8, 2.0), (5, 9, math.inf)],  # a device holds two of five tables on four devices, or one
+)
+def test_a_device_holds_whole_shards(size, capacity, best):
+    """In parts, five tables come to 5 / 4 of a device's time."""
+    space = search_space([option(table, "device", (size, 0, 1.0)) for table in range(5)])
+    found = candidates(space, devices(*[(capacity, 0)] * 4))
     assert linear_bound(found).milliseconds == pytest.approx(1.25)
-    assert pattern_bound(found, 1.25)[0] == pytest.approx(2.0, rel=4e-3)
-
-
-def test_no_plan_is_proven_where_memory_in_sum_is_enough():
-    space = search_space([option(table, "device", (5, 0, 1.0)) for table in range(5)])
-    found = candidates(space, devices(*[(9, 0)] * 4))
-    assert math.isfinite(linear_bound(found).milliseconds)
-    assert pattern_bound(found, 1.25)[0] == math.inf
+    assert pattern_bound(found, 1.25) == pytest.approx(best, rel=4e-3)
 
 
 def test_branching_proves_more_where_options_in_parts_are_optimistic():
@@ -102,11 +96,5 @@ def test_branching_proves_more_where_options_in_parts_are_optimistic():
     found = candidates(*arrays(problem))
     linear = linear_bound(found)
     known = integer_bound(found, linear.milliseconds).milliseconds
-    without = pattern_bound(found, known, branches=0)[0]
-    assert linear.milliseconds < known < without <= pattern_bound(found, known)[0]
-
-
-def test_a_deadline_that_has_passed_leaves_the_bound_as_it_was():
-    space = search_space([option(table, "device", (3, 0, 1.0)) for table in range(5)])
-    found = candidates(space, devices(*[(8, 0)] * 4))
-    assert pattern_bound(found, 1.25, deadline=Deadline(-1.0)) == (1.25, None)
+    without = pattern_bound(found, known, branches=0)
+    assert linear.milliseconds < known < without <= pattern_bound(found, known)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_problems import random_problem
-from test_candidates import devices, least_rating, option, problems
+from small_problems import devices, least_rating, option, problems
 
 from planners.embedding.best_plan.bounds.bound import integer_bound, linear_bound
 from planners.embedding.best_plan.bounds.single_devices import (
@@ -47,7 +47,7 @@ def test_every_row_holds_for_a_plan_with_many_tables(seed):
         assert least <= found.rating * (1 + RELATIVE)
 
 
-def scarce_beside_rows(cheap):
+def scarce_with_rows(cheap):
     """A table by rows takes 4 of 10 on a host's devices; the other one's cheap shard takes 8."""
     tables = [
         option(0, "host_rows", (4, 0, 1.0), (4, 0, 1.0)),
@@ -58,14 +58,17 @@ def scarce_beside_rows(cheap):
 
 
 def test_a_large_shard_does_not_lie_across_devices():
-    problem = scarce_beside_rows(cheap=1.0)
+    problem = scarce_with_rows(cheap=1.0)
     assert least_rating(*problem) == 6.0
     assert integer_bound(candidates(*problem)).milliseconds == pytest.approx(1.5, rel=1e-4)
-    assert proven(problem, 1.5, 6.0) > 4.0
+    found = single_device_bound(candidates(*problem), 1.5, 6.0, Deadline())
+    assert found.milliseconds > 4.0
+    assert found.options.tolist() == [0, 2], "options are whole, and hosts have room for them"
+    assert single_device_bound(candidates(*problem), 1.5, 6.0, Deadline(-1.0)).milliseconds == 1.5
 
 
 def test_little_memory_is_filled_in_the_time_that_a_giant_leaves():
-    """Each giant leaves 1 ms, in which 2 of 10 are filled; there are 14 beside two giants."""
+    """A giant leaves 1 ms, in which one shard fills 2 bytes of 10; the others have 14 bytes."""
     giants = [option(table, "device", (2, 0, 9.0)) for table in range(2)]
     others = [option(table, "device", (2, 0, 1.0)) for table in range(2, 9)]
     problem = search_space(giants + others), devices(*[(10, 0)] * 3)
@@ -75,15 +78,3 @@ def test_little_memory_is_filled_in_the_time_that_a_giant_leaves():
     assert linear_bound(found).milliseconds == pytest.approx(9.0)
     assert not DeviceProgramme(found, best).refuted(Deadline())
     assert DeviceProgramme(found, 9.5).refuted(Deadline())
-
-
-def test_a_deadline_that_has_passed_leaves_the_bound_as_it_was():
-    problem = scarce_beside_rows(cheap=1.0)
-    passed = Deadline(-1.0)
-    assert single_device_bound(candidates(*problem), 1.5, 6.0, passed).milliseconds == 1.5
-
-
-def test_its_options_are_whole_and_hosts_have_room_for_them():
-    problem = scarce_beside_rows(cheap=1.0)
-    found = single_device_bound(candidates(*problem), 1.5, 6.0, Deadline())
-    assert found.options.tolist() == [0, 2]

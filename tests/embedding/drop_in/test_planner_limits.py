@@ -35,7 +35,7 @@ class Ticking:
 
 @pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
 def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
-    monkeypatch.setattr("planners.embedding.best_plan.local.runs._WORK_AT_ONCE", 400_000)
+    monkeypatch.setattr("planners.embedding.best_plan.local.rounds.WORK_AT_ONCE", 400_000)
     built = problem("synthetic[tables=44,seed=1,memory=tight]", gpus=8)
     looks = []
     for seconds in (0.01, 0.03):

@@ -1,56 +1,37 @@
-"""Lower bounds on the slowest rank's milliseconds, proven for all plans of the same options.
+"""Lower bounds on the slowest rank's milliseconds by relaxations of the plan.
 
-A plan that rates z uses options whose largest shard costs at most z, and its shards together cost
-at most z on each rank. So z is impossible where the cheapest choice of such options, within the
-memory of all devices together, costs more than z times the ranks. Only z itself and the options'
-largest shards change what is allowed, which leaves a few values to try.
+In a plan that rates z, each shard costs at most z, and the shards of each rank together cost at
+most z. So z is impossible if the cheapest choice of options with such shards, within all devices'
+memory, costs more than z times the ranks. The options that z allows change only at the options'
+largest shards, which leaves a few values to try (the threshold of bottleneck problems).
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from planners.embedding.best_plan.bounds.configuration import pattern_bound, worth_patterns
-from planners.embedding.best_plan.bounds.presolve import presolve_bound, presolved
 from planners.embedding.best_plan.bounds.programmes import HostProgramme, LinearRelaxation
-from planners.embedding.best_plan.candidates import Candidates, candidates
+from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
-
-_MOST_INTEGERS = 2000
-_MOST_BESIDE_PATTERNS = 800  # which prove more in less time on most small problems
+from planners.embedding.search.space import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
     """A proven lower bound, and the option of each table in the relaxed plan that it comes from."""
 
-    milliseconds: float  # infinite where no device can hold some table
+    milliseconds: float  # infinite if no device can hold some table
     options: Ints  # shape (T,); -1 where there is none
-
-
-def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:
-    """Return the best bound that is worth its time: linear, and others where these are small."""
-    found = presolved(candidates(space, devices))
-    bound = linear_bound(found)
-    if math.isfinite(bound.milliseconds):
-        least, _ = presolve_bound(found, bound.milliseconds, math.inf, Deadline())
-        bound = replace(bound, milliseconds=least)
-    if worth_integers(found) and math.isfinite(bound.milliseconds):
-        whole = integer_bound(found, bound.milliseconds)
-        bound = max(bound, whole, key=lambda each: each.milliseconds)
-    if worth_patterns(found) and math.isfinite(bound.milliseconds):
-        bound = replace(bound, milliseconds=pattern_bound(found, bound.milliseconds)[0])
-    return bound
 
 
 def linear_bound(found: Candidates, deadline: Deadline | None = None) -> LowerBound:
     """Return the bound of the linear relaxation: options in parts, memory and perf in sum.
 
-    It is computed from the dual prices of memory by exact sums over the tables, so neither the
-    solver's tolerances nor rounding enter it. A solver that a deadline stops proves less.
+    It is the Lagrangian bound at the solver's dual prices of memory, which holds for any prices, as
+    an exact sum over the tables. So neither tolerances nor rounding enter it. A solver that a
+    deadline stops proves less.
     """
     if len(found.without_options):
         return LowerBound(math.inf, np.full(found.space.tables, -1))
@@ -66,25 +47,19 @@ def integer_bound(
 ) -> LowerBound:
     """Return the bound of the relaxation that keeps options whole and each host's memory apart.
 
-    Only the ranks within a host share memory and time. Less than `at_least`, a bound that is known
-    already, is not tried. A solver that a deadline stops proves less.
+    Only the ranks within a host share memory and time. `at_least` is a known bound, below which
+    nothing is tried. A solver that a deadline stops proves less.
     """
 
     def solve(limit: float) -> tuple[float, Ints]:
-        allowed = found.options[found.largest <= limit]
-        if len(np.unique(found.space.table[allowed])) < found.space.tables:
+        allowed = found.only(found.largest <= limit)
+        if len(allowed.without_options):
             return math.inf, np.full(found.space.tables, -1)
-        # HiGHS's tolerances are absolute: in a unit of about what is to be proven they are small.
+        # HiGHS's tolerances are absolute: they are small in a unit near the bound.
         unit = max(limit, at_least) or 1.0
-        return HostProgramme(found, allowed, unit).solve(deadline or Deadline())
+        return HostProgramme(allowed, unit).solve(deadline or Deadline())
 
     return LowerBound(*least_possible(found.largest, solve, at_least))
-
-
-def worth_integers(found: Candidates) -> bool:
-    """Whether the integer programme is small enough to be solved in a few seconds."""
-    most = _MOST_BESIDE_PATTERNS if worth_patterns(found) else _MOST_INTEGERS
-    return len(found.options) * (found.devices.hosts + 1) <= most
 
 
 def least_possible(
@@ -92,9 +67,10 @@ def least_possible(
 ) -> tuple[float, Ints]:
     """Return the least rating that is possible, and the choice of options that reaches it.
 
-    `largest` has the milliseconds of the options' largest shards. `solve(z)` says what the cheapest
-    choice of options with shards of at most z costs per rank, which falls with z. So less than the
-    first of the sorted steps at which a rating below the next is possible is impossible.
+    `largest` has the milliseconds of the options' largest shards; sorted, they are the steps.
+    `solve(z)` returns the cost per rank of the cheapest choice of options with shards of at
+    most z, and that choice. The cost falls as z grows. So the first step at which a rating below
+    the next step is possible gives the least rating; galloping and bisection find it.
     """
     steps = np.unique(largest)
     solved: dict[int, tuple[float, Ints]] = {}

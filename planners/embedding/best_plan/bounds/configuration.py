@@ -1,12 +1,15 @@
-"""The configuration programme: each device holds a pattern, a set of shards that it has room for.
+"""The bound by patterns: the configuration programme, solved by column generation.
 
-A rating z is impossible where no mixture of patterns within z, one for each device, covers all
-tables. A table may be covered by several options in parts; where that makes a rating possible, the
-programme branches on the table: one option alone, or all but that one.
+Each device holds a pattern: shards that it has room for, in memory and in time z (Gilmore and
+Gomory 1961, for cutting stock). A rating z is impossible if no mixture of patterns, one for each
+device, covers all tables. A mixture may cover a table by several options in parts; if only that
+makes z possible, the programme branches on the table: one option alone, or all others (branch and
+price).
 
-The proof is by duality: z is impossible where the tables are worth more than the most valuable
-patterns of all devices are, whatever a table is taken to be worth. HiGHS says what to take, and a
-compiled branch and bound has the last word, so no tolerance of a solver enters.
+The proof is by LP duality: z is impossible if the tables' values sum to more than those of the most
+valuable patterns of all devices, for any values of tables. HiGHS solves the master programme, which
+proposes values; the compiled search for patterns (pricing) has the last word, so no tolerance of a
+solver enters.
 """
 
 import math
@@ -17,31 +20,22 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.best_plan.bounds.climb import climb
-from planners.embedding.best_plan.bounds.pieces import Pieces, first_worth
-from planners.embedding.best_plan.bounds.presolve import Presolve
-from planners.embedding.best_plan.bounds.pricing import dearest_pattern
+from planners.embedding.best_plan.bounds.patterns import Items, most_valuable_pattern
+from planners.embedding.best_plan.bounds.presolve import Presolve, climb
 from planners.embedding.best_plan.bounds.programmes import Solver
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Floats, Ints
+from planners.embedding.search.space import Floats, Ints, Placement
 
 Bools = npt.NDArray[np.bool_]
 
-_MOST_PIECES = 20_000  # of options, times devices' kinds; beyond it a pattern takes too long
-_MOST_TABLES = 40  # with more, the linear bound is near, and patterns prove little in this time
 _WORK = 40_000_000  # in nodes of the search for a pattern, some 20 million a second of CPU
-_PART_OF_WORK = 0.5  # of what is left, for one rating
-_ROUND = 5_000  # what a round of the programme takes beside that
+_PART_OF_WORK = 0.5  # of the remaining work, for one rating
+_ROUND = 5_000  # the work of a round of the master programme
 _MOST_BRANCHES = 200
-_SAFETY = 1e-8  # what a sum may be wrong by, as a part of it
-_SMOOTHING = 0.7  # how near the best worth so far the next one is
-
-
-def worth_patterns(found: Candidates) -> bool:
-    """Whether the problem is small enough for patterns."""
-    shards = np.diff(found.space.first_shard)[found.options].sum()
-    return found.space.tables <= _MOST_TABLES and bool(shards <= _MOST_PIECES)
+_SAFETY = 1e-8  # more than the rounding of a sum, as a part of it
+# The master's values swing: they are averaged with the best ones so far (Wentges 1997).
+_SMOOTHING = 0.7
 
 
 def pattern_bound(
@@ -50,21 +44,86 @@ def pattern_bound(
     at_most: float = math.inf,
     branches: int = _MOST_BRANCHES,
     work: int = _WORK,
-    deadline: Deadline | None = None,
-) -> tuple[float, Ints | None]:
-    """Return a bound of `at_least` or more, and options that nothing was found against, or None.
+) -> float:
+    """Return a bound of `at_least` or more; infinite if it is proven that there is no plan.
 
-    `at_most` is the rating of a known plan. The bound is infinite where it is proven that there is
-    no plan. The effort is counted, and ends at a deadline before that.
+    `at_most` is the rating of a known plan. The effort is counted, not timed.
     """
-    deadline = deadline or Deadline()
-    programme = ConfigurationProgramme(found, deadline, work)
+    programme = ConfigurationProgramme(found, work)
     if math.isinf(at_most) and programme.impossible(found.any_rating, branches):
-        return math.inf, None
+        return math.inf
     for most in (0, branches) if branches else (0,):
         impossible = partial(programme.impossible, branches=most)
-        at_least = climb(impossible, at_least, at_most, deadline)
-    return at_least, programme.unrefuted
+        at_least = climb(impossible, at_least, at_most, Deadline())
+    return at_least
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Shards of an option: a device may hold up to `most`, each of them a share of the table."""
+
+    option: int
+    table: int
+    estimate: Floats  # milliseconds, then bytes by kind
+    share: float
+    most: int
+
+
+class Pieces:
+    """The pieces of all candidates, and the kinds of devices: those of equal memory."""
+
+    def __init__(self, found: Candidates) -> None:
+        space = found.space
+        self._tables = space.tables
+        self._kinds = [kind for kind in range(3) if space.storage[:, kind].any()]
+        capacity = found.devices.storage[found.usable][:, self._kinds]
+        self._capacity, counts = np.unique(capacity, axis=0, return_counts=True)
+        self.counts: Floats = counts.astype(np.float64)  # devices of each kind
+        pieces = [piece for option in found.options.tolist() for piece in self._of(found, option)]
+        pieces.sort(key=lambda piece: piece.table)
+        self._table = np.array([piece.table for piece in pieces], np.int64)
+        self._option = np.array([piece.option for piece in pieces], np.int64)
+        self._estimate = np.array([piece.estimate for piece in pieces], np.float64)
+        self._share = np.array([piece.share for piece in pieces])
+        self._most = np.array([piece.most for piece in pieces], np.int64)
+
+    def _of(self, found: Candidates, option: int) -> list[_Piece]:
+        space, devices = found.space, found.devices
+        shards, placement = space.estimates_of(option), space.placement[option]
+        table = int(space.table[option])
+        figures = np.column_stack([space.total[shards], space.storage[shards][:, self._kinds]])
+        if placement in (Placement.UNIFORM, Placement.HOST_ROWS):
+            # One shard on a device; a more expensive one is a larger share of the table.
+            weight = figures[:, 0] if figures[:, 0].any() else figures.sum(axis=1)
+            weight = weight if weight.any() else np.ones(len(shards))
+            rows = np.unique(np.column_stack([weight / weight.sum(), figures]), axis=0)
+            rows = rows[rows[:, 0] > 0]
+            return [_Piece(option, table, row[1:], float(row[0]), 1) for row in rows]
+        # Shards that need nothing go anywhere; each of the others counts as the smallest of them.
+        taking = figures[figures.any(axis=1)]
+        if not len(taking):
+            return [_Piece(option, table, figures[0], 1.0, 1)]
+        most = len(taking)
+        if placement == Placement.HOSTS:
+            most = -(-len(shards) // (devices.host_ranks * devices.hosts))
+        return [_Piece(option, table, taking.min(axis=0), 1 / len(taking), most)]
+
+    def items(self, limit: float, kind: int, allowed: npt.NDArray[np.bool_]) -> tuple[Items, Ints]:
+        """Return what a kind of devices can hold within a limit of time, and the items' options."""
+        whole = np.concatenate([[limit or 1e-300], np.maximum(self._capacity[kind], 1)])
+        cost = self._estimate / whole
+        largest = cost.max(axis=1)
+        room = np.full(len(cost), np.inf)
+        np.divide(1.0 + 1e-9, largest, out=room, where=largest > 0)
+        most = np.minimum(self._most, np.minimum(room, 1e6).astype(np.int64))
+        most[~allowed[self._option]] = 0
+        piece = np.repeat(np.arange(len(most)), most)
+        times = np.arange(len(piece)) - np.repeat(np.cumsum(most) - most, most) + 1
+        first = np.searchsorted(self._table[piece], np.arange(self._tables + 1))
+        items = Items(
+            self._table[piece], first, self._share[piece] * times, cost[piece] * times[:, None]
+        )
+        return items, self._option[piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +137,10 @@ class _Column:
 
 
 class ConfigurationProgramme:
-    """Decides whether a rating is possible for devices that hold patterns; it keeps no state."""
+    """Decides whether a rating is possible for devices that hold patterns."""
 
-    def __init__(self, found: Candidates, deadline: Deadline, work: int = _WORK) -> None:
-        self._found, self._deadline = found, deadline
-        self._work = work
+    def __init__(self, found: Candidates, work: int) -> None:
+        self._found, self._work = found, work
         self._pieces = Pieces(found)
         self._presolve = Presolve(found)
         self._tables, self._table = found.space.tables, found.space.table
@@ -90,21 +148,18 @@ class ConfigurationProgramme:
         perf = found.space.option_perf / max(float(found.space.option_perf.max()), 1e-300)
         self._size = (found.space.option_storage / capacity).max(axis=1) + perf
         self._branches, self._enough = 0, 0.0
-        self.unrefuted: Ints | None = None
 
     def impossible(self, limit: float, branches: int = 0) -> bool:
-        """Whether it is proven that no plan rates `limit` or less, by so many branches at most."""
+        """Whether it is proven, with at most `branches`, that no plan rates `limit` or less."""
         allowed = np.zeros(len(self._table), bool)
         allowed[self._found.options] = True
         self._branches = branches
         self._enough = (1 - _PART_OF_WORK) * self._work
-        if self._deadline.passed:  # looked at once a rating, which is little work
-            return False
         return self._refuted(limit, allowed, [])
 
     def _refuted(self, limit: float, allowed: Bools, columns: list[_Column]) -> bool:
         options = self._found.options
-        refuted, left = self._presolve.refuted(limit, self._deadline, allowed[options])
+        refuted, left = self._presolve.refuted(limit, Deadline(), allowed[options])
         if refuted:
             return True
         allowed = np.zeros_like(allowed)
@@ -118,8 +173,7 @@ class ConfigurationProgramme:
         divided = np.where(parts < 1 - 1e-6, parts * (1 - parts), 0.0) * self._size
         score = np.bincount(self._table, divided, minlength=self._tables)
         table = int(score.argmax())
-        if score[table] < 1e-9:
-            self._note(parts)
+        if score[table] < 1e-9:  # all options are whole
             return False
         options = np.flatnonzero((self._table == table) & allowed)
         likeliest = options[parts[options].argmax()]
@@ -137,31 +191,28 @@ class ConfigurationProgramme:
     def _spent(self) -> bool:
         return self._work <= self._enough
 
-    def _note(self, parts: Floats) -> None:
-        """Keep the options of a leaf, where all tables have one."""
-        chosen = np.full(self._tables, -1)
-        taken = np.flatnonzero(parts > 0.5)
-        chosen[self._table[taken]] = taken
-        if (chosen >= 0).all():
-            self.unrefuted = chosen
-
     def _solve(self, limit: float, allowed: Bools, columns: list[_Column]) -> tuple[bool, Floats]:
-        """Return whether a rating is refuted, or else the parts of options; add to the columns."""
+        """Return whether a rating is refuted, else the parts of options; add columns.
+
+        Column generation: the master programme's duals are values of tables, for which pricing
+        finds better patterns. `total` is the value of the best patterns of all devices. By duality
+        no mixture covers more of the tables than `total` divided by the sum of their values: if
+        that is below 1, the rating is refuted.
+        """
         counts = self._pieces.counts
         kinds = range(len(counts))
         items, options = zip(
             *(self._pieces.items(limit, kind, allowed) for kind in kinds), strict=True
         )
         parts = np.zeros(len(allowed))
-        of_table = sum(np.diff(each.first) for each in items)
-        if not np.all(of_table):
-            return True, parts
+        if not np.all(sum(np.diff(of_kind.first) for of_kind in items)):
+            return True, parts  # some table fits on no device
         master = _Master(self._tables, counts)
         for column in columns:
             master.add(column)
-        prices = [np.full(each.cost.shape[1], 1.0 / self._tables) for each in items]
-        center = worth = first_worth(items)
-        level = np.full(len(counts), 1.0 / counts.sum())  # of a device, where all are worth 1
+        prices = [np.full(of_kind.cost.shape[1], 1.0 / self._tables) for of_kind in items]
+        center = worth = np.full(self._tables, 1 / self._tables)
+        level = np.full(len(counts), 1.0 / counts.sum())  # of a device, if all are worth 1
         reached, best, smooth = 0.0, 0.0, True
         while not self._spent:
             self._work -= _ROUND
@@ -171,28 +222,31 @@ class ConfigurationProgramme:
                     break
             tried = _SMOOTHING * center + (1 - _SMOOTHING) * worth if smooth else worth
             improved = False
-            # Above the first floor a pattern is what a proof has to exclude; above the second one
-            # it is still of use to the mixture.
+            # A proof has to exclude patterns above the first floor; patterns above the second one
+            # still improve the mixture.
             for floor in (1 - 1e-7,) if smooth else (1 - 1e-7, reached):
-                dearest = 0.0
-                for kind, each in enumerate(items):
-                    value, pattern, nodes = dearest_pattern(
-                        each, tried, prices[kind], floor * float(level[kind])
+                total = 0.0
+                for kind, of_kind in enumerate(items):
+                    value, pattern, nodes = most_valuable_pattern(
+                        of_kind, tried, prices[kind], floor * float(level[kind])
                     )
                     self._work -= nodes
-                    dearest += counts[kind] * value
+                    total += counts[kind] * value
                     if len(pattern):
                         column = _Column(
-                            kind, each.table[pattern], options[kind][pattern], each.share[pattern]
+                            kind,
+                            of_kind.table[pattern],
+                            options[kind][pattern],
+                            of_kind.share[pattern],
                         )
                         gain = float(worth[column.tables] @ column.shares)
                         improved |= gain > level[kind] * reached * (1 + 1e-9)
                         columns.append(column)
                         master.add(column)
-                if dearest * (1 + _SAFETY) < math.fsum(tried) * (1 - _SAFETY):
+                if total * (1 + _SAFETY) < math.fsum(tried) * (1 - _SAFETY):
                     return True, parts
-                if 1.0 / dearest > best:
-                    best, center = 1.0 / dearest, tried
+                if 1.0 / total > best:
+                    best, center = 1.0 / total, tried
                 if improved:
                     break
             if not improved and not smooth:
@@ -203,7 +257,7 @@ class ConfigurationProgramme:
     def _mixed(
         self, master: "_Master", columns: list[_Column]
     ) -> tuple[float, Floats, Floats, Floats]:
-        """Return what is covered, the worth of tables and of devices, and parts of options."""
+        """Return the covered part, the values of tables and of devices, and parts of options."""
         reached, worth, level, mix = master.solve()
         parts = np.zeros(len(self._table))
         for column, much in zip(columns, mix, strict=True):
@@ -219,7 +273,7 @@ class ConfigurationProgramme:
 
 
 class _Master:
-    """The mixture of patterns that covers as much of every table as can be."""
+    """The master programme: the mixture of patterns that covers the most of every table."""
 
     def __init__(self, tables: int, counts: Floats) -> None:
         self._tables = tables
@@ -239,7 +293,7 @@ class _Master:
         self._highs.addCol(0.0, 0.0, highspy.kHighsInf, len(rows), rows, shares)
 
     def solve(self) -> tuple[float, Floats, Floats, Floats]:
-        """Return which part of all tables is covered, the worth of each and of devices, the mix."""
+        """Return the covered part of all tables, the duals of tables and of devices, the mix."""
         self._highs.run()
         solution = self._highs.getSolution()
         duals, values = np.array(solution.row_dual), np.array(solution.col_value)

@@ -1,36 +1,86 @@
-"""The most valuable pattern of a device, compiled: what it holds of each table within limits."""
+"""The most valuable pattern of a device: bounds on it, and a compiled search for one.
+
+A pattern is at most one item of each table, within the limits of a device: a multiple-choice
+knapsack with several limits. It is the pricing problem of the configuration programme.
+"""
 
 from typing import NamedTuple
 
+import numpy as np
+
+from planners.embedding.best_plan.local.ranks import copy
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2
 
-_STEPS = 150
-LEVELS = 256
-_TOLERANCE = 1e-9  # what a device may hold more than it can, in parts, for rounding
+_LEVELS = 256  # of a sum of limits in the dynamic programme; more take longer than they cut off
+_TOLERANCE = 1e-9  # a device may hold this part more than its limit, for rounding
+_STEPS = 150  # of prices; most end long before
+
+# A pattern is searched for above levels that fall from the upper bound to the floor: near the upper
+# bound most branches are cut off at once.
+_PARTS = (0.05, 0.15, 0.4, 1.0)
+_NEAR_THE_BOUND = 0.2  # a guess within this part of the way from the bound to the floor suffices
+_NODES = 50_000  # for each level
+_STEPS_OF_A_NODE = 50  # steps of the dynamic programme in the time of a node
 
 
 class Items(NamedTuple):
-    """What a device can hold of tables, of each at most one item; those of table t are first[t] on.
+    """What a device can hold of each table: at most one of its items; they begin at first[t].
 
     A cost is a part of the device's limit: time, then kinds of memory.
     """
 
     table: Ints  # shape (I,)
     first: Ints  # shape (T + 1,)
-    share: Floats  # of the table, shape (I,)
+    share: Floats  # part of the table, shape (I,)
     cost: Floats2  # shape (I, L)
 
 
-@subroutine
-def _copy(target: Floats, source: Floats) -> None:
-    for index in range(len(target)):
-        target[index] = source[index]
+def most_valuable_pattern(
+    items: Items, worth: Floats, prices: Floats, floor: float
+) -> tuple[float, Ints, int]:
+    """Return an upper bound on a pattern's value, a pattern above `floor` if found, and the work.
+
+    The pattern is an array of items. If none is found, the bound may be `floor`. The work is in
+    nodes. `prices` of limits are where the bound starts from; they are changed to better ones.
+    """
+    best, used = np.empty(len(prices)), np.empty(len(prices))
+    none = np.zeros(0, np.int64)
+    most = fit_prices(items, worth, floor, prices, best, used)
+    if most < floor:
+        return floor, none, 0
+    branches = _branches(items, worth, prices)
+    depths, sums = len(branches.first) - 1, branches.weight.shape[1]
+    highest = branches.reduced[branches.first[:-1]]
+    rest = np.append(np.cumsum(highest[::-1])[::-1], 0.0) + 1e-12 * most
+    within = np.empty((depths + 1, sums, _LEVELS + 1))
+    fill_most(branches, within)
+    work = branches.weight.size * _LEVELS // _STEPS_OF_A_NODE
+    most = min(most, float(within[0, :, -1].min()))
+    chosen = np.full(depths, -1)
+    guessed = guess(branches, within, used, chosen)
+    pattern = chosen[chosen >= 0] if guessed > floor else none
+    if guessed > floor and guessed > most - _NEAR_THE_BOUND * (most - floor):
+        return most, pattern, work
+    floor = max(floor, guessed)
+    position, value = np.zeros(depths + 1, np.int64), np.zeros(depths + 1)
+    taken, left = np.zeros((depths + 1, len(prices))), np.zeros((depths + 1, sums), np.int64)
+    for part in _PARTS:
+        level = floor if part == 1.0 else most - part * (most - floor)
+        reached, nodes = find_above(
+            branches, within, prices, rest, level, _NODES, position, value, taken, left, chosen
+        )
+        work += _NODES - nodes
+        if reached > level:
+            return most, chosen[chosen >= 0], work
+        if nodes > 0:
+            most = level
+    return most, pattern, work
 
 
 @subroutine
 def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
-    """Return what a pattern is worth at most at these prices of limits, and what it uses there."""
+    """Return the Lagrangian bound on a pattern's value; write the use of limits by its items."""
     most = 0.0
     used[:] = 0.0
     for limit in range(len(prices)):
@@ -59,13 +109,15 @@ def fit_prices(
     best: Floats,
     used: Floats,
 ) -> float:
-    """Lower what a pattern is worth at most, by other prices; return it, and write the prices.
+    """Tighten the bound on a pattern's value by Polyak subgradient steps; update `prices`.
 
-    It ends where that is below `level`. These are Polyak's steps, towards `level`.
+    The unused part of the limits is a subgradient of the bound. A Polyak step has the length
+    (bound - level) / norm^2, here times a factor that halves after 8 steps without success.
+    It ends when the bound is below `level`. Any prices give a valid bound.
     """
     most = _priced(items, worth, prices, used)
     least = most
-    _copy(best, prices)
+    copy(best, prices)
     length = 1.0
     without = 0
     for _ in range(_STEPS):
@@ -85,37 +137,38 @@ def fit_prices(
             if most < least * (1 - 1e-3):
                 without = 0
             least = most
-            _copy(best, prices)
+            copy(best, prices)
         if without >= 8:
             without = 0
             length *= 0.5
-            _copy(prices, best)
+            copy(prices, best)
             most = _priced(items, worth, prices, used)
-    _copy(prices, best)
+    copy(prices, best)
     return least
 
 
 class Branches(NamedTuple):
-    """The items again, by tables in the order in which they are branched on.
+    """The items again, by table in the order of branching.
 
-    Those of the table at depth d are first[d] on, the one of the highest reduced value first, among
-    them one that is nothing. Weights are costs in whole steps of single sums of limits, rounded
-    down; LEVELS is the limit.
+    Those of the table at depth d begin at first[d], the highest reduced value first; one of them is
+    nothing. Weights are costs in weighted sums of limits, in whole levels rounded down.
     """
 
     first: Ints  # shape (D + 1,)
     item: Ints  # -1 is nothing, shape (B,)
     value: Floats
-    reduced: Floats  # the value less the price of what it takes
+    reduced: Floats  # the value less the price of its cost
     cost: Floats2  # shape (B, L)
     weight: Ints2  # shape (B, S)
 
 
 @kernel
 def fill_most(branches: Branches, most: Floats3) -> None:
-    """Fill in what tables from a depth on are worth at most within a sum.
+    """Fill in the value of tables from a depth on within each level of each sum of limits.
 
-    `most` has the shape (D + 1, S, LEVELS + 1).
+    The dynamic programme of a knapsack with a single limit: an upper bound, since a sum of limits
+    relaxes them (a surrogate relaxation) and weights are rounded down. `most` has the shape (D + 1,
+    S, levels + 1).
     """
     depths = len(branches.first) - 1
     sums, levels = most.shape[1], most.shape[2]
@@ -136,9 +189,9 @@ def fill_most(branches: Branches, most: Floats3) -> None:
 
 @kernel
 def guess(branches: Branches, most: Floats3, used: Floats, chosen: Ints) -> float:
-    """Write a pattern that fits and is likely to be worth much; return its value.
+    """Write a pattern that fits, by following the dynamic programme of the last sum of limits.
 
-    Of each table it takes the item that leaves most to be had within the last of the sums.
+    Return its value.
     """
     value = 0.0
     number = most.shape[1] - 1
@@ -165,7 +218,7 @@ def guess(branches: Branches, most: Floats3, used: Floats, chosen: Ints) -> floa
 
 
 @kernel
-def most_valuable(
+def find_above(
     branches: Branches,
     most: Floats3,
     prices: Floats,
@@ -178,10 +231,12 @@ def most_valuable(
     left: Ints2,
     chosen: Ints,
 ) -> tuple[float, int]:
-    """Find a pattern that is worth more than `level`; return its value, or `level`, and nodes left.
+    """Search depth first for a pattern above `level`; return its value, or `level`, and nodes left.
 
-    `rest` is the sum of the highest reduced values from a depth on. Where no nodes are left the
-    search was cut off.
+    `rest` is the sum of the highest reduced values from a depth on. Invariant: the items chosen
+    before a depth fit, and every bound on their value with the best items after them (Lagrangian,
+    and the dynamic programme of each sum) is above `level`. If no nodes are left, the search was
+    cut off and proves nothing.
     """
     depths = len(branches.first) - 1
     limits, sums = len(prices), most.shape[1]
@@ -214,7 +269,7 @@ def most_valuable(
             used[depth + 1, limit] = more
             fits = fits and more <= 1.0 + _TOLERANCE
             reached += prices[limit] * (1.0 - more)
-        if reached <= level:  # and the items that follow are worth no more
+        if reached <= level:  # items are sorted by reduced value: the next ones reach no more
             depth -= 1
             continue
         for number in range(sums):
@@ -229,3 +284,32 @@ def most_valuable(
             if depth < depths:
                 position[depth] = branches.first[depth]
     return level, nodes
+
+
+def _branches(items: Items, worth: Floats, prices: Floats) -> Branches:
+    """Return the items of the tables with a value, the largest table first."""
+    tables = np.flatnonzero((worth > 0) & (np.diff(items.first) > 0))
+    size = np.zeros(len(worth))
+    np.maximum.at(size, items.table, items.cost.max(axis=1))
+    tables = tables[np.argsort(-size[tables], kind="stable")]
+    depth = np.full(len(worth), -1)
+    depth[tables] = np.arange(len(tables))
+    item = np.flatnonzero(depth[items.table] >= 0)
+    at = np.concatenate([depth[items.table[item]], np.arange(len(tables))])
+    value = np.concatenate([worth[items.table[item]] * items.share[item], np.zeros(len(tables))])
+    cost = np.concatenate([items.cost[item], np.zeros((len(tables), len(prices)))])
+    item = np.concatenate([item, np.full(len(tables), -1)])
+    reduced = value - cost @ prices
+    order = np.lexsort((-reduced, at))
+    weight = np.floor(cost @ _sums(prices) * (_LEVELS / (1 + 1e-8))).astype(np.int64)
+    first = np.searchsorted(at[order], np.arange(len(tables) + 1))
+    return Branches(first, item[order], value[order], reduced[order], cost[order], weight[order])
+
+
+def _sums(prices: Floats) -> Floats:
+    """Return weights of limits in sums: each alone, pairs, and last those of the prices."""
+    alone = np.eye(len(prices))
+    pairs = [one + other for index, one in enumerate(alone) for other in alone[:index]]
+    priced = prices + 1e-3 * prices.max() if prices.any() else np.ones(len(prices))
+    weights = np.array([*alone, *pairs, *(priced * (1 + one) for one in alone), priced]).T
+    return np.asarray(weights / weights.sum(axis=0))

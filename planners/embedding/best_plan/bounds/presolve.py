@@ -1,18 +1,18 @@
-"""Rules out, before any search, options that no plan within a rating can have.
+"""Presolve: rules out options that no plan within a rating can have.
 
-Tables whose options all have a shard on every rank take that much of each rank in every plan. What
-is left on the ranks, in memory and in time, must hold each option of the other tables by itself:
-all shards of a table that is cut by columns within a host on one host, for one. An option that does
-not fit there goes, which may leave other tables without a choice; and so on. An option also goes
-where the linear relaxation says that any plan with it costs too much.
+If all options of a table have a shard on every rank, every plan has that much on each rank. The
+rest of the memory and time must hold each option of the other tables by itself: for example, all
+shards that are cut by columns within a host, on one host. An option that does not fit is dropped,
+which may force other tables to one choice, and so on. An option is also dropped by its reduced cost
+in the linear relaxation.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.best_plan.bounds.climb import climb
 from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
@@ -20,13 +20,16 @@ from planners.embedding.search.space import Floats, Placement
 
 Bools = npt.NDArray[np.bool_]
 
-_MOST_SHARDS = 4_000_000  # on every rank; beyond it nothing is ruled out
+_MOST_SHARDS = 4_000_000  # on every rank; with more, nothing is ruled out, as it takes too long
 _SAFETY = 1 + 1e-9  # for sums in floating point
-_PER_BLOCK = 2_000_000
+_PER_BLOCK = 2_000_000  # numbers of an array, which bounds its memory
+
+_PRECISION = 2e-3  # of a bound, less than the gap that ends a search
+_FIRST_STEP = 5e-3  # of a bound; it doubles with each success
 
 
 class Presolve:
-    """Rules options of candidates out, by what must be on every rank and by reduced costs."""
+    """Rules out options of candidates, by the shards on every rank and by reduced costs."""
 
     def __init__(self, found: Candidates) -> None:
         space, devices = found.space, found.devices
@@ -36,7 +39,8 @@ class Presolve:
         self._counts = np.diff(space.first_shard)[found.options]
         figures = np.column_stack([space.total, space.storage.astype(np.float64)])
         shards = [space.estimates_of(option) for option in found.options.tolist()]
-        self._least = np.array([figures[each].min(axis=0) for each in shards]).reshape(-1, 4)
+        smallest = [figures[estimates].min(axis=0) for estimates in shards]
+        self._least = np.array(smallest).reshape(-1, 4)
         self._uniform = np.flatnonzero(self._placement == Placement.UNIFORM)
         self.worth_it = len(self._uniform) * devices.ranks <= _MOST_SHARDS
         if self.worth_it:
@@ -45,7 +49,7 @@ class Presolve:
         self._relaxation: LinearRelaxation | None = None
 
     def possible(self, limit: float, allowed: Bools | None = None) -> Bools:
-        """Return which candidates can be in a plan that rates `limit` or less, as far as known."""
+        """Return which candidates (of those allowed) have room in a plan of `limit` or less."""
         found = self._found
         allowed = found.largest <= limit if allowed is None else allowed & (found.largest <= limit)
         if not self.worth_it:
@@ -63,7 +67,7 @@ class Presolve:
         return bool(np.logical_or.reduceat(allowed, self._found.first[:-1]).all())
 
     def _fitting(self, room: Floats, allowed: Bools) -> Bools:
-        """Return which allowed options fit by themselves beside what is on every rank anyway."""
+        """Return which allowed options fit by themselves next to the shards on every rank."""
         tables = self._found.space.tables
         choice = np.bincount(self._table[allowed], minlength=tables)
         uniform = self._uniform[allowed[self._uniform]]
@@ -85,7 +89,7 @@ class Presolve:
         return kept
 
     def _fit_somewhere(self, options: npt.NDArray[np.int64], left: Floats) -> Bools:
-        """Whether as many of an option's least shards as it has find room."""
+        """Whether the remaining room holds an option's shards, all counted as its smallest one."""
         devices = self._found.devices
         least = self._least[options][:, None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,9 +112,9 @@ class Presolve:
     def refuted(
         self, limit: float, deadline: Deadline, allowed: Bools | None = None
     ) -> tuple[bool, Bools]:
-        """Whether it is proven that no plan rates `limit` or less, and which options one may have.
+        """Whether it is proven that no plan rates `limit` or less, else the options it may have.
 
-        What the linear relaxation rules out may leave less to its next solution, and so on.
+        Room and reduced costs rule out options in turns, until neither does.
         """
         if self._relaxation is None:
             self._relaxation = LinearRelaxation(self._found)
@@ -128,7 +132,7 @@ class Presolve:
 
 
 def presolved(found: Candidates) -> Candidates:
-    """Return the candidates that a plan can have, whatever it rates."""
+    """Return the candidates that have room in a plan of any rating."""
     if len(found.without_options):
         return found
     return found.only(Presolve(found).possible(math.inf))
@@ -153,3 +157,22 @@ def presolve_bound(
 
     least = climb(impossible, at_least, at_most, deadline)
     return least, found.only(allowed)
+
+
+def climb(
+    impossible: Callable[[float], bool], low: float, at_most: float, deadline: Deadline
+) -> float:
+    """Return the highest rating that is proven impossible, from `low` up to a known plan's.
+
+    The first try is just below the known plan; further tries take growing steps and bisect.
+    """
+    high, step = at_most / (1 + _PRECISION), _FIRST_STEP
+    try_high = math.isfinite(high)
+    while 0 < low < high / (1 + _PRECISION) and not deadline.passed:
+        limit = high if try_high else min(low * (1 + step), math.sqrt(low * high))
+        try_high = False
+        if impossible(limit):
+            low, step = limit, 2 * step
+        else:
+            high = limit
+    return low

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import highspy
@@ -14,24 +14,23 @@ from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
 INTEGER_SAFETY = 1e-5
-"""What is taken off an integer programme's bound, as a part of it, for HiGHS's tolerances, which
-are 1e-6 and less."""
+"""Part of an integer programme's bound that is taken off: HiGHS's tolerances are 1e-6 and less."""
 
-_UNIT = 2.0**-53  # one rounding changes a figure by this part of it at most
+_UNIT = 2.0**-53  # one rounding changes a number by at most this part
 
-# What rounding changes in the prices of memory, as a part of them: a few roundings each, as the
-# sums over tables are exact. Where options differ by a few bytes, prices are high.
+# Rounding changes the priced memory by at most this part: a few roundings each, since sums over
+# tables are exact. It matters if options differ by a few bytes: then prices are high.
 _ROUNDING = 16 * _UNIT
 
-_MOST_NODES = 100
-_INTEGER_GAP = 2e-3
+_MOST_NODES = 100  # the bound rises most at the root
+_INTEGER_GAP = 2e-3  # less than the gap that ends a search
 
 
 def least_perf(found: Candidates) -> Floats:
     """Return the milliseconds that each candidate adds to all ranks together at least, shape (C,).
 
-    A rating is a sum with every rounding on the way, and may be a little less than its shards come
-    to, where `option_perf` may be a little more.
+    They are rounded down: a rating is a sum with a rounding at each shard, and may be a little less
+    than the exact sum, while `option_perf` may be a little more.
     """
     counts = np.diff(found.space.first_shard)[found.options]
     most_on_a_rank = np.maximum.reduceat(counts, found.first[:-1]).sum()
@@ -43,20 +42,23 @@ class Solver(highspy.Highs):
     """A solver that prints nothing."""
 
     def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
-        """Enable them, as highspy does while it makes a solver; since 1.16 that prints a banner."""
+        """Enable callbacks, as highspy's `__init__` does; since 1.16 that would print a banner."""
         self.setOptionValue("output_flag", False)
         super().enableCallbacks()
 
 
 def run_solver(highs: highspy.Highs, deadline: Deadline) -> None:
-    """Let the solver run until it is done or the deadline has passed."""
-    # Its clock goes on from one run to the next.
+    """Run the solver until it is done or the deadline has passed."""
+    # The solver's clock counts all its runs.
     highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
     highs.run()
 
 
 class LinearRelaxation:
-    """One option per table in parts, memory in sum; HiGHS keeps its basis between limits."""
+    """The linear programme: one option per table in parts, the memory of all devices together.
+
+    HiGHS keeps its basis between limits.
+    """
 
     def __init__(self, found: Candidates) -> None:
         self._found = found
@@ -65,7 +67,7 @@ class LinearRelaxation:
         capacity = found.devices.storage.sum(axis=0)
         used = found.space.option_storage[found.options]
         kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
-        # In parts of what there is, so that all numbers are of one size.
+        # As parts of the capacity, so that all numbers are of one size.
         self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
         self._kinds = len(kinds)
         self._highs = Solver()
@@ -82,7 +84,10 @@ class LinearRelaxation:
             self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
 
     def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
-        """Return the least milliseconds per rank with shards to `limit`, or inf, and options."""
+        """Return the least milliseconds per rank, or inf, and the options with the largest parts.
+
+        Options with shards above `limit` are left out.
+        """
         allowed = self._found.largest <= limit
         self._solve(allowed, deadline)
         first = self._found.first
@@ -100,9 +105,10 @@ class LinearRelaxation:
     def affordable(
         self, limit: float, allowed: npt.NDArray[np.bool_], deadline: Deadline
     ) -> npt.NDArray[np.bool_] | None:
-        """Return which allowed options a plan of `limit` can have; None where there is no plan.
+        """Return which allowed options a plan of `limit` can have; None if there is no such plan.
 
-        An option's reduced cost is what a plan with it costs more, at least, than the bound.
+        Reduced-cost fixing: a plan with an option costs at least the Lagrangian bound plus the
+        option's reduced cost.
         """
         self._solve(allowed, deadline)
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -124,14 +130,15 @@ class LinearRelaxation:
         run_solver(self._highs, deadline)
 
     def _prices(self) -> Floats:
-        """Return the prices of memory, which are not negative."""
+        """Return the dual prices of memory, at least 0."""
         duals = np.array(self._highs.getSolution().row_dual[: self._kinds])
         return np.asarray(np.maximum(-duals, 0.0))
 
     def _lacks_memory(self, allowed: npt.NDArray[np.bool_]) -> bool:
-        """Whether all options cost more than all memory is worth, at prices that the solver knows.
+        """Whether the solver's dual ray proves that the options need more than all memory.
 
-        Its word alone has tolerances: what is missing must be more than rounding.
+        By Farkas' lemma: at the ray's prices the cheapest options cost more than all memory. As the
+        solver's own answer has tolerances, that is checked here, by more than rounding.
         """
         _, known, ray = self._highs.getDualRay()
         if not known:
@@ -142,29 +149,32 @@ class LinearRelaxation:
         return bool(least > prices.sum() * (1 + 1e-9))
 
     def _priced(self, allowed: npt.NDArray[np.bool_], prices: Floats) -> float:
-        """Return the Lagrangian bound, which holds for any prices that are not negative."""
+        """Return the Lagrangian bound on all ranks together, which holds for any prices >= 0."""
         priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
         least = math.fsum(np.minimum.reduceat(priced, self._found.first[:-1]))
         return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)
 
 
 @dataclass(frozen=True, slots=True)
-class _Lots:
-    """Equal lots of an option's shards, each on one host; how many there are on which."""
+class Part:
+    """Shards that a host may have; the value of a column is how many times it has them."""
 
-    shards: Ints  # of one lot
+    column: int
     most: int
-    columns: dict[int, int]  # by host
+    table: int
+    number: int  # among the parts of its option
+    shards: Ints
+    everywhere: bool  # one shard on each device of the host; otherwise each on any device
 
 
 class HostProgramme:
-    """The integer programme: minimise z, the perf per rank of the slowest host in `unit`s.
+    """The integer programme: minimise z, the perf per rank of the slowest host in units of `unit`.
 
-    Each option is taken or not; its shards are whole numbers of shards on hosts, whatever device
-    they are on there. Ranks behind the last whole host count as one more.
+    Each option is taken or not. Its shards are whole numbers of shards on hosts, on any device
+    there. Ranks behind the last whole host count as one more host.
     """
 
-    def __init__(self, found: Candidates, options: Ints, unit: float) -> None:
+    def __init__(self, found: Candidates, unit: float) -> None:
         self._space, self._devices, self._unit = found.space, found.devices, unit
         size, ranks = self._devices.host_ranks, self._devices.ranks
         starts = [host * size for host in range(self._devices.hosts + 1)]
@@ -173,8 +183,8 @@ class HostProgramme:
         self._highs = highs = Solver()
         highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
-        highs.setOptionValue("mip_allow_restart", False)  # after one it may loop without a node
-        # Not by "threads": all solvers of a process, those of others too, must have as many.
+        highs.setOptionValue("mip_allow_restart", False)  # HiGHS may loop after one, at no node
+        # Not "threads": it must be equal for all solvers of a process, those of others too.
         highs.setOptionValue("parallel", "off")
         infinity = highspy.kHighsInf
         for _ in range(self._space.tables):
@@ -187,43 +197,48 @@ class HostProgramme:
                 highs.addRow(-infinity, float(end - start), 0, [], [])
         shares = [-float(found.usable[start:end].sum()) for start, end in self._hosts]
         highs.addCol(1.0, 0.0, infinity, len(rows), np.array(rows, np.int32), shares)
-        self._lots: dict[int, list[_Lots]] = {}  # by the option's column
-        self._column_of = {option: self._add(option) for option in options.tolist()}
+        self._parts: list[list[Part]] = [[] for _ in self._hosts]
+        self._column_of = {option: self._add(option) for option in found.options.tolist()}
 
     def _add(self, option: int) -> int:
         """Add an option, and how many of its shards each host may have; return its column."""
-        space = self._space
+        space, hosts = self._space, self._devices.hosts
         shards, placement = space.estimates_of(option), space.placement[option]
-        rows, values = [int(space.table[option])], [1.0]
+        table = int(space.table[option])
+        rows, values = [table], [1.0]
         if placement == Placement.UNIFORM:
             for host, (start, end) in enumerate(self._hosts):
                 host_rows, host_values = self._load(host, shards[start:end])
                 rows += host_rows
                 values += host_values
         column = self._integer(rows, values, 1)
-        self._lots[column] = []
-        if placement == Placement.DEVICE:
-            for estimate, count in sorted(Counter(shards.tolist()).items()):
-                self._spread(column, count, len(self._hosts), np.array([estimate]))
-        elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-            self._spread(column, 1, self._devices.hosts, shards)
+        if placement == Placement.UNIFORM:
+            for host, (start, end) in enumerate(self._hosts):
+                self._parts[host].append(Part(column, 1, table, 0, shards[start:end], True))
+        elif placement == Placement.DEVICE:
+            for number, (estimate, count) in enumerate(sorted(Counter(shards.tolist()).items())):
+                lot = np.array([estimate])
+                self._spread(column, len(self._hosts), Part(-1, count, table, number, lot, False))
         elif placement == Placement.HOSTS:
-            for block in np.split(shards, len(shards) // self._devices.host_ranks):
-                self._spread(column, 1, self._devices.hosts, block)
+            blocks = np.split(shards, len(shards) // self._devices.host_ranks)
+            for number, block in enumerate(blocks):
+                self._spread(column, hosts, Part(-1, 1, table, number, block, True))
+        elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
+            even = bool(placement == Placement.HOST_ROWS)
+            self._spread(column, hosts, Part(-1, 1, table, 0, shards, even))
         return column
 
-    def _spread(self, column: int, count: int, hosts: int, shards: Ints) -> None:
-        """Let `count` copies of these shards go to hosts where the option is taken."""
+    def _spread(self, column: int, hosts: int, part: Part) -> None:
+        """Let `part.most` copies of a part go to the first hosts if the option is taken."""
         row = self._highs.getNumRow()
-        self._highs.addRow(0.0, 0.0, 1, np.array([column], np.int32), [-float(count)])
-        lots = _Lots(shards, count, {})
-        self._lots[column].append(lots)
+        self._highs.addRow(0.0, 0.0, 1, np.array([column], np.int32), [-float(part.most)])
         for host in range(hosts):
-            rows, values = self._load(host, shards)
-            lots.columns[host] = self._integer([row, *rows], [1.0, *values], count)
+            rows, values = self._load(host, part.shards)
+            on_host = self._integer([row, *rows], [1.0, *values], part.most)
+            self._parts[host].append(replace(part, column=on_host))
 
     def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
-        """Return the rows of a host and what the shards add there: perf, and parts of a device."""
+        """Return a host's rows and the shards' entries in them: perf, then memory of a device."""
         start, end = self._hosts[host]
         capacity = self._devices.storage[start:end].mean(axis=0)
         used = self._space.storage[shards].sum(axis=0)
@@ -239,7 +254,7 @@ class HostProgramme:
         return column
 
     def solve(self, deadline: Deadline) -> tuple[float, Ints]:
-        """Return the bound in milliseconds, and the options of the best solution found, or -1."""
+        """Return the bound in milliseconds, and the options of the best solution found, or -1s."""
         run_solver(self._highs, deadline)
         options = np.full(self._space.tables, -1)
         if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:

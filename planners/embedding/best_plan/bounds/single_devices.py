@@ -1,11 +1,10 @@
-"""The integer programme by host, with rows for what a single device of a host can hold.
+"""The integer programme by host, with cutting planes for the capacity of single devices.
 
-A host's memory and time in sum let a large shard lie across devices. Two kinds of rows say that it
-cannot. Shards that lie on every device of a host leave the rest of one to any other shard. And
-beside a giant, a shard of more than half of a device in one kind of memory or in time, little of
-that is left, and so little else that needs it: for any factor f the others together have at most f
-times what is left, as each counts no more than f times what it takes of it. So the giant can count
-as much as the rest of the device.
+A host's memory and time in sum let a large shard lie across devices. Two kinds of rows forbid that.
+Shards on every device of a host leave the rest of a device to any other shard. And next to a giant,
+a shard of more than half of a device in one kind, little else fits that needs this kind. The second
+kind of rows are conservative scales (dual feasible functions; Fekete and Schepers 2001): weights of
+shards that sum to at most 1 on any device, and so to at most the number of devices on a host.
 """
 
 import math
@@ -21,18 +20,18 @@ from planners.embedding.best_plan.bounds.presolve import Presolve
 from planners.embedding.best_plan.bounds.programmes import (
     INTEGER_SAFETY,
     HostProgramme,
+    Part,
     run_solver,
 )
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Floats, Ints, Placement
+from planners.embedding.search.space import Floats, Ints
 
-_TRIES = 4  # of ratings that the linear relaxation is asked about
-_MOST_NODES = 400
-_LEAST_PART = 0.15  # of a device, of a shard that has a row of its own
-_FACTORS = 12
-_LEAST_FACTOR = 0.3
-_GIANT = 0.5 + 1e-9
+_TRIES = 4  # ratings to refute by the linear relaxation: each halves the gap, in logarithms
+_MOST_NODES = 400  # four times those of the programme without these rows, as it proves more
+_LEAST_PART = 0.15  # smaller shards, as parts of a device, hardly ever break a row of their own
+_FACTORS, _LEAST_FACTOR = 12, 0.3  # of conservative scales; with a lower factor all weights are low
+_GIANT = 0.5 + 1e-9  # of a device, which holds at most one such shard
 _SLACK = 1e-6  # of a row, for the solver's tolerances
 
 
@@ -41,8 +40,8 @@ def single_device_bound(
 ) -> LowerBound:
     """Return a bound of `at_least` or more; `at_most` is the rating of a known plan.
 
-    Its options, where it has some, are whole, and each host has room for its own. The effort is
-    counted, and ends at a deadline before that.
+    Its options, if it has some, are whole, and each host has room for them. The effort is counted,
+    and also ends at a deadline.
     """
     presolve = Presolve(found)
 
@@ -56,8 +55,8 @@ def single_device_bound(
         middle = math.sqrt(least * high)
         if not least < middle < high or deadline.passed:
             return LowerBound(least, none)
-        each = programme(middle)
-        if each is None or each.refuted(deadline):
+        tried = programme(middle)
+        if tried is None or tried.refuted(deadline):
             least = middle
         else:
             high = middle
@@ -69,27 +68,15 @@ def single_device_bound(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Shards that a host may have: as many lots of them as a column of the programme says."""
-
-    column: int
-    most: int
-    table: int
-    number: int  # among those of its option
-    shards: Ints
-    everywhere: bool  # one on each device; otherwise each on any
-
-
-@dataclass(frozen=True, slots=True)
 class _Row:
-    """The sum of these columns, each with its factor, is at most a limit."""
+    """A cutting plane: the sum of columns times factors is at most a limit."""
 
     columns: Ints
     factors: Floats
     limit: float
 
     def broken(self, values: Floats) -> bool:
-        """Whether a solution breaks it."""
+        """Whether a solution breaks the row."""
         return bool(self.factors @ values[self.columns] > self.limit + _SLACK)
 
 
@@ -97,15 +84,16 @@ class DeviceProgramme(HostProgramme):
     """The integer programme for plans that rate `limit` or less; rows are added as needed."""
 
     def __init__(self, found: Candidates, limit: float) -> None:
-        super().__init__(found, found.options, limit)
+        super().__init__(found, limit)
         self._highs.changeColBounds(0, 0.0, 1.0 + INTEGER_SAFETY)
         self._highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         self._highs.setOptionValue("mip_heuristic_effort", 0.0)  # a plan is known
-        hosts = range(len(self._hosts))
-        self._left = [row for host in hosts for row in self._rows(host, self._parts(host))]
+        self._left = [
+            row for host, parts in enumerate(self._parts) for row in self._rows(host, parts)
+        ]
 
     def refuted(self, deadline: Deadline) -> bool:
-        """Whether options in parts prove that no plan rates `limit` or less; adds rows for it."""
+        """Whether options in parts prove that no plan rates `limit` or less; adds broken rows."""
         highs = self._highs
         highs.setOptionValue("solve_relaxation", True)
         run_solver(highs, deadline)
@@ -115,9 +103,9 @@ class DeviceProgramme(HostProgramme):
         return bool(highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible)
 
     def least(self, deadline: Deadline) -> LowerBound:
-        """Return milliseconds that no plan of `limit` or less rates below; infinite without one.
+        """Return a lower bound on plans of `limit` or less; infinite if there is none.
 
-        Whole options break other rows than those in parts, so it is solved again with these.
+        Whole options break other rows than options in parts: it is solved again with those.
         """
         least, options = self.solve(deadline)
         if (options >= 0).all() and self._add_rows():
@@ -127,7 +115,7 @@ class DeviceProgramme(HostProgramme):
         return LowerBound(least, options)
 
     def _add_rows(self) -> bool:
-        """Add the rows that the last solution breaks; returns whether there are any."""
+        """Add the rows that the last solution breaks; return whether there are any."""
         values = np.array(self._highs.getSolution().col_value)
         broken = [row.broken(values) for row in self._left]
         for row in compress(self._left, broken):
@@ -136,25 +124,8 @@ class DeviceProgramme(HostProgramme):
         self._left = [row for row, added in zip(self._left, broken, strict=True) if not added]
         return any(broken)
 
-    def _parts(self, host: int) -> list[_Part]:
-        """Return what a host may have of all options."""
-        space, (start, end) = self._space, self._hosts[host]
-        even = (Placement.HOST_ROWS, Placement.HOSTS)
-        parts = []
-        for option, column in self._column_of.items():
-            table, placement = int(space.table[option]), space.placement[option]
-            if placement == Placement.UNIFORM:
-                shards = space.estimates_of(option)[start:end]
-                parts.append(_Part(column, 1, table, 0, shards, True))
-            for number, lots in enumerate(self._lots[column]):
-                if host in lots.columns:
-                    on = lots.columns[host]
-                    on_each = placement in even
-                    parts.append(_Part(on, lots.most, table, number, lots.shards, on_each))
-        return parts
-
-    def _rows(self, host: int, parts: list[_Part]) -> Iterator[_Row]:
-        """Yield what holds for each device of a host, and for their sum."""
+    def _rows(self, host: int, parts: list[Part]) -> Iterator[_Row]:
+        """Yield the rows of a host that hold for all plans."""
         if not parts:
             return
         start, end = self._hosts[host]
@@ -162,48 +133,53 @@ class DeviceProgramme(HostProgramme):
         needs = np.column_stack(
             [self._space.total / self._unit, self._space.storage[:, self._kinds] / capacity]
         )
-        yield from _beside_what_is_everywhere(needs, parts)
+        yield from _replicated_rows(needs, parts)
         columns = np.array([part.column for part in parts])
         shards = np.concatenate([part.shards for part in parts])
         first = np.cumsum([0, *(len(part.shards) for part in parts)])[:-1]
-        for counted in _counted_beside_giants(needs, np.unique(shards)):
-            factors = np.add.reduceat(counted[shards], first)
+        for weights in _cut_weights(needs, np.unique(shards)):
+            factors = np.add.reduceat(weights[shards], first)
             some = np.flatnonzero(factors)
             yield _Row(columns[some], factors[some], float(end - start))
 
 
-def _beside_what_is_everywhere(needs: Floats, parts: list[_Part]) -> Iterator[_Row]:
-    """Yield that a table's shard fits beside what is on every device, in each kind and in time.
+def _replicated_rows(needs: Floats, parts: list[Part]) -> Iterator[_Row]:
+    """Yield, for each kind: a table's shard plus the shards on every device fit on one device.
 
-    Of a table one option is taken, so those of all its options share a row, but for shards of one
-    option that differ.
+    A table has one option, so its options share a row, except for different shards of one option.
     """
     even = [part for part in parts if part.everywhere]
-    shared = [needs[part.shards].min(axis=0) for part in even]
-    shared_by_kind = np.array(shared).reshape(len(even), needs.shape[1])
-    rows: dict[tuple[int, int], list[_Part]] = {}
+    replicated = np.array([needs[part.shards].min(axis=0) for part in even])
+    replicated = replicated.reshape(len(even), needs.shape[1])
+    groups: dict[tuple[int, int], list[Part]] = {}
     for part in parts:
         if not part.everywhere:
-            rows.setdefault((part.table, part.number), []).append(part)
-    for some in rows.values():
-        own = np.array([needs[part.shards].max(axis=0) / part.most for part in some])
-        columns = np.array([0, *(part.column for part in (*even, *some))])
+            groups.setdefault((part.table, part.number), []).append(part)
+    for group in groups.values():
+        own = np.array([needs[part.shards].max(axis=0) / part.most for part in group])
+        columns = np.array([0, *(part.column for part in (*even, *group))])
         for kind in np.flatnonzero(own.max(axis=0) >= _LEAST_PART).tolist():
+            # Column 0 is z: time is limited by it, memory by the device.
             slowest, limit = (-1.0, 0.0) if kind == 0 else (0.0, 1.0)
-            factors = np.concatenate([[slowest], shared_by_kind[:, kind], own[:, kind]])
+            factors = np.concatenate([[slowest], replicated[:, kind], own[:, kind]])
             used = np.flatnonzero(factors)
             yield _Row(columns[used], factors[used], limit)
 
 
-def _counted_beside_giants(needs: Floats, shards: Ints) -> Iterator[Floats]:
-    """Yield what shards count, so that those of any one device count 1 at most."""
+def _cut_weights(needs: Floats, shards: Ints) -> Iterator[Floats]:
+    """Yield weights of shards that sum to at most 1 on any device.
+
+    Take a kind that giants make scarce, another kind, and a factor f. A shard weighs its need of
+    the other kind, but at most f times its need of the scarce one. So all shards next to a giant
+    that leaves r of the scarce kind weigh at most f r, and the giant may weigh 1 - f r.
+    """
     for scarce, other in permutations(range(needs.shape[1]), 2):
         giants = needs[shards, scarce] > _GIANT
         if not giants.any():
             continue
         least_left = max(1.0 - needs[shards[giants], scarce].max(), 1e-3)
         for factor in np.geomspace(_LEAST_FACTOR, 1.0 / least_left, _FACTORS).tolist():
-            counted = np.minimum(needs[:, other], factor * needs[:, scarce])
+            weights = np.minimum(needs[:, other], factor * needs[:, scarce])
             rest = 1.0 - factor * (1.0 - needs[:, scarce])
             giant = np.maximum(needs[:, other], rest)
-            yield np.where(needs[:, scarce] > _GIANT, giant, counted)
+            yield np.where(needs[:, scarce] > _GIANT, giant, weights)

@@ -1,36 +1,39 @@
 """Branch and bound over options and ranks, compiled: is there a plan within given capacities?
 
-Tables are decided one by one: the one with the least choice, then its option, then a rank or a
-host for each of its parts. A part is one shard, or all shards that go onto one host, or onto all
-ranks, together. Time is a capacity like memory, in whole units, so all sums are exact.
+Tables are decided one by one: first the table, then its option, then a rank or a host for each of
+its parts. A table with one fitting option comes first, then the largest table by its smallest
+option: the fail-first principle (Haralick and Elliott 1980). A part is one shard, or all shards
+that go onto one host, or onto all ranks, together. Time is a capacity like memory, in whole units,
+so all sums are exact.
 
-A branch ends where some table has no option left that fits by itself, or where all tables left
-need more than all ranks can still take, by any of several prices of time and memory. Of ranks that
-are alike, with as much left and in hosts that are alike, one is tried, and of equal parts none goes
-where an earlier one has been tried in vain.
+A branch ends if some undecided table has no option left that fits by itself, or if all undecided
+tables need more than all ranks can still take at one of several prices of time and memory: a
+surrogate constraint (Glover 1968), which holds for any prices. Symmetry: of equal ranks in equal
+hosts one is tried, and of equal parts none goes where an earlier one has been tried in vain.
 
-The stack is kept in arrays, so that a search can be left at any moment and gone on with.
+The stack is kept in arrays, so that a search can be left at any moment and continued.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.best_plan.exact.fitting import (
+    Layout,
+    Stack,
     block_fits,
     find_alike,
     fits,
     option_fits,
     put,
 )
-from planners.embedding.best_plan.exact.layout import Layout, Stack
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Placement
 
 EXHAUSTED, STOPPED, FITS = 0, 1, 2
-"""How a search can end: nothing fits, the work is done, or a plan is found."""
+"""The answers of a search: nothing fits, the work is done, or a plan was found."""
 
 ANY = 1e300
-"""More than any price."""
+"""A number above any price."""
 
 _SAFETY = 1 + 1e-9  # for rounding in prices
 
@@ -63,7 +66,7 @@ def _push_part(layout: Layout, stack: Stack, table: int, part: int, barred: int)
                 first = stack.where[table, 0] // size * size
                 last = first + size
         for rank in range(first, last):
-            # What the first rank of its kind stands for may begin outside of the host.
+            # The first of the equal ranks may be on another host: take the first one here.
             first_here = True
             for other in range(first, rank):
                 if stack.alike[frame, other] == stack.alike[frame, rank]:
@@ -101,7 +104,10 @@ def _push_part(layout: Layout, stack: Stack, table: int, part: int, barred: int)
 
 @subroutine
 def _absorbed(layout: Layout, stack: Stack, kind: int) -> float:
-    """Return the most price that the shards of open tables can come to on all ranks."""
+    """Return the highest price of undecided shards that all ranks can still take.
+
+    On each rank: the price of its rest, or of its rest of one kind at the highest price density.
+    """
     total = 0.0
     for rank in range(len(layout.capacity)):
         most = 0.0
@@ -116,7 +122,10 @@ def _absorbed(layout: Layout, stack: Stack, kind: int) -> float:
 
 @subroutine
 def _push_table(layout: Layout, stack: Stack) -> bool:
-    """Add a frame that decides the next table; returns whether there may be a plan."""
+    """Add a frame that decides the next table, unless the bound shows that there is no plan.
+
+    Return whether it was added.
+    """
     frame = stack.figures[0]
     choices = stack.choices[frame]
     kinds = len(layout.weight)
@@ -176,7 +185,7 @@ def _push_table(layout: Layout, stack: Stack) -> bool:
 
 @subroutine
 def _begin(layout: Layout, stack: Stack) -> None:
-    """Put the search at its beginning, with nothing decided."""
+    """Reset the search to its beginning, with nothing decided."""
     for rank in range(len(layout.capacity)):
         for kind in range(3):
             stack.left[rank, kind] = layout.capacity[rank, kind]
@@ -187,7 +196,10 @@ def _begin(layout: Layout, stack: Stack) -> None:
 
 @subroutine
 def _barred_next(layout: Layout, stack: Stack, frame: int) -> int:
-    """Return where the next part of the option need not go, if it is equal to this one."""
+    """Return the bits of ranks where the next part need not go, if it equals this one.
+
+    This part has been tried there, and equal parts are interchangeable.
+    """
     option, part = stack.chosen[stack.table[frame]], stack.part[frame]
     begin = layout.shard[option]
     if layout.estimate[begin + part] != layout.estimate[begin + part + 1]:
@@ -210,9 +222,9 @@ def _is_any(flags: npt.NDArray[np.bool_]) -> bool:  # numpy's takes long to comp
 
 
 @kernel
-def search(layout: Layout, stack: Stack, anew: bool, work: int) -> int:
-    """Begin or go on until a plan is found, all is tried, or so much work is done."""
-    if anew:
+def search(layout: Layout, stack: Stack, begin: bool, work: int) -> int:
+    """Begin or continue until a plan is found, all is tried, or this work is done."""
+    if begin:
         _begin(layout, stack)
     until = stack.figures[1] + work
     while stack.figures[0] > 0:

@@ -1,8 +1,58 @@
-"""Compiled tests of where options and their parts fit, and of which ranks and hosts are alike."""
+"""The arrays of the exact search, and compiled tests: what fits where, which ranks are alike."""
 
-from planners.embedding.best_plan.exact.layout import Layout, Stack
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
 from planners.embedding.search.compiling import subroutine
-from planners.embedding.search.space import Placement
+from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2, Placement
+
+
+class Layout(NamedTuple):
+    """Tables, their options and the parts of options; options are numbered table by table.
+
+    Needs and capacities are in units of time, bytes of HBM and bytes of DDR.
+    """
+
+    first: Ints  # the index of each table's first option
+    placement: Ints  # of each option
+    parts: Ints  # the number of parts of each option
+    shard: Ints  # the index of each option's first shard in `estimate`
+    estimate: Ints  # of each shard; on single devices equal ones follow each other
+    need: Ints2  # of each estimate, shape (K, 3)
+    largest: Ints  # units of time of each option's most expensive shard
+    size: Floats  # of each option: the largest need of a shard, as a part of a rank
+    price: Floats2  # of each option, by kind of price, shape (P, O)
+    weight: Floats2  # price of a unit of time, of a byte of HBM and of DDR, shape (P, 3)
+    density: Floats3  # the highest price per unit or byte of an option's shards, shape (P, O, 3)
+    label: Ints  # of each rank; ranks with equal labels get the same shards of all options
+    capacity: Ints2  # of each rank, shape (W, 3)
+    host_ranks: int
+    on_hosts: bool  # whether any option goes onto hosts
+
+
+class Stack(NamedTuple):
+    """The state of the search: the rest of each rank, and a frame for each decision on the path.
+
+    A frame decides the option of a table (`part` is -1) or the place of a part.
+    """
+
+    left: Ints2  # capacity of each rank that is left, shape (W, 3)
+    open: npt.NDArray[np.bool_]  # whether a table is undecided
+    chosen: Ints  # option of each table
+    where: Ints2  # rank or host of each part, shape (T, most parts)
+    table: Ints  # of each frame
+    part: Ints
+    next: Ints  # the index of the next choice
+    choice_count: Ints
+    at: Ints  # the place of the part now, or -1
+    choices: Ints2  # options, ranks or hosts, shape (frames, most)
+    barred: Ints  # bits of ranks or hosts where the part need not go
+    alike: Ints2  # by frame, the first rank (host) that equals each rank, shape (frames, W)
+    figures: Ints  # depth, work done
+    priced: Floats  # scratch by kind of price
+    dense: Floats2  # scratch, shape (P, 3)
 
 
 @subroutine
@@ -28,7 +78,7 @@ def _room(layout: Layout, stack: Stack, estimate: int, rank: int, most: int) -> 
 
 @subroutine
 def _shards_fit(layout: Layout, stack: Stack, begin: int, end: int, first: int, last: int) -> bool:
-    """Whether the shards from `begin` to `end` fit on these ranks, each run of equal ones alone."""
+    """Whether each run of equal shards in [begin, end) fits on these ranks by itself."""
     index = begin
     while index < end:
         estimate = layout.estimate[index]
@@ -48,7 +98,7 @@ def _shards_fit(layout: Layout, stack: Stack, begin: int, end: int, first: int, 
 
 @subroutine
 def block_fits(layout: Layout, stack: Stack, begin: int, start: int, count: int) -> bool:
-    """Whether the shards from `begin` on fit one by one on the ranks from `start` on."""
+    """Whether `count` shards from `begin` on fit one by one on the ranks from `start` on."""
     for index in range(count):
         stack.figures[1] += 1
         if not fits(layout, stack, layout.estimate[begin + index], start + index):
@@ -58,7 +108,7 @@ def block_fits(layout: Layout, stack: Stack, begin: int, start: int, count: int)
 
 @subroutine
 def option_fits(layout: Layout, stack: Stack, option: int) -> bool:
-    """Whether an option fits by itself; where this is hard to tell, it is taken to fit."""
+    """Whether an option fits by itself: a necessary condition, not always a sufficient one."""
     begin, end = layout.shard[option], layout.shard[option + 1]
     ranks, size = len(layout.capacity), layout.host_ranks
     placement = layout.placement[option]
@@ -113,7 +163,7 @@ def _same_rank(layout: Layout, stack: Stack, one: int, other: int) -> bool:
 
 @subroutine
 def _same_host(layout: Layout, stack: Stack, one: int, other: int) -> bool:
-    """Whether the ranks of two hosts are alike in some order."""
+    """Whether the ranks of two hosts are equal in some order."""
     size = layout.host_ranks
     used = 0
     for index in range(size):
@@ -133,7 +183,11 @@ def _same_host(layout: Layout, stack: Stack, one: int, other: int) -> bool:
 
 @subroutine
 def find_alike(layout: Layout, stack: Stack, frame: int, hosts: bool) -> None:
-    """Write for each rank, or host, the first one that it is like."""
+    """Write for each rank (or host) the first one that equals it: they are interchangeable.
+
+    Invariant: exchanging two equal ranks of equal hosts maps the plans below a frame onto
+    themselves, so one rank is tried for all that equal it.
+    """
     alike = stack.alike[frame]
     size = layout.host_ranks
     whole = len(layout.capacity) // size

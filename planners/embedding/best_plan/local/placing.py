@@ -1,6 +1,5 @@
-"""Placing a table where it costs least, compiled, and taking it off again."""
+"""Placing a table where it adds the least cost, compiled, and taking it off again."""
 
-from planners.embedding.best_plan.local.arrays import sum_of
 from planners.embedding.best_plan.local.ranks import (
     cost_with,
     count_moves,
@@ -10,6 +9,7 @@ from planners.embedding.best_plan.local.ranks import (
     put_all,
     ranks_of,
     recount,
+    sum_of,
 )
 from planners.embedding.best_plan.local.state import NOWHERE, State, Tables
 from planners.embedding.search.compiling import subroutine
@@ -18,7 +18,7 @@ from planners.embedding.search.space import Ints, Placement
 
 @subroutine
 def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
-    """Put each shard of an option on the rank from start to end where it adds least."""
+    """Put each shard on the rank in [start, end) where it adds least; return the added cost."""
     added = 0.0
     estimates, shard = estimates_of(tables, option), tables.first_shard[option]
     state.work[0] += len(estimates) * (end - start)
@@ -38,9 +38,10 @@ def _spread(tables: Tables, state: State, option: int, start: int, end: int, ran
 
 @subroutine
 def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[float, int]:
-    """Return what a block from a shard on, one per device, adds on the host where it adds least.
+    """Return the least cost of a block of shards, one per device of a host, and that host.
 
-    The option has `blocks` on hosts already; none gets another one before all have as many.
+    `shard` is the first of the block. The option has `blocks` on hosts already: TorchRec gives no
+    host another one before all have as many.
     """
     hosts = len(state.taken)
     least, chosen = NOWHERE, 0
@@ -61,7 +62,7 @@ def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[
 
 @subroutine
 def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ranks: Ints) -> None:
-    """Put shard after shard on rank after rank from `start` on."""
+    """Put the shards on consecutive ranks from `start` on."""
     for index in range(len(estimates)):
         put(tables, state, start + index, estimates[index], 1)
         recount(tables, state, start + index)
@@ -70,7 +71,7 @@ def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ran
 
 @subroutine
 def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> float:
-    """Put the shards of an option on hosts, block after block, one shard per device."""
+    """Put each block of shards on a host, one shard per device; return the added cost."""
     estimates = estimates_of(tables, option)
     added = 0.0
     state.taken[:] = 0
@@ -86,7 +87,7 @@ def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> fl
 
 @subroutine
 def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -> float:
-    """Put the shards of an option on any devices of the host where they add least."""
+    """Put all shards on devices of the host where they add least; return the added cost."""
     least, chosen = NOWHERE, 0
     for host in range(len(state.taken)):
         start = host * tables.host_ranks
@@ -100,7 +101,7 @@ def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -
 
 @subroutine
 def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
-    """Put an option where it adds least, write its ranks, and return what it adds."""
+    """Put an option where it adds least, write its ranks, and return the added cost."""
     placement = tables.placement[option]
     if placement == Placement.DEVICE:
         return _spread(tables, state, option, 0, len(tables.capacity), ranks)
@@ -116,7 +117,7 @@ def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
 
 @subroutine
 def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
-    """Return what an option would add where it adds least; `least` or more ends the counting."""
+    """Return the cost that an option would add; counting stops at `least` or more."""
     placement, shard = tables.placement[option], tables.first_shard[option]
     if placement == Placement.UNIFORM:
         added = 0.0
@@ -140,8 +141,8 @@ def _would_add(tables: Tables, state: State, option: int, least: float) -> float
 def insert(tables: Tables, state: State, table: int, limit: float) -> None:
     """Put a table back with the option and on the ranks that add least.
 
-    Options with a shard of `limit` milliseconds or more are left out: they cannot better a plan
-    that rates so. Where all of a table's have one, the one with the smallest is taken.
+    Options with a shard of `limit` milliseconds or more cannot improve a plan of that rating, and
+    are skipped. If all have one, the option with the smallest largest shard is taken.
     """
     least, chosen = NOWHERE, -1
     smallest, fallback = NOWHERE, -1

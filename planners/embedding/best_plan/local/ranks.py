@@ -1,11 +1,14 @@
-"""The ranks of a plan, compiled: what is on each, what it costs, and what of it has moved.
+"""The ranks of a plan, compiled: what each holds, what it costs, and which bytes have moved.
 
-A plan is judged by the sum over ranks of a steep power of the rank's perf, of a mild one of its
-memory, and of a penalty on memory that is missing. The steep power stands for the slowest rank and
-still shows which of the others would be next.
+The cost of a plan is a sum over its ranks: a steep power of the rank's perf, a mild power of its
+memory, and a penalty on memory that is missing. The steep power approximates the maximum (the
+slowest rank) and, unlike it, still falls when the second slowest rank gets less.
 """
 
-from planners.embedding.best_plan.local.arrays import sum_of
+from typing import Any
+
+import numpy.typing as npt
+
 from planners.embedding.best_plan.local.state import (
     MOVED,
     PENALTY,
@@ -15,10 +18,43 @@ from planners.embedding.best_plan.local.state import (
     Tables,
 )
 from planners.embedding.search.compiling import inlined, subroutine
-from planners.embedding.search.space import Ints
+from planners.embedding.search.space import Floats, Ints, Ints2
 
-_MEMORY_WEIGHT = 0.1
-_MOST_LOAD = 100.0  # of the target; more of it would overflow at the steepest power
+_MEMORY_WEIGHT = 0.1  # memory that is there decides only between plans of about equal perf
+_MOST_LOAD = 100.0  # times the target; more would overflow at the steepest power
+
+
+@subroutine
+def sum_of(values: Floats) -> float:
+    """Return the sum, taken from the first to the last."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+@subroutine
+def copy(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
+    """Copy as many values as both arrays have room for."""
+    for index in range(min(len(target), len(source))):
+        target[index] = source[index]
+
+
+@subroutine
+def copy_rows(target: Ints2, source: Ints2) -> None:
+    """Copy row by row, as many values as both have room for."""
+    for row in range(len(source)):
+        copy(target[row], source[row])
+
+
+@subroutine
+def where_largest(values: Floats) -> int:
+    """Return the index of the largest value, the first of equal ones."""
+    largest = 0
+    for index in range(len(values)):
+        if values[index] > values[largest]:
+            largest = index
+    return largest
 
 
 @inlined
@@ -36,11 +72,11 @@ def ranks_of(tables: Tables, state: State, table: int) -> Ints:
 
 @subroutine
 def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
-    """Rate a rank that has this much on it."""
+    """Return the cost of a rank with this perf and memory."""
     load = min(perf / state.figures[TARGET], _MOST_LOAD)
     load *= load
     load *= load
-    cost = load * load * load
+    cost = load * load * load  # load ** 12, squared `doublings` times below
     for _ in range(state.doublings[0]):
         cost *= cost
     for kind, used in ((0, hbm), (1, ddr)):
@@ -55,7 +91,7 @@ def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, d
 
 @subroutine
 def cost_with(tables: Tables, state: State, rank: int, estimate: int) -> float:
-    """Return what a rank would cost with one more shard."""
+    """Return the cost of a rank with one more shard."""
     return _rank_cost(
         tables,
         state,
@@ -68,7 +104,7 @@ def cost_with(tables: Tables, state: State, rank: int, estimate: int) -> float:
 
 @subroutine
 def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> None:
-    """Put a shard on a rank, or with sign -1 take it off; the rank's cost is left as it was."""
+    """Put a shard on a rank, or with sign -1 take it off; `recount` then updates the cost."""
     state.perf[rank] += sign * tables.total[estimate]
     state.memory[rank, 0] += sign * tables.storage[estimate, 0]
     state.memory[rank, 1] += sign * tables.storage[estimate, 1]
@@ -76,7 +112,7 @@ def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> No
 
 @subroutine
 def recount(tables: Tables, state: State, rank: int) -> None:
-    """Rate a rank by what is on it now."""
+    """Update the cost of a rank from its perf and memory."""
     state.cost[rank] = _rank_cost(
         tables, state, rank, state.perf[rank], state.memory[rank, 0], state.memory[rank, 1]
     )
@@ -84,7 +120,7 @@ def recount(tables: Tables, state: State, rank: int) -> None:
 
 @subroutine
 def move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
-    """Return what it costs that a shard moves to a rank; nothing where it was there."""
+    """Return the price of a shard's bytes if this rank is not its previous one, else 0."""
     if len(tables.home) == 0 or tables.home[shard] == rank:
         return 0.0
     return float(state.figures[PRICE] * tables.weight[shard])
@@ -92,7 +128,7 @@ def move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
 
 @subroutine
 def count_moves(tables: Tables, state: State, table: int, sign: int) -> None:
-    """Count the bytes that a table moves, or with sign -1 count them no more."""
+    """Add the bytes that a table moves to the state's, or with sign -1 subtract them."""
     if len(tables.home) == 0:
         return
     ranks, shard = ranks_of(tables, state, table), tables.first_shard[state.chosen[table]]
@@ -103,13 +139,13 @@ def count_moves(tables: Tables, state: State, table: int, sign: int) -> None:
 
 @subroutine
 def all_cost(state: State) -> float:
-    """Return what all ranks cost, and all bytes that are moved."""
+    """Return the cost of a plan: that of its ranks and of the bytes it moves."""
     return float(sum_of(state.cost) + state.figures[PRICE] * state.figures[MOVED])
 
 
 @subroutine
 def put_all(tables: Tables, state: State, option: int, ranks: Ints, sign: int) -> None:
-    """Put all shards of an option on their ranks, or take them off."""
+    """Put all shards of an option on these ranks, or with sign -1 take them off."""
     estimates = estimates_of(tables, option)
     state.work[0] += len(estimates)
     for index in range(len(estimates)):

@@ -1,21 +1,29 @@
-"""Local search over plans, compiled: tables are taken out and put back where they cost least.
+"""Local search over plans, compiled: large neighbourhood search with simulated annealing.
 
-The penalty on missing memory is raised while plans do not fit and lowered while they do, so that
-the search goes back and forth over the edge of what fits. So is the price of a byte that is moved,
-where there is a plan to stay near.
+A round takes a few tables out and puts each back where it adds least cost (Shaw 1998). A worse plan
+is accepted while there is heat, which falls to nothing along a run.
+
+The penalty on missing memory rises while plans do not fit and falls while they do, so the search
+oscillates around the edge of what fits (strategic oscillation, Glover 1977). The price of a moved
+byte does the same around the budget of moves.
 """
+
+import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from planners.embedding.best_plan.local.arrays import copy, copy_rows, where_largest
 from planners.embedding.best_plan.local.placing import insert, place, remove
 from planners.embedding.best_plan.local.ranks import (
     all_cost,
+    copy,
+    copy_rows,
     count_moves,
     estimates_of,
     put,
     ranks_of,
     recount,
+    where_largest,
 )
 from planners.embedding.best_plan.local.state import (
     BEST,
@@ -33,16 +41,25 @@ from planners.embedding.best_plan.local.state import (
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Ints, Placement
 
-# The penalty on missing memory: tuned while searching, every so many rounds, by this factor.
+# Every 512 rounds, which is enough to count, the penalty on missing memory and the price of a moved
+# byte are tuned by this factor so that a fifth of the plans fit: most of the search is then at the
+# edge, and there are plans to note. The limits keep the penalty above a rank's cost at the target
+# (1) and both within the range of a float's precision.
 _TUNING_ROUNDS = 512
 _TUNING = 1.5
-_LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
 _FITTING_SHARE = 0.2
-_LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6  # of a byte that is moved
+_LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
+_LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6
 
-_MIXED_ORDER = 8  # one round in so many puts tables back in no order
+_MIXED_ORDER = 8  # one round in 8 puts tables back in random order, not the largest first
 
-_ROUND = 500  # what a round takes beside rating ranks, in ratings of a rank
+_ROUND = 500  # the work of a round besides rating ranks, in ratings of a rank
+
+_TABLES_AT_FULL_HEAT = 32
+"""With more tables the heat is less in proportion: a round changes a smaller part of the cost."""
+
+WORK_AT_ONCE = 4_000_000
+"""Work between two looks at the clock, some 30 ms."""
 
 _target_of = subroutine(target_of)
 
@@ -69,7 +86,7 @@ def _fits(tables: Tables, state: State) -> bool:
 
 @subroutine
 def _refresh(tables: Tables, state: State) -> None:
-    """Sum all ranks anew, which drops what rounding has left, and rate them."""
+    """Sum and rate all ranks again, which drops accumulated rounding."""
     state.perf[:] = 0.0
     state.memory[:] = 0
     state.figures[MOVED] = 0.0
@@ -87,7 +104,11 @@ def _refresh(tables: Tables, state: State) -> None:
 
 @subroutine
 def _note_if_best(tables: Tables, state: State) -> bool:
-    """Keep a plan that fits, moves little enough and is the best; returns whether it fits."""
+    """Keep the plan if it fits, is within the budget and the best so far; return whether it fits.
+
+    After a new best plan, tables with a shard of its rating or more get another option: no better
+    plan has such a shard.
+    """
     if not _fits(tables, state):
         return False
     if state.figures[MOVED] > state.figures[BUDGET]:
@@ -117,7 +138,7 @@ def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
 
 @subroutine
 def _largest_first(tables: Tables, state: State, count: int) -> None:
-    """Sort the tables that are taken out: large ones are put back while there is room for them."""
+    """Sort the picked tables by size: large ones are put back while there is room for them."""
     for end in range(1, count):
         table, place = state.picked[end], end
         while place > 0 and tables.size[state.picked[place - 1]] < tables.size[table]:
@@ -128,7 +149,11 @@ def _largest_first(tables: Tables, state: State, count: int) -> None:
 
 @subroutine
 def _pick(tables: Tables, state: State) -> int:
-    """Pick tables to take out: some from the costliest rank, some from another, some from any."""
+    """Pick 2 to MOST_REMOVED tables; return how many.
+
+    The first five are alternately from the costliest rank (in one round of four a random one) and
+    from another rank, as far as 2 tries a table find some; the others are random.
+    """
     count = len(state.chosen)
     ranks = len(state.perf)
     wanted = min(2 + _random(state, MOST_REMOVED - 1), count)
@@ -170,7 +195,11 @@ def _search(
     end: float,
     temperature: float,
 ) -> int:
-    """Place tables, and then improve the plan; one kernel, since one is compiled the sooner."""
+    """Place tables, then improve the plan; one kernel, since one compiles faster than two.
+
+    Invariant of a round: `perf`, `memory`, `cost` and the bytes moved are those of `chosen` and
+    `ranks`, up to rounding, which `_refresh` drops.
+    """
     _refresh(tables, state)
     for table in order:
         if options[table] < 0:
@@ -179,7 +208,7 @@ def _search(
             state.chosen[table] = options[table]
             place(tables, state, options[table], ranks_of(tables, state, table))
             count_moves(tables, state, table, 1)
-    if len(options) > 0:  # also where all tables were placed before
+    if len(options) > 0:  # even if `order` is empty, as all tables were placed before
         _note_if_best(tables, state)
     cost = all_cost(state)
     fits = False
@@ -215,6 +244,7 @@ def _search(
         for index in range(count):
             insert(tables, state, state.picked[index], state.figures[BEST])
         changed = all_cost(state)
+        # Threshold accepting (Dueck and Scheuer 1990) with a random threshold that cools linearly.
         worse = temperature * (1.0 - part) * _random(state, 1000) / 1000.0
         if changed <= cost * (1.0 + worse):
             fits = _note_if_best(tables, state)
@@ -235,22 +265,31 @@ _NO_TABLES = np.empty(0, np.int64)
 
 
 def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
-    """Place the given option of each table, in this order, each where it adds least."""
+    """Place the given option of each table where it adds least, in this order.
+
+    A table with option -1 gets the option that adds least.
+    """
     _search(tables, state, order, options, 0, 0.0, 0.0, 0.0)
-
-
-def complete(tables: Tables, state: State, order: Ints) -> None:
-    """Place the tables that are not placed yet, in this order, each where it adds least."""
-    _search(tables, state, order, np.full_like(state.chosen, -1), 0, 0.0, 0.0, 0.0)
 
 
 def improve(
     tables: Tables, state: State, work: int, begin: float, end: float, temperature: float
 ) -> int:
-    """Go through rounds of taking tables out and putting them back, and return how many.
+    """Improve the plan by rounds until `work`, in ratings of a rank, is done; return their number.
 
-    It ends with the round in which so much work is done, counted in ratings of a rank. `begin` and
-    `end` say which part of the whole search, from 0 to 1, this is: what may be accepted that is
-    worse falls to nothing along it, from `temperature`, a part of the cost.
+    `begin` and `end`, from 0 to 1, are the part of the whole run that this is. The heat falls
+    linearly to 0 along the run, from `temperature`, a part of the cost.
     """
-    return _search(tables, state, _NO_TABLES, _NO_TABLES, work, begin, end, temperature)
+    heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / len(state.chosen))
+    return _search(tables, state, _NO_TABLES, _NO_TABLES, work, begin, end, heat)
+
+
+def parts_of_run(state: State, work: float) -> Iterator[tuple[int, float, float]]:
+    """Yield `work`, `begin` and `end` of `improve` until the state's work is done.
+
+    Between them is time to look at the clock.
+    """
+    while state.work[0] < work:
+        done = int(state.work[0])
+        more = math.ceil(min(WORK_AT_ONCE, work - done))
+        yield more, done / work, (done + more) / work

@@ -1,4 +1,4 @@
-"""The state of the local search, laid out for compiled code."""
+"""The state of the local search, as arrays for compiled code."""
 
 import math
 from collections.abc import Sequence
@@ -11,26 +11,28 @@ from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.search.space import Floats, Floats2, Ints, Ints2
 
 NOWHERE = 1e300
-"""More than any plan rates or costs."""
+"""A number above the rating and the cost of any plan."""
 
 BEST, TARGET, PENALTY, BOUND, PRICE, BUDGET, MOVED = 0, 1, 2, 3, 4, 5, 6
-"""The places of a state's figures."""
+"""Indices of `State.figures`."""
 
 MOST_REMOVED = 12
-"""The most tables that are taken out at once."""
+"""A round takes out at most this number of tables; with more, few rounds improve anything."""
 
-_FIRST_PENALTY = 1000.0
-_FARTHEST_TARGET = 1.15  # of the bound
-_LEAST_TARGET = 0.3  # of the best plan
+_FIRST_PENALTY = 1000.0  # that a first plan fits; it is tuned from there
+# Times the bound: a lower target is out of reach where memory is scarce, a higher one too easy.
+_FARTHEST_TARGET = 1.15
+# Times the best plan: on a rank far above the target, perf would outweigh any missing memory.
+_LEAST_TARGET = 0.3
 
 
 class Tables(NamedTuple):
     """The tables to be placed; option numbers and shards are those of the search space."""
 
     options: Ints  # the candidates, table after table
-    first: Ints  # where those of each table begin
-    size: Floats  # of each table: the memory that its options take at least, in parts of all
-    slot: Ints  # where the ranks of each table's shards begin
+    first: Ints  # the index of each table's first candidate
+    size: Floats  # of each table: the memory of its smallest option, as a part of all memory
+    slot: Ints  # the index of each table's first shard in `State.ranks`
     first_shard: Ints
     estimate: Ints
     storage: Ints2
@@ -38,40 +40,60 @@ class Tables(NamedTuple):
     placement: Ints
     largest: Floats  # of each option
     capacity: Ints2  # shape (ranks, 3)
-    share: Floats2  # 1 / capacity; what holds nothing counts as one byte
+    share: Floats2  # 1 / capacity; a capacity of 0 counts as one byte
     host_ranks: int
-    home: Ints  # the rank that each shard was on, or -1; empty where nothing is said of moves
-    weight: Ints  # bytes that each shard moves anywhere else
+    home: Ints  # the previous rank of each shard, or -1; empty without a previous plan
+    weight: Ints  # bytes that each shard moves if it goes to another rank
 
 
 class State(NamedTuple):
     """A plan that is being changed, and the best one so far."""
 
     chosen: Ints  # the option of each table
-    ranks: Ints  # of its shards, from the table's slot on
+    ranks: Ints  # of each shard; a table's begin at its slot
     perf: Floats  # of each rank
     memory: Ints2  # of each rank, shape (ranks, 3)
     cost: Floats  # of each rank
     scratch: Ints
     picked: Ints  # the tables that are taken out, shape (MOST_REMOVED,)
-    kept_options: Ints  # and what is needed to undo that
+    kept_options: Ints  # this and the next four undo a round
     kept_ranks: Ints2
     kept_perf: Floats
     kept_memory: Ints2
     kept_cost: Floats
-    taken: Ints  # shards of one option by host, shape (hosts,)
+    taken: Ints  # blocks of one option on each host, shape (hosts,)
     best_chosen: Ints
     best_ranks: Ints
     figures: Floats  # best rating, target, penalty, bound; price of a byte, budget, bytes moved
     random: npt.NDArray[np.uint64]
     doublings: Ints  # the power of perf is 12 times 2 to this, shape (1,)
-    work: Ints  # how often a rank has been rated so far, shape (1,)
+    work: Ints  # ratings of a rank so far, shape (1,)
 
     @property
     def best_rating(self) -> float:
-        """Milliseconds of the best plan, or of what it has to better; infinite without either."""
+        """Milliseconds of the best plan here, else of the one to beat; infinite without either."""
         best = float(self.figures[BEST])
         return best if best < NOWHERE else math.inf
+
+    @property
+    def found(self) -> bool:
+        """Whether a plan better than the known one was found here."""
+        return bool(self.best_chosen[0] >= 0)
+
+    def best_plan(self, tables: Tables) -> tuple[Ints, Ints]:
+        """Return the best plan: the option of each table, and the ranks of their shards."""
+        counts = np.diff(tables.first_shard)[self.best_chosen].tolist()
+        slots = zip(tables.slot.tolist(), counts, strict=False)
+        ranks = [self.best_ranks[slot : slot + count] for slot, count in slots]
+        return self.best_chosen.copy(), np.concatenate(ranks)
+
+    def place(self, tables: Tables, table_of: Ints, options: Ints, ranks: Ints) -> None:
+        """Set some tables' options and the ranks of their shards, listed option by option."""
+        ends = np.cumsum(np.diff(tables.first_shard)[options])
+        for option, on in zip(options.tolist(), np.split(ranks, ends[:-1]), strict=False):
+            table = table_of[option]
+            self.chosen[table] = option
+            self.ranks[tables.slot[table] : tables.slot[table] + len(on)] = on
 
 
 def local_tables(found: Candidates) -> Tables:
@@ -101,10 +123,9 @@ def local_tables(found: Candidates) -> Tables:
 def new_state(
     tables: Tables, seed: Sequence[int], best: float, bound: float, doublings: int
 ) -> State:
-    """Return a state with nothing placed.
+    """Return a state with nothing placed, to search for plans that rate less than `best`.
 
-    It is to search for plans that rate less than `best`, where none rates less than `bound`. The
-    power of perf is doubled `doublings` times.
+    `bound` is a lower bound on all ratings. The power of perf is 12 times 2 to `doublings`.
     """
     count, ranks = len(tables.first) - 1, len(tables.capacity)
     shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
@@ -127,17 +148,13 @@ def new_state(
         best_chosen=np.full(count, -1, np.int64),
         best_ranks=np.zeros(shards, np.int64),
         figures=np.array([best, target_of(best, bound), _FIRST_PENALTY, bound, 0.0, NOWHERE, 0.0]),
-        random=random.integers(1, 2**63, 1, np.uint64),  # xorshift never leaves zero
+        random=random.integers(1, 2**63, 1, np.uint64),  # xorshift would stay at 0
         doublings=np.array([doublings], np.int64),
         work=np.zeros(1, np.int64),
     )
 
 
 def target_of(best: float, bound: float) -> float:
-    """Return what to aim at: between the best plan and the bound, and not far above the bound.
-
-    Nor far below the best plan: a rank that is many times the target costs more than any memory
-    that is missing.
-    """
+    """Return the rating to aim at: halfway from the best plan to the bound, within limits."""
     target = min(0.5 * (best + bound), _FARTHEST_TARGET * bound)
     return target if best >= NOWHERE else max(target, _LEAST_TARGET * best)

@@ -1,7 +1,7 @@
-"""A lower bound for plans that move no more than a budget of another plan.
+"""A lower bound for plans that move at most a budget of bytes of a previous plan.
 
-Beside what every plan must keep, memory and time in sum, such a plan leaves most shards where they
-are: on each rank, the shards that stay must fit, and cost no more than the slowest rank.
+It is a linear relaxation. All plans keep to memory and time in sum. Such a plan also leaves most
+shards at home: on each rank, the shards that stay must fit, and cost no more than the slowest rank.
 """
 
 import math
@@ -11,18 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.best_plan.bounds.bound import least_possible
-from planners.embedding.best_plan.bounds.programmes import Solver, least_perf
+from planners.embedding.best_plan.bounds.programmes import Solver, least_perf, run_solver
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
-# What a whole of the budget or of memory that is missing costs, in units of the bound: with it the
-# programme always has a solution, and what its prices prove holds. A byte of a small table may be
-# worth far more than one of the largest, which is the whole of a budget.
+# The cost of missing all of the budget or of memory, in units of the bound. With it the programme
+# always has a solution, and its prices prove a bound. The budget's is high: a byte of a small table
+# may be worth far more than a byte of the largest one, which may be all of the budget.
 _MISSING = {"budget": 1e7, "memory": 1e3}
 
-_SAFETY = 1e-13  # more than rounding changes, as a part of all that is added
+_SAFETY = 1e-13  # more than rounding changes, as a part of all numbers added
 
 
 def near_bound(
@@ -32,11 +32,10 @@ def near_bound(
     at_least: float,
     deadline: Deadline | None = None,
 ) -> float:
-    """Return milliseconds that no plan rates below that moves at most a budget of bytes.
+    """Return a lower bound on the milliseconds of plans that move at most a budget of bytes.
 
-    It is computed from the programme's prices by sums over the tables, less what rounding changes;
-    a solver that a deadline stops proves less. No less than `at_least` is returned, a bound that is
-    known already.
+    It is the Lagrangian bound at the programme's prices, rounded down; a solver that a deadline
+    stops proves less. `at_least` is a known bound, and is returned if it is higher.
     """
     if not math.isfinite(at_least + budget) or not moves.weight.any():
         return at_least
@@ -51,64 +50,55 @@ def near_bound(
 
 
 class _Programme:
-    """One option per table in parts; shards in parts at home, or anywhere else.
+    """The linear programme: one option per table in parts; shards in parts at home or elsewhere.
 
-    Its columns are the slowest rank, what is missing, the candidates, and the shards at home. Its
-    rows are tables, what has a price (time in sum, the budget, memory in sum, and of each rank its
-    time and memory), and for each shard at home that its option is chosen.
+    Columns: the slowest rank, missing budget and memory, candidates, shards at home. Rows: tables;
+    limits with a price (time in sum, the budget, memory in sum, then time and memory of each rank);
+    for each shard at home, that its option is chosen.
     """
 
     def __init__(self, found: Candidates, moves: Moves, budget: float, unit: float) -> None:
         space, devices = found.space, found.devices
         self._found, self._unit, self._ranks = found, unit, devices.ranks
         whole = max(float(moves.weight.max()), 1.0)
-        capacity = devices.storage
         kinds = [kind for kind in range(3) if space.option_storage[found.options][:, kind].any()]
-        self._kinds = len(kinds)
-        self._first_rank = 2 + self._kinds  # the first price of a rank's own; then 1 + kinds each
-        self._limits = np.zeros(self._first_rank + self._ranks * (1 + self._kinds))
-        together = np.maximum(capacity.sum(0), 1)
-        self._limits[1] = budget / whole
-        self._limits[2 : self._first_rank] = (capacity.sum(0) / together)[kinds]
-        each = np.maximum(capacity, 1)
-        for place, kind in enumerate(kinds):
-            of_kind = slice(self._first_rank + 1 + place, None, 1 + self._kinds)
-            self._limits[of_kind] = capacity[:, kind] / each[:, kind]
-        # By candidate and by shard at home, what they need of each price.
+        self._first_rank, self._stride = 2 + len(kinds), 1 + len(kinds)  # of ranks' own limits
+        capacity, together = np.maximum(devices.storage, 1), np.maximum(devices.storage.sum(0), 1)
+        of_ranks = np.column_stack([np.zeros(self._ranks), (devices.storage / capacity)[:, kinds]])
+        in_sum = (devices.storage.sum(0) / together)[kinds]
+        self._limits = np.concatenate([[0.0, budget / whole], in_sum, of_ranks.ravel()])
+        # By candidate and by shard at home: the limits that it needs, and how much.
         self._needs: list[tuple[Ints, Floats]] = []
         self._stays: list[tuple[Ints, Floats]] = []
-        owners: list[int] = []
+        owners: list[int] = []  # of each shard at home, its candidate
         weights: list[float] = []
         perf = least_perf(found) / unit
         storage = space.option_storage[found.options][:, kinds] / together[kinds]
+
+        def on_rank(shard: int, rank: int) -> tuple[Ints, Floats]:
+            estimate = space.estimate[shard]
+            memory = (space.storage[estimate] / capacity[rank])[kinds]
+            limits = self._first_rank + rank * self._stride + np.arange(self._stride)
+            return limits, np.concatenate([[space.total[estimate] / unit], memory])
+
         for number, option in enumerate(found.options.tolist()):
             shards = np.arange(space.first_shard[option], space.first_shard[option + 1])
             homes = moves.home[shards]
             uniform = space.placement[option] == Placement.UNIFORM
-            at_home = shards[homes >= 0]
             away = homes != np.arange(self._ranks) if uniform else homes < 0
             moved = moves.weight[shards][away].sum() / whole
-            rows = [np.arange(self._first_rank)]
-            values = [np.concatenate([[perf[number], moved], storage[number]])]
-            for shard in at_home.tolist():
-                estimate, rank = space.estimate[shard], int(moves.home[shard])
-                if uniform:
-                    rank = shard - int(shards[0])
-                own = self._first_rank + rank * (1 + self._kinds) + np.arange(1 + self._kinds)
-                need = np.concatenate(
-                    [
-                        [space.total[estimate] / unit],
-                        (space.storage[estimate] / each[rank])[kinds],
-                    ]
-                )
-                if uniform:
-                    rows.append(own)
-                    values.append(need)
+            limits, needs = [np.arange(self._first_rank)], [np.array([perf[number], moved])]
+            needs.append(storage[number])
+            for shard, home in zip(shards[homes >= 0].tolist(), homes[homes >= 0], strict=True):
+                if uniform:  # the shard is on its own rank, wherever it was
+                    limit, need = on_rank(shard, shard - int(shards[0]))
+                    limits.append(limit)
+                    needs.append(need)
                 else:
-                    self._stays.append((own, need))
+                    self._stays.append(on_rank(shard, int(home)))
                     weights.append(moves.weight[shard] / whole)
                     owners.append(number)
-            self._needs.append((np.concatenate(rows), np.concatenate(values)))
+            self._needs.append((np.concatenate(limits), np.concatenate(needs)))
         self._owners = np.array(owners, np.int64)
         self._weights = np.array(weights)
         self._highs = Solver()
@@ -116,49 +106,52 @@ class _Programme:
 
     def _build(self) -> None:
         space, highs = self._found.space, self._highs
+        infinity = highspy.kHighsInf
+        first = space.tables  # the row of the first limit
+        stays = first + len(self._limits)  # the row of the first shard at home
         for _ in range(space.tables):
             highs.addRow(1.0, 1.0, 0, [], [])
-        first = space.tables  # the row of the first price
-        for limit in self._limits.tolist():
-            highs.addRow(-highspy.kHighsInf, limit, 0, [], [])
-        for _ in self._owners:
-            highs.addRow(-highspy.kHighsInf, 0.0, 0, [], [])
-        stays = first + len(self._limits)
-        own = np.arange(self._first_rank, len(self._limits), 1 + self._kinds)
-        slowest = np.concatenate([[0], own]).astype(np.int32) + first
-        weights = np.concatenate([[-float(self._found.usable.sum())], np.full(self._ranks, -1.0)])
-        highs.addCol(1.0, 0.0, highspy.kHighsInf, len(slowest), slowest.astype(np.int32), weights)
-        missing = np.setdiff1d(np.arange(1, len(self._limits)), own)
+        for limit in [*self._limits.tolist(), *[0.0] * len(self._owners)]:
+            highs.addRow(-infinity, limit, 0, [], [])
+
+        def add(cost: float, upper: float, rows: list[Ints], values: list[Floats]) -> None:
+            row = np.concatenate(rows).astype(np.int32)
+            highs.addCol(cost, 0.0, upper, len(row), row, np.concatenate(values))
+
+        time_of_ranks = np.arange(self._first_rank, len(self._limits), self._stride)
+        usable = np.array([-float(self._found.usable.sum())])
+        slowest = [np.array([first]), time_of_ranks + first]
+        add(1.0, infinity, slowest, [usable, np.full(self._ranks, -1.0)])
+        missing = np.setdiff1d(np.arange(1, len(self._limits)), time_of_ranks)
         for row in missing.tolist():
             cost = _MISSING["budget" if row == 1 else "memory"]
-            place = np.array([first + row], np.int32)
-            highs.addCol(cost, 0.0, highspy.kHighsInf, 1, place, [-1.0])
+            add(cost, infinity, [np.array([first + row])], [np.array([-1.0])])
         self._column = 1 + len(missing)  # of the first candidate
-        of_owner: dict[int, list[int]] = {}
-        for stay, owner in enumerate(self._owners.tolist()):
-            of_owner.setdefault(owner, []).append(stays + stay)
         for number, (needed, values) in enumerate(self._needs):
-            table = int(space.table[self._found.options[number]])
-            linked = of_owner.get(number, [])
-            rows = np.concatenate([[table], needed + first, linked]).astype(np.int32)
-            entries = np.concatenate([[1.0], values, np.full(len(linked), -1.0)])
-            entries[2] += self._weights[self._owners == number].sum()  # the budget's, after time's
-            highs.addCol(0.0, 0.0, 1.0, len(rows), rows, entries)
+            table = np.array([space.table[self._found.options[number]]])
+            own = np.flatnonzero(self._owners == number)
+            # Here the shards that may stay move too; their own columns take that back.
+            values = values.copy()
+            values[1] += self._weights[own].sum()
+            add(
+                0.0,
+                1.0,
+                [table, needed + first, own + stays],
+                [np.ones(1), values, np.full(len(own), -1.0)],
+            )
         for stay, (needed, values) in enumerate(self._stays):
-            rows = np.concatenate([needed + first, [first + 1, stays + stay]]).astype(np.int32)
-            entries = np.concatenate([values, [-self._weights[stay], 1.0]])
-            highs.addCol(0.0, 0.0, 1.0, len(rows), rows, entries)
+            rows = [needed + first, np.array([first + 1, stays + stay])]
+            add(0.0, 1.0, rows, [values, np.array([-self._weights[stay], 1.0])])
 
     def solve(self, limit: float, deadline: Deadline) -> float:
-        """Return the bound where options with shards above `limit` are left out."""
+        """Return the bound for options without shards above `limit`."""
         allowed = self._found.largest <= limit
         if not np.logical_or.reduceat(allowed, self._found.first[:-1]).all():
             return math.inf
         count = len(allowed)
         columns = np.arange(self._column, self._column + count, dtype=np.int32)
         self._highs.changeColsBounds(count, columns, np.zeros(count), allowed.astype(np.float64))
-        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + max(deadline.left, 0.0))
-        self._highs.run()
+        run_solver(self._highs, deadline)
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return 0.0
         duals = np.array(self._highs.getSolution().row_dual)
@@ -167,8 +160,12 @@ class _Programme:
         return self._priced(allowed, prices)
 
     def _priced(self, allowed: npt.NDArray[np.bool_], prices: Floats) -> float:
-        """Return what any prices prove: the cheapest choices, less what there is of everything."""
-        own = prices[self._first_rank :: 1 + self._kinds]
+        """Return the Lagrangian bound at these prices, which holds for any prices >= 0.
+
+        It is the cost of the cheapest choices less the price of all limits. The prices are scaled
+        so that the slowest rank's column costs 1.
+        """
+        own = prices[self._first_rank :: self._stride]
         slowest = self._found.usable.sum() * prices[0] + own.sum()
         if slowest <= 0:
             return 0.0

@@ -1,8 +1,8 @@
-"""The search for the best plan that moves little of another one.
+"""The search for the best plan that moves at most a budget of bytes of a previous plan.
 
-It goes on from that plan: the local search puts a price on every byte that moves, and raises and
-lowers it so that plans stay about within the budget. Some runs begin at the best plan without a
-budget, and are drawn back.
+It starts from the previous plan. The local search puts a price on every moved byte, and tunes it so
+that plans stay about within the budget: a Lagrangian multiplier. Some runs start at the best plan
+without a budget, and are drawn back.
 """
 
 import math
@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
-from planners.embedding.best_plan.local.rounds import complete, improve
-from planners.embedding.best_plan.local.runs import NEAR_ENOUGH
+from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
     BUDGET,
     PRICE,
@@ -32,18 +31,17 @@ from planners.embedding.best_plan.search import (
     best_plan,
     can_be_placed_locally,
     canonical_order,
-    usual_work,
 )
+from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, SearchSpace, search_space
+from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
 
-# The runs for a budget: whether one begins at the best plan within it, its temperature, and how
-# often the power of perf is doubled.
+# The runs for a budget: whether one starts at the best plan within it (else at the best plan
+# without a budget), its temperature, and doublings of the power of perf. Cold, since both starts
+# are good plans; one hot run in between leaves their neighbourhood.
 _RUNS = ((True, 0.1, 2), (False, 0.1, 1), (True, 1.0, 0), (True, 0.1, 2))
-_TABLES_AT_FULL_HEAT = 32
-_WORK_AT_ONCE = 4_000_000  # the clock is looked at in between
 
-# The least move is looked for by halving what the budget can be, each time with a part of the work.
+# The least move is found by bisection, to about a 4,000th, each step with a tenth of the work.
 _HALVINGS = 12
 _WORK_OF_HALVING = 0.1
 
@@ -52,26 +50,23 @@ _SHARE_WITHOUT_BUDGET = 0.4  # of a time limit, for the best plan without a budg
 
 @dataclass(frozen=True, slots=True)
 class NearPlan:
-    """A plan, and the bytes that it moves.
+    """A plan, and the bytes that it moves: more than the budget if no plan was found within it.
 
-    They are more than the budget where no plan was found within it. It is then the least move that
-    was found.
+    It is then the plan with the least move that was found.
     """
 
     found: Found
     bytes: int
-    bound_ms: (
-        float  # that no plan rates below which moves as much, or as the budget if that is more
-    )
+    bound_ms: float  # no plan rates below that moves at most max(bytes, budget)
 
 
 class NearSearch:
-    """Searches for the best plans within budgets of bytes to move, for one after the other.
+    """Searches for the best plans within budgets of bytes to move, one budget after the other.
 
-    `moves` says of a search space where each shard was. Budgets that rise go on from the plans of
-    those before, and so more of it is never worse; the largest ends at the best plan that is known
-    without a budget. The same seed gives the same plans, unless the clock ends the search. `effort`
-    is for each budget, as a part of what is usual.
+    `moves` returns the moves of a search space. A larger budget starts from the previous one's
+    plan, so its plan is never worse; a budget of all bytes ends at the best plan known without one.
+    The same seed gives the same plans, unless the clock ends the search. `effort` is the work for
+    each budget, as a part of the usual work.
     """
 
     def __init__(
@@ -104,7 +99,7 @@ class NearSearch:
 
     @staticmethod
     def can_search(space: SearchSpace, devices: Devices) -> bool:
-        """Whether it can place this: tables that do not depend on each other, HBM and DDR alone."""
+        """Whether the local search can place this problem."""
         return can_be_placed_locally(space, devices)
 
     @property
@@ -114,13 +109,13 @@ class NearSearch:
 
     @property
     def _forced(self) -> int:
-        """The bytes that every plan moves, of shards that can be nowhere as they were."""
+        """The bytes that every plan moves, as no option keeps them where they were."""
         away = np.where(self._moves.home < 0, self._moves.weight, 0)
         of_option = np.add.reduceat(away, self._space.first_shard[:-1])[self._found.options]
         return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())
 
     def search(self, budget: float) -> NearPlan | NotFound:
-        """Return the best plan found within a budget of bytes, or else the least move found."""
+        """Return the best plan found within a budget of bytes, else the least move found."""
         if not math.isfinite(self._bound):
             return NotFound(None, None, 0, self._bound)
         if self._best is not None and self._bytes(self._best) > budget:
@@ -135,8 +130,8 @@ class NearSearch:
             self._find_least_move(budget)
             best, self._best = self._best, None
         if best is None:
-            said = self._unlimited.tried if isinstance(self._unlimited, NotFound) else ""
-            return NotFound(None, None, self._rounds, self._bound, said)
+            words = self._unlimited.tried if isinstance(self._unlimited, NotFound) else ""
+            return NotFound(None, None, self._rounds, self._bound, words)
         moved = self._bytes(best)
         if moved > budget:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
@@ -146,7 +141,7 @@ class NearSearch:
         return NearPlan(best, moved, self._within)
 
     def _find_least_move(self, budget: float) -> None:
-        """Find a plan that moves as little as can be found, and better it within what it moves."""
+        """Find a plan with a small move, then improve it within that move."""
         low, plan = max(budget, self._forced), self._unlimited
         if isinstance(plan, NotFound):
             self._run(None, math.inf, 1.0, 0, self._work)
@@ -157,7 +152,7 @@ class NearSearch:
             high = self._bytes(plan)
             if high - low <= 0.01 * high:
                 break
-            # Often what must move is all that has to.
+            # Often the bytes that every plan moves suffice.
             middle = low if trial == 0 else (low + high) // 2
             self._best = None
             for start in (None, plan):
@@ -180,20 +175,15 @@ class NearSearch:
         work: float,
         once: bool = False,
     ) -> None:
-        """Search from a plan, or from the one to stay near; with `once` until one is found."""
+        """Search from a plan, else from the previous one; with `once` until a plan is found."""
         if self._near_enough or self._deadline.passed:
             return
         state = self._state(start if isinstance(start, Found) else None, budget, doublings)
-        heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / self._space.tables)
         self._note(state)
-        while state.work[0] < work:
+        for part in parts_of_run(state, work):
             if self._near_enough or self._deadline.passed or (once and self._best is not None):
                 return
-            done = int(state.work[0])
-            more = math.ceil(min(_WORK_AT_ONCE, work - done))
-            self._rounds += improve(
-                self._tables, state, more, done / work, (done + more) / work, heat
-            )
+            self._rounds += improve(self._tables, state, *part, temperature)
             self._note(state)
 
     @property
@@ -205,7 +195,7 @@ class NearSearch:
         return math.inf if self._best is None else self._best.rating
 
     def _state(self, start: Found | None, budget: float, doublings: int) -> State:
-        """Return a state at a plan, or at the one to stay near, with what that lacks placed."""
+        """Return a state at a plan, else at the previous one with missing tables placed."""
         self._states += 1
         scale = self._within or float(self._found.largest.max()) or 1.0
         seed = [self._seed, self._states]
@@ -213,49 +203,32 @@ class NearSearch:
         state.figures[BUDGET] = budget
         state.figures[PRICE] = 1.0 / max(float(self._moves.weight.max()), 1.0)
         if start is None:
-            chosen, shards = self._stays, None
+            options = self._stays[self._stays >= 0]
+            ranks = self._moves.home[shards_of(self._space, options)]
         else:
-            chosen, shards = start.options, iter(np.split(start.ranks, self._ends(start)))
-        for table, option in enumerate(chosen.tolist()):
-            if option >= 0:
-                first, end = self._space.first_shard[option : option + 2]
-                ranks = self._moves.home[first:end] if shards is None else next(shards)
-                slot = self._tables.slot[table]
-                state.chosen[table] = option
-                state.ranks[slot : slot + len(ranks)] = ranks
-        complete(self._tables, state, self._missing(state))
+            options, ranks = start.options, start.ranks
+        state.place(self._tables, self._space.table, options, ranks)
+        none = np.full_like(state.chosen, -1)
+        construct(self._tables, state, self._missing(state), none)
         return state
 
-    def _ends(self, plan: Found) -> list[int]:
-        counts = np.diff(self._space.first_shard)[plan.options]
-        return [int(end) for end in np.cumsum(counts)[:-1]]
-
-    def _missing(self, state: State) -> "np.typing.NDArray[np.int64]":
+    def _missing(self, state: State) -> Ints:
         """Return the tables that are not placed, the largest first."""
         missing = np.flatnonzero(state.chosen < 0)
         first = self._found.options[self._found.first[missing]]
         return missing[np.lexsort((missing, -self._space.option_storage[first].sum(1)))]
 
     def _note(self, state: State) -> None:
-        """Keep the best plan of a state where it is better than the best."""
-        if state.best_chosen[0] < 0 or state.best_rating >= self._rating:
-            return
-        chosen, slots = state.best_chosen, self._tables.slot.tolist()
-        counts = np.diff(self._space.first_shard)[chosen].tolist()
-        placed = zip(slots, counts, strict=False)
-        ranks = np.concatenate([state.best_ranks[slot : slot + count] for slot, count in placed])
-        perf = np.zeros(len(state.perf))
-        # Shard after shard, as torchrec adds them.
-        total = self._space.total[self._space.estimate[shards_of(self._space, chosen)]]
-        np.add.at(perf, ranks, total)
-        found = Found(chosen.copy(), ranks, float(perf.max()), 0, 0)
-        if found.rating < self._rating:
-            self._best = found
+        """Keep the best plan of a state if it is better than the best."""
+        if state.found and state.best_rating < self._rating:
+            options, ranks = state.best_plan(self._tables)
+            rating = self._found.rate(options, ranks)
+            if rating < self._rating:
+                self._best = Found(options, ranks, rating, 0, 0)
 
     def _take(self, plan: Found | NotFound, budget: float) -> None:
-        """Keep a plan where it is within the budget and better than the best."""
-        within = isinstance(plan, Found) and self._bytes(plan) <= budget
-        if isinstance(plan, Found) and within and plan.rating < self._rating:
+        """Keep a plan if it is within the budget and better than the best."""
+        if isinstance(plan, Found) and plan.rating < self._rating and self._bytes(plan) <= budget:
             self._best = plan
 
     def _bytes(self, plan: Found) -> int:

@@ -1,0 +1,88 @@
+"""The local search for a better plan: starts, runs of annealing from them, and the best plan."""
+
+import math
+
+import numpy as np
+
+from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.local.rounds import WORK_AT_ONCE, construct, improve
+from planners.embedding.best_plan.local.state import TARGET, State, local_tables, new_state
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.space import Ints, Placement
+
+
+class LocalSearch:
+    """Improves plans made of candidates. The same seed and calls give the same plans."""
+
+    def __init__(
+        self, found: Candidates, bound: float, proposed: Found | NotFound, seed: int
+    ) -> None:
+        self._found, self._proposed, self._seed = found, proposed, seed
+        self.tables = local_tables(found)
+        self.bound = bound  # milliseconds that no plan rates below
+        self.rounds = self.starts = 0
+        self.best: State | None = None
+        self.best_rating = proposed.rating if isinstance(proposed, Found) else math.inf
+
+    def restrict(self, found: Candidates) -> None:
+        """Use fewer candidates from now on; states stay valid."""
+        self._found = found
+        self.tables = local_tables(found)._replace(slot=self.tables.slot)
+
+    def start_at(self, options: Ints, work: int) -> State:
+        """Return a plan with these options, placed one by one and improved a little."""
+        state = self._empty(doublings=0)
+        construct(self.tables, state, self._order(options), options)
+        self.improve(state, work, 0.7, 0.9, temperature=1.0)
+        return state
+
+    def start_that_fits(self, work: int, deadline: Deadline) -> State:
+        """Return the proposed plan; without one, search until any plan fits or the work is done."""
+        state = self._empty(doublings=0)
+        if isinstance(self._proposed, Found):
+            table_of = self._found.space.table
+            state.place(self.tables, table_of, self._proposed.options, self._proposed.ranks)
+            return state
+        options = self._found.smallest
+        state.figures[TARGET] = self._found.any_rating  # so memory alone decides
+        construct(self.tables, state, self._order(options), options)
+        while state.work[0] < work and state.best_rating == math.inf and not deadline.passed:
+            self.improve(state, WORK_AT_ONCE // 8, 0.5, 0.5, temperature=1.0)
+        return state
+
+    def resume(self, start: State, doublings: int) -> State:
+        """Return a new state at `start`'s best plan, else at its current one."""
+        state = self._empty(doublings)
+        state.chosen[:] = start.best_chosen if start.found else start.chosen
+        state.ranks[:] = start.best_ranks if start.found else start.ranks
+        return state
+
+    def improve(
+        self, state: State, work: int, begin: float, end: float, temperature: float
+    ) -> None:
+        """Improve a plan, as `rounds.improve` does, and keep it if it is the best so far."""
+        self.rounds += improve(self.tables, state, work, begin, end, temperature)
+        if state.best_rating < self.best_rating:
+            self.best, self.best_rating = state, state.best_rating
+
+    def _empty(self, doublings: int) -> State:
+        self.starts += 1
+        seed = [self._seed, self.starts]
+        return new_state(self.tables, seed, self.best_rating, self._scale, doublings)
+
+    @property
+    def _scale(self) -> float:
+        """Milliseconds to measure ranks by: the bound, unless that is zero."""
+        return self.bound or float(self._found.largest.max()) or 1.0
+
+    def _order(self, options: Ints) -> Ints:
+        """Return tables in the order of placing: the least freedom first, then the largest."""
+        space = self._found.space
+        first = space.estimate[space.first_shard[options]]
+        parts = (space.storage[first] * self.tables.share.min(0)).max(1)
+        size = np.maximum(parts, space.total[first] / self._scale)
+        placement = space.placement[options]
+        freedom = np.select(
+            [placement == Placement.UNIFORM, placement == Placement.DEVICE], [0, 2], default=1
+        )
+        return np.lexsort((-size, freedom))

@@ -1,0 +1,309 @@
+"""The strategy of `certified`: which searches and provers run, in which order and for how long.
+
+1. Presolve rules out options that no better plan can have (by reduced costs and by room).
+2. Relaxed plans of the linear programme are placed and improved a little: the starts.
+3. Presolve again, with the better plan known.
+4. Branch and bound on small problems: solved within 30 % of its work, or not for a long time.
+5. The integer programme by host, patterns of devices, and the integer programme by device raise the
+   bound; the last one's options are one more start.
+6. Three runs of local search from the best starts. Before the second, patterns branch on options;
+   before the third, the integer programme by device runs again, for plans better than now known.
+7. Branch and bound with the rest of its work.
+
+It ends as soon as a plan is proven to be near enough. Work is counted, so that a result does not
+depend on the machine; with a time limit, the clock also ends each step.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from planners.embedding.best_plan.bounds.bound import LowerBound, integer_bound, linear_bound
+from planners.embedding.best_plan.bounds.configuration import pattern_bound
+from planners.embedding.best_plan.bounds.presolve import presolve_bound, presolved
+from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
+from planners.embedding.best_plan.bounds.single_devices import single_device_bound
+from planners.embedding.best_plan.candidates import Candidates, candidates
+from planners.embedding.best_plan.exact.search import NO_BETTER, ExactSearch
+from planners.embedding.best_plan.local.rounds import parts_of_run
+from planners.embedding.best_plan.local.search import LocalSearch
+from planners.embedding.best_plan.local.state import State
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.space import Devices, Ints, SearchSpace
+
+WORK_PER_SECOND = 120e6
+"""Ratings of a rank in a second of CPU: 120 to 175 million on one core of a cloud machine."""
+
+_SHARE_OF_LIMIT = 0.7  # for the local search; the rest is for laying out, bounds and proposals
+
+_MOST_SECONDS = 4.0  # without a limit: a user waits some five seconds at most, bounds included
+
+NEAR_ENOUGH = 0.005
+"""A plan within this part of the bound ends the search: estimates are not that exact."""
+
+# From a plan within this part of the bound, heat only leads away: a cold and steep run follows.
+_NEARLY = 0.02
+_RUN_NEARBY = (0.1, 4)
+
+# The runs: temperature, and doublings of the power of perf. Long, hot and flat is best where memory
+# is scarce; where it is plentiful, plans soon are near enough to go on cold.
+_RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
+_STARTS = 3  # the runs take turns with the best starts, one each
+
+# A start leaves out options with shards above one of these parts of the bound. Without giants, the
+# relaxed plan can be placed nearly unchanged; which part is best differs between problems.
+_LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
+_WORK_PER_START = 0.02  # of all work: seven starts take a seventh
+_WORK_TO_FIT = 0.2  # of all work, for any plan that fits where none is known
+
+# Branch and bound comes on top of the work of the local search. Small problems are solved in its
+# first part or need far more than all of it; the local search in between finds a better plan.
+_EXACT_SHARE = 0.5
+_FIRST_EXACT_SHARE = 0.3
+
+# Of the time that is left, for an integer programme, which counts nodes and may take long for one.
+_SHARE_OF_INTEGERS = 0.2
+
+# Patterns, in nodes, some 20 million a second: first without branches for less than half a second,
+# then with branches for 4 seconds at most. Of a time limit, a tenth.
+_WORK_OF_PATTERNS = 8_000_000
+_WORK_OF_BRANCHES, _BRANCHES = 80_000_000, 1000
+_PATTERNS_PER_SECOND = 2e6
+
+# Sizes beyond which a prover takes too long for what it proves: in branch and bound, bits of an
+# integer stand for ranks (63 at most), and trees of more tables are not finished; a pattern takes
+# too long with more shards, and with more tables the linear bound is near.
+_EXACT_RANKS, _EXACT_TABLES, _EXACT_SHARDS = 32, 40, 6000
+_PATTERN_TABLES, _PATTERN_SHARDS = 40, 20_000
+# Columns of the integer programme: options times hosts. Patterns prove more in less time on most
+# small problems, and leave it the smallest.
+_MOST_INTEGERS, _MOST_INTEGERS_WITH_PATTERNS = 2000, 800
+
+
+def worth_exact(found: Candidates) -> bool:
+    """Whether a problem is small enough for branch and bound to prove something."""
+    return (
+        found.devices.ranks <= _EXACT_RANKS
+        and found.space.tables <= _EXACT_TABLES
+        and _shards(found) <= _EXACT_SHARDS
+    )
+
+
+def worth_patterns(found: Candidates) -> bool:
+    """Whether a problem is small enough for the bound by patterns."""
+    return found.space.tables <= _PATTERN_TABLES and _shards(found) <= _PATTERN_SHARDS
+
+
+def worth_integers(found: Candidates) -> bool:
+    """Whether the integer programme by host is small enough to be solved in a few seconds."""
+    most = _MOST_INTEGERS_WITH_PATTERNS if worth_patterns(found) else _MOST_INTEGERS
+    return len(found.options) * (found.devices.hosts + 1) <= most
+
+
+def _shards(found: Candidates) -> int:
+    return int(np.diff(found.space.first_shard)[found.options].sum())
+
+
+def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
+    """Return the ratings of a rank that usually suffice, or are usually done within a limit."""
+    if limit is not None:
+        seconds = _SHARE_OF_LIMIT * limit
+    else:
+        # Fitted to the time after which gaps hardly fall: it grows with tables and ranks.
+        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
+    return int(seconds * WORK_PER_SECOND) + 1
+
+
+def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:
+    """Return the best bound that needs no plan and is worth its time."""
+    found = presolved(candidates(space, devices))
+    bound = linear_bound(found)
+    if math.isfinite(bound.milliseconds):
+        least, _ = presolve_bound(found, bound.milliseconds, math.inf, Deadline())
+        bound = replace(bound, milliseconds=least)
+    if worth_integers(found) and math.isfinite(bound.milliseconds):
+        whole = integer_bound(found, bound.milliseconds)
+        bound = max(bound, whole, key=lambda known: known.milliseconds)
+    if worth_patterns(found) and math.isfinite(bound.milliseconds):
+        bound = replace(bound, milliseconds=pattern_bound(found, bound.milliseconds))
+    return bound
+
+
+class CertifiedSearch:
+    """Searches for the best plan, and proves how near it is; see the module for the order."""
+
+    def __init__(
+        self,
+        found: Candidates,
+        bound: float,
+        proposed: Found | NotFound,
+        seed: int,
+        deadline: Deadline,
+    ) -> None:
+        self._found, self._proposed, self._deadline = found, proposed, deadline
+        self._local = LocalSearch(found, bound, proposed, seed)
+        self._work = usual_work(found.space, found.devices, deadline.seconds)
+        self._exact = ExactSearch(found) if worth_exact(found) else None
+        if self._exact and deadline.seconds is not None:
+            self._work = math.ceil(self._work / (1 + _EXACT_SHARE))
+        self._proofs: dict[str, None] = {}  # names of the provers that ran, in their order
+
+    @property
+    def proven(self) -> float:
+        """Milliseconds that no plan rates below; infinite if it is proven that there is no plan."""
+        return self._local.bound
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of local search so far."""
+        return self._local.rounds
+
+    @property
+    def tried(self) -> list[str]:
+        """The searches and provers that ran, in words."""
+        proofs = ["the linear programme", "reduced costs", *self._proofs]
+        return [
+            f"{self.rounds} rounds of local search from {self._local.starts} starts",
+            f"for a proof, {', '.join(proofs[:-1])} and {proofs[-1]}",
+        ]
+
+    def run(self) -> Found | NotFound:
+        """Search until the best plan is near enough, all work is done, or the time is up."""
+        self._search()
+        exact, best = self._exact, self._local.best
+        tried = self._proposed.proposals + self.rounds
+        if exact and exact.plan and exact.rating == self._local.best_rating:
+            plan = exact.plan
+        elif best:
+            plan = best.best_plan(self._local.tables)
+        elif isinstance(self._proposed, Found):
+            return replace(self._proposed, proposals=tried)
+        else:
+            return self._proposed
+        return Found(*plan, self._found.rate(*plan), tried, tried)
+
+    def _search(self) -> None:
+        starts = []
+        self._rule_out()
+        for options in self._relaxed_plans():
+            if self._ended:
+                break
+            starts.append(self._start_at(options))
+        if self._deadline.passed:
+            return
+        if not self._near_enough:
+            self._rule_out()
+        self._solve(_FIRST_EXACT_SHARE)
+        if not self._near_enough:
+            self._search_locally(starts)
+            self._solve(1 - _FIRST_EXACT_SHARE)
+
+    def _search_locally(self, starts: list[State]) -> None:
+        """Raise the bound, and search on from the best starts."""
+        local = self._local
+        starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
+        if local.best is None:
+            work = int(_WORK_TO_FIT * self._work) + 1
+            starts.insert(0, local.start_that_fits(work, self._deadline))
+        self._bound_by_hosts()
+        self._bound_by_patterns(0, _WORK_OF_PATTERNS)
+        options = self._bound_by_devices()
+        if options is not None:
+            starts.insert(0, self._start_at(options))
+        for run, (temperature, doublings) in enumerate(_RUNS):
+            if run == 1 and not self._ended:
+                self._bound_by_patterns(_BRANCHES, _WORK_OF_BRANCHES)
+            last = run == len(_RUNS) - 1
+            if last:
+                self._bound_by_devices()
+            if math.isinf(self.proven):
+                return
+            start = starts[run % min(len(starts), _STARTS)]
+            if local.best is not None and self._within(_NEARLY):
+                start, (temperature, doublings) = local.best, _RUN_NEARBY
+            elif local.best is not None and last:
+                start = local.best
+            state = local.resume(start, doublings)
+            for part in parts_of_run(state, self._work / len(_RUNS)):
+                if self._ended:
+                    return
+                local.improve(state, *part, temperature)
+
+    @property
+    def _ended(self) -> bool:
+        return self._near_enough or self._deadline.passed
+
+    @property
+    def _near_enough(self) -> bool:
+        return self._within(NEAR_ENOUGH)
+
+    def _within(self, part: float) -> bool:
+        return self._local.best_rating <= self.proven * (1 + part)
+
+    def _start_at(self, options: Ints) -> State:
+        return self._local.start_at(options, int(self._work * _WORK_PER_START) + 1)
+
+    def _relaxed_plans(self) -> Iterator[Ints]:
+        """Yield different choices of options that fit in sum, the cheapest first."""
+        relaxation = LinearRelaxation(self._found)
+        seen = set()
+        for part in _LARGEST_PARTS:
+            if self._deadline.passed:
+                return
+            cost, options = relaxation.solve(part * self.proven, self._deadline)
+            if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
+                seen.add(options.tobytes())
+                yield options
+
+    def _rule_out(self) -> None:
+        """Raise the bound by presolve, and drop options that no better plan can have."""
+        self._local.bound, self._found = presolve_bound(
+            self._found, self.proven, self._local.best_rating, self._deadline
+        )
+        self._local.restrict(self._found)
+
+    def _solve(self, share: float) -> None:
+        """Do a part of branch and bound, if the problem is small enough for it."""
+        exact, local = self._exact, self._local
+        if exact is None or self._within(NO_BETTER):
+            return
+        self._proofs["branch and bound over all options and ranks"] = None
+        work = math.ceil(share * _EXACT_SHARE * self._work)
+        exact.run(self.proven, local.best_rating, work, self._deadline)
+        local.best_rating = min(exact.rating, local.best_rating)
+        local.bound = max(exact.least, local.bound)
+
+    def _bound_by_hosts(self) -> None:
+        """Raise the bound by the integer programme by host, or prove that there is no plan."""
+        unknown = self._local.best is None or worth_patterns(self._found)
+        if unknown and worth_integers(self._found):
+            self._proofs["an integer programme by host"] = None
+            soon = self._deadline.after(_SHARE_OF_INTEGERS)
+            whole = integer_bound(self._found, self.proven, soon)
+            self._local.bound = max(self.proven, whole.milliseconds)
+
+    def _bound_by_devices(self) -> Ints | None:
+        """Raise the bound by the integer programme by device, where a plan is known.
+
+        Return its options, for which each host has room, if it found some.
+        """
+        local = self._local
+        if local.best is None or self._near_enough or not worth_integers(self._found):
+            return None
+        self._proofs["an integer programme by host and device"] = None
+        soon = self._deadline.after(_SHARE_OF_INTEGERS)
+        found = single_device_bound(self._found, self.proven, local.best_rating, soon)
+        local.bound = found.milliseconds
+        return found.options if (found.options >= 0).all() else None
+
+    def _bound_by_patterns(self, branches: int, work: int) -> None:
+        """Raise the bound by patterns, or prove that there is no plan."""
+        if not worth_patterns(self._found):
+            return
+        self._proofs["patterns of devices"] = None
+        if self._deadline.seconds is not None:
+            work = min(work, int(_PATTERNS_PER_SECOND * self._deadline.seconds) + 1)
+        local = self._local
+        local.bound = pattern_bound(self._found, self.proven, local.best_rating, branches, work)
