@@ -7,12 +7,23 @@ from typing import Annotated, Any
 import typer
 
 from harness.model.errors import ShardbenchError, UsageError
-from shardbench.command import Command
+from shardbench.command import (
+    CI,
+    LOOK,
+    MACHINE,
+    MEASURE,
+    OWN,
+    PLAN,
+    START,
+    Command,
+    GroupedCommands,
+    examples,
+)
 from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
 from shardbench.commands.estimates import calibrate_command, validate_command
 from shardbench.commands.explain import explain
-from shardbench.commands.gate import gate
+from shardbench.commands.gate import GateCommand, gate
 from shardbench.commands.history import history
 from shardbench.commands.list import list_command
 from shardbench.commands.plan import plan
@@ -23,8 +34,6 @@ from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
 from shardbench.commands.workload import workload_app
-from shardbench.gate_command import GateCommand
-from shardbench.help import CI, LOOK, MACHINE, MEASURE, OWN, PLAN, START, GroupedCommands, examples
 from shardbench.options import messages
 
 app = typer.Typer(

@@ -10,20 +10,8 @@ from matplotlib.lines import Line2D
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, MARKERS, Drawing
-from reports.core.formatting import (
-    count,
-    hundredths,
-    interval,
-    seconds,
-    with_interval,
-)
-from reports.core.table import (
-    Entry,
-    Table,
-    code,
-    numbers,
-    table_of,
-)
+from reports.core.formatting import count, hundredths, interval, seconds, with_interval
+from reports.core.table import Entry, Table, code, numbers, table_of
 from reports.family.data import FamilyView, rows_of
 
 

@@ -8,12 +8,7 @@ import pandas as pd
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import BLUE, GREY, PALE, VERMILION, Drawing
-from reports.core.formatting import (
-    change,
-    listing,
-    number,
-    seconds,
-)
+from reports.core.formatting import change, listing, number, seconds
 from reports.core.table import (
     Entry,
     Table,

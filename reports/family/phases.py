@@ -9,21 +9,10 @@ from matplotlib.text import Annotation
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import HATCHES, PALE, Drawing
-from reports.core.drawing.contrast import text_colour_on
-from reports.core.formatting import (
-    listing,
-    percent,
-    seconds,
-)
+from reports.core.drawing.labels import text_colour_on
+from reports.core.formatting import listing, percent, seconds
 from reports.core.frames import DIFFERENT
-from reports.core.table import (
-    Entry,
-    Table,
-    TableColumn,
-    code,
-    numbers,
-    table_of,
-)
+from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of
 from reports.family.data import FamilyView, rows_of
 
 _MUCH_LONGER = 1.5

@@ -9,20 +9,9 @@ import pandas as pd
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, Drawing
 from reports.core.drawing.labels import label_points
-from reports.core.formatting import (
-    gap,
-    quantity,
-    seconds,
-)
+from reports.core.formatting import gap, quantity, seconds
 from reports.core.frames import DIFFERENT
-from reports.core.table import (
-    Table,
-    TableColumn,
-    code,
-    numbers,
-    table_of,
-    text,
-)
+from reports.core.table import Table, TableColumn, code, numbers, table_of, text
 from reports.family.data import FamilyView, ratios, rows_of
 
 _TRADEOFF = [

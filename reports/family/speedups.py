@@ -11,11 +11,7 @@ from matplotlib.patches import Patch
 from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
-from reports.core.formatting import (
-    names,
-    number,
-    seconds,
-)
+from reports.core.formatting import names, number, seconds
 from reports.core.table import (
     Entry,
     Table,

@@ -8,14 +8,7 @@ import pandas as pd
 
 from harness.measuring.goals import MIB, Standing
 from harness.model.cell import Goal
-from reports.core.formatting import (
-    count,
-    fact,
-    interval,
-    number,
-    quantity,
-    seconds,
-)
+from reports.core.formatting import count, fact, interval, number, quantity, seconds
 from reports.core.frames import Results
 from reports.core.table import (
     Entry,

@@ -35,8 +35,7 @@ from shardbench.options import (
     settings_of,
     warn,
 )
-from shardbench.results_file import measuring_into, tell_damaged
-from shardbench.sweeping import measure, short, title_of
+from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
 
 _EXECUTORS = ("processes", "dask")
 _REGISTERED = {"default": "report", "large": "report-large"}

@@ -15,9 +15,8 @@ from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
 from reports.workload.text import to_csv
 from shardbench import completion, display
-from shardbench.command import Command
+from shardbench.command import Command, GroupedCommands, examples
 from shardbench.display.inventory import outcome, shown
-from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
 from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
 

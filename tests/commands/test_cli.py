@@ -267,7 +267,9 @@ def toy_suite(monkeypatch):
     import toy
 
     monkeypatch.setattr("shardbench.options.load_registry", toy.bounded_registry)
-    monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.bounded_registry))
+    monkeypatch.setattr(
+        "shardbench.results_file.sweep", partial(sweep, registry=toy.bounded_registry)
+    )
 
 
 REPORT = ["report", "--seconds", "0.1", "--budget", "30"]

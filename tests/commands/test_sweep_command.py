@@ -33,7 +33,7 @@ def shardbench(shardbench, monkeypatch, tmp_path):
     import toy
 
     monkeypatch.setattr("shardbench.options.load_registry", toy.toy_registry)
-    monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.toy_registry))
+    monkeypatch.setattr("shardbench.results_file.sweep", partial(sweep, registry=toy.toy_registry))
     (tmp_path / "tiny.toml").write_text(SUITE)
     return shardbench
 

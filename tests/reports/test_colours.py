@@ -10,15 +10,8 @@ import pytest
 from made_up_results import family_lines, past_lines, write
 
 import reports
-from reports.core.drawing.canvas import (
-    BLACK,
-    GREY,
-    HATCHES,
-    MARKERS,
-    PALE,
-    PALETTE,
-)
-from reports.core.drawing.contrast import contrast, luminance, text_colour_on
+from reports.core.drawing.canvas import BLACK, GREY, HATCHES, MARKERS, PALE, PALETTE
+from reports.core.drawing.labels import contrast, luminance, text_colour_on
 from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.page import figures

@@ -6,7 +6,7 @@ import pytest
 from made_up_results import cell, family_lines, over_budget, overview_row, past_lines, write
 
 from reports.core.frames import read_results
-from reports.core.markdown import as_markdown
+from reports.core.table import as_markdown
 from reports.family.data import families
 from reports.family.shortfalls import goals_in_a_line
 from reports.report.data import overview
