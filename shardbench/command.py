@@ -24,9 +24,7 @@ Three commands to try:
 shardbench --help lists all commands; shardbench doctor shows what works here.
 """
 
-MEASURE, LOOK, PLAN, CI = "Measure", "Look", "Plan", "For CI"
-OWN, MACHINE = "Your own workloads and machines", "This machine"
-PANELS = (MEASURE, LOOK, PLAN, CI, OWN, MACHINE)
+PANELS = ("Measure", "Look", "Plan", "For CI", "Your own workloads and machines", "This machine")
 
 
 class InterruptedCommand(KeyboardInterrupt):

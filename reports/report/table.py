@@ -1,17 +1,14 @@
 """The tables of a report: its opening, environments of measurements, sources of variants."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
 from reports.core.formatting import MISSING, count, gap, number, percent, quantity
 from reports.core.frames import Results
 from reports.core.table import Entry, Table, code, numbers, table_of, text
-from reports.family.data import FamilyView, environments, rows_of
-
-Row = Mapping[str, Any]
+from reports.family.data import FamilyView, Row, environments, rows_of
 
 _TIMES, _UP_TO = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 

@@ -25,7 +25,13 @@ from shardbench.options import (
     warn,
     write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family, placed_with_note
+from shardbench.problem_options import (
+    FamilyIfSeveral,
+    GpusIfAny,
+    TopologyIfAny,
+    able_family,
+    placed_with_note,
+)
 from shardbench.progress import progress_display
 
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
@@ -47,12 +53,7 @@ def plan(
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the plan, as JSON.")] = Path(
         "plan.json"
     ),
-    family: Annotated[
-        str,
-        typer.Option(
-            help="The family to plan with, if several can.", autocompletion=completion.families
-        ),
-    ] = "",
+    family: FamilyIfSeveral = "",
     variant: Annotated[
         str,
         typer.Option(help="The variant to plan with.", autocompletion=completion.variant),

@@ -20,18 +20,20 @@ from shardbench.options import (
     settings_of,
     write,
 )
-from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
+from shardbench.problem_options import (
+    ID,
+    Against,
+    AnyProblem,
+    GpusIfAny,
+    TopologyIfAny,
+    WorkloadIfAny,
+    find_problem,
+)
 from shardbench.progress import progress_display
 
 
 def profile(
-    family: Annotated[
-        str,
-        typer.Argument(
-            help=f"The variant's family; or one id for all, {ID}, or a benchmark as asv prints it.",
-            autocompletion=completion.cells,
-        ),
-    ],
+    family: AnyProblem,
     variant: Annotated[
         str,
         typer.Argument(
@@ -41,13 +43,7 @@ def profile(
     workload: WorkloadIfAny = None,
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
-    against: Annotated[
-        str,
-        typer.Option(
-            help="Another variant of the family, to profile too and compare.",
-            autocompletion=completion.variant,
-        ),
-    ] = "",
+    against: Against = "",
     seconds: Annotated[
         float, typer.Option(help="Seconds to profile each variant for, by repeating short calls.")
     ] = 2.0,

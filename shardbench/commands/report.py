@@ -16,6 +16,7 @@ from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
     Budget,
+    Fresh,
     Memory,
     Seconds,
     Seed,
@@ -58,7 +59,7 @@ def report(
     validations: Annotated[
         Path, typer.Option(help="Folder of the results of `validate`, to show in a chapter.")
     ] = Path("validations"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
+    fresh: Fresh = False,
     large: Annotated[
         bool, typer.Option("--large", help="Measure the large problems of the suite too.")
     ] = False,

@@ -27,6 +27,7 @@ from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
     Budget,
+    Fresh,
     Memory,
     Seconds,
     Seed,
@@ -71,7 +72,7 @@ def sweep_command(
     seconds: Seconds = SUITE_SECONDS,
     seed: Seed = 0,
     memory: Memory = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
+    fresh: Fresh = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,
