@@ -68,8 +68,8 @@ def profile(
     check_seconds("--seconds", seconds)
     names = tuple(request.family.find(text).name for text in (name, against) if text)
     request = replace(request, variants=names)
-    check_folder(out)  # whether it can be written is better known before
     settings = settings_of(budget, budget, 0, memory)
+    check_folder(out)  # whether it can be written is better known before
     with progress_display(str(request.problem)) as listen:
         profiled = profile_variants(request, settings, seconds, listen)
     profiles = [profiled[profiled_name].profile for profiled_name in names]
