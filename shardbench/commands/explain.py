@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from harness.measuring.monitor import Event
 from harness.model.errors import UsageError
 from harness.planning.explain import Explained
 from harness.planning.explain import explain as make_explanation
@@ -23,7 +22,7 @@ from shardbench.problem_options import (
     WorkloadIfAny,
     find_problem,
 )
-from shardbench.progress import progress_display
+from shardbench.progress import planning_display
 
 FORMAT = "shardbench-explanation"
 VERSION = 1
@@ -51,8 +50,7 @@ def explain(
     if not request.variants:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
     check_out(out, ".md", ".json")
-    with progress_display("") as listen:
-        listen(Event("planning", request.variants[0], 1, 1))
+    with planning_display(request.variants[0]):
         made = make_explanation(replace(request, against=against), rank, top)
     if out is None:
         display.show(shown(made))

@@ -146,7 +146,6 @@ def benchmark(name: str, parameters: str) -> str:
 def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, tmp_path, command, said):
     code, out, err = shardbench(*shlex.split(command))
     assert (code, out) == (2, "")
-    *before, sentence = err.strip().splitlines()
-    assert said in sentence
-    assert before in ([], ["planning uniform"])  # as `explain` begins
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
