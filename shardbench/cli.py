@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from harness.model.errors import ShardbenchError, UsageError
-from shardbench.command import Command
+from shardbench.command import START, Command, GroupedCommands, examples
 from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
 from shardbench.commands.estimates import calibrate_command, validate_command
 from shardbench.commands.explain import explain
-from shardbench.commands.gate import gate
+from shardbench.commands.gate import GateCommand, gate
 from shardbench.commands.history import history
 from shardbench.commands.list import list_command
 from shardbench.commands.plan import plan
@@ -23,8 +23,6 @@ from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
 from shardbench.commands.workload import workload_app
-from shardbench.gate_command import GateCommand
-from shardbench.help import CI, LOOK, MACHINE, MEASURE, OWN, PLAN, START, GroupedCommands, examples
 from shardbench.options import messages
 
 app = typer.Typer(
@@ -43,64 +41,42 @@ def _command(panel: str, function: Callable[..., None], *shown: str, **options: 
 
 
 _command(
-    MEASURE,
+    "Measure",
     compare,
     "shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick",
     "shardbench compare embedding -w dlrm-856 -t dgx_h100 -n 16 \\",
     "    --variants compiled,certified --against compiled",
 )
 _command(
-    MEASURE,
+    "Measure",
     profile,
     "shardbench profile embedding upstream -w dlrm-856 -t dgx_h100 -n 16 \\",
     "    --against compiled",
 )
 _command(
-    MEASURE,
+    "Measure",
     sweep_command,
     "shardbench sweep dimspec,reshard --dry-run",
     "shardbench sweep default --results results/today.jsonl",
 )
-_command(MEASURE, releases, "shardbench releases torchrec 1.5.0..1.9.2")
+_command("Measure", releases, "shardbench releases torchrec 1.5.0..1.9.2")
+_command("Measure", validate_command, "shardbench validate -w merlin-tiny -t dgx_h100 -n 8")
 _command(
-    MEASURE,
-    validate_command,
-    "shardbench validate -w merlin-tiny -t dgx_h100 -n 8",
-)
-_command(
-    MEASURE,
+    "Measure",
     history,
     "shardbench history torchrec v2026.01.26.00.. --repository torchrec",
     "shardbench history torchrec A..B --repository torchrec --find search_calls",
 )
-_command(LOOK, list_command, "shardbench list topologies")
-_command(
-    LOOK,
-    report,
-    "shardbench report",
-    "shardbench report before.jsonl after.jsonl",
-)
-_command(
-    LOOK,
-    explain,
-    "shardbench explain embedding/certified -w dlrm-856 -t dgx_h100 -n 16",
-)
-_command(
-    PLAN,
-    plan,
-    'shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16',
-)
-_command(
-    CI,
-    gate,
-    "shardbench gate expectations.toml --markdown verdict.md",
-    cls=GateCommand,
-)
-app.add_typer(workload_app, name="workload", rich_help_panel=OWN)
-app.add_typer(topology_app, name="topology", rich_help_panel=OWN)
-_command(MACHINE, doctor, "shardbench doctor")
-_command(MACHINE, calibrate_command, "shardbench calibrate -t dgx_h100 -o machine.csv")
-_command(MACHINE, selftest_command, "shardbench selftest --rounds 5 --call 0.05")
+_command("Look", list_command, "shardbench list topologies")
+_command("Look", report, "shardbench report", "shardbench report before.jsonl after.jsonl")
+_command("Look", explain, "shardbench explain embedding/certified -w dlrm-856 -t dgx_h100 -n 16")
+_command("Plan", plan, 'shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16')
+_command("For CI", gate, "shardbench gate expectations.toml --markdown verdict.md", cls=GateCommand)
+app.add_typer(workload_app, name="workload", rich_help_panel="Your own workloads and machines")
+app.add_typer(topology_app, name="topology", rich_help_panel="Your own workloads and machines")
+_command("This machine", doctor, "shardbench doctor")
+_command("This machine", calibrate_command, "shardbench calibrate -t dgx_h100 -o machine.csv")
+_command("This machine", selftest_command, "shardbench selftest --rounds 5 --call 0.05")
 
 
 def _print_version(is_asked: bool) -> None:

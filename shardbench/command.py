@@ -1,15 +1,30 @@
-"""Common behaviour of commands: they refuse empty options and explain interrupts."""
+"""Common behaviour of commands: help texts, refusal of empty options, and interrupts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from typer.core import TyperCommand
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 from harness.model.errors import UsageError
+from shardbench.options import messages
 
-INTERRUPTED = 130  # as a shell ends for SIGINT
+_INTERRUPTED = 130  # as a shell ends for SIGINT
+
+START = """\
+shardbench compares the programs that decide how a model is sharded.
+
+Three commands to try:
+  shardbench list families
+  shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick
+  shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16
+
+shardbench --help lists all commands; shardbench doctor shows what works here.
+"""
+
+PANELS = ("Measure", "Look", "Plan", "For CI", "Your own workloads and machines", "This machine")
 
 
 class InterruptedCommand(KeyboardInterrupt):
@@ -26,25 +41,44 @@ def resumable(results: Path, fresh: bool = False) -> Iterator[None]:
         raise InterruptedCommand(f"the results so far are kept in {results}; {how}.") from None
 
 
-def what_is_left(interrupt: KeyboardInterrupt) -> str:
-    """Describe in a sentence the state that an interrupted command leaves."""
-    known = isinstance(interrupt, InterruptedCommand)
-    return (
-        f"Interrupted: {interrupt if known else 'nothing is kept; the same command starts again.'}"
-    )
-
-
 class Command(TyperCommand):
     """A command that refuses empty options: an unset `"$NAMES"` must not mean all variants."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; raises UsageError for an option that is given without a value."""
-        for parameter in self.params:
-            if ctx.params.get(parameter.name) == "" and _is_given(ctx, parameter):
-                raise UsageError(f"{parameter.opts[0]} must not be empty.")
+        for option in self.params:
+            is_empty = option.param_type_name == "option" and ctx.params.get(option.name) == ""
+            if is_empty and ctx.get_parameter_source(option.name).name == "COMMANDLINE":
+                raise UsageError(f"{option.opts[0]} must not be empty.")
         return super().invoke(ctx)
 
 
-def _is_given(ctx: Any, parameter: Any) -> bool:
-    is_option: bool = parameter.param_type_name == "option"
-    return is_option and ctx.get_parameter_source(parameter.name).name == "COMMANDLINE"
+class GroupedCommands(TyperGroup):
+    """A group that lists its commands by panel, and explains an interrupt."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; an interrupt ends it with a shell's exit code, and says what was kept."""
+        try:
+            return super().invoke(ctx)
+        except InterruptedCommand as interrupt:
+            messages.print(f"Interrupted: {interrupt}")
+        except KeyboardInterrupt:
+            messages.print("Interrupted: nothing is kept; the same command starts again.")
+        raise typer.Exit(_INTERRUPTED)
+
+    def format_commands(self, _: Any, formatter: Any) -> None:
+        """Write a section for each panel in the order of `PANELS`, with whole first sentences."""
+        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
+        command: Any  # typer gives it a panel; its types know of none
+        for name, command in self.commands.items():
+            said = command.get_short_help_str(limit=1000).removesuffix(".")
+            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, said))
+        widest = max(map(len, self.commands))
+        for title, rows in filter(all, panels.items()):
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), said) for name, said in rows])
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a help text: commands to type, with their own line breaks."""
+    return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])

@@ -1,6 +1,9 @@
-"""Completion of names in a shell: families, variants, workloads, topologies, and ids of them."""
+"""Names that a shell completes: families, variants, workloads, topologies, and ids of them.
 
-from collections.abc import Iterable, Iterator
+Typer keeps those that begin with what was typed. Some shells show the descriptions.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -10,81 +13,69 @@ from harness.contract.registry import load_registry
 from harness.series.points import Kind, libraries
 from harness.topologies.lookup import presets
 
-_KINDS = ("families", "variants", "workloads", "topologies")
-
-Found = Iterable[tuple[str, str]]
-"""Names with descriptions, which some shells show next to them."""
+Found = Sequence[tuple[str, str]]
+"""Names with descriptions."""
 
 
-def kinds(incomplete: str) -> Iterator[str]:
-    """Complete the kinds of `shardbench list`."""
-    return (kind for kind in _KINDS if kind.startswith(incomplete))
+def kinds() -> list[str]:
+    """Return the kinds of `shardbench list`."""
+    return ["families", "variants", "workloads", "topologies"]
 
 
-def families(incomplete: str) -> Found:
-    """Complete the name of a family."""
-    found = ((family.name, family.summary) for family in load_registry().families)
-    return _beginning(found, incomplete)
+def families() -> Found:
+    """Return the names of families."""
+    return [(family.name, family.summary) for family in load_registry().families]
 
 
-def families_and_suites(incomplete: str) -> Found:
-    """Complete the name of a suite or a family."""
+def families_and_suites() -> Found:
+    """Return the names of suites and families."""
     suites = [("default", "the families' own problems"), ("large", "their large problems")]
-    return [*_beginning(suites, incomplete), *families(incomplete)]
+    return [*suites, *families()]
 
 
 def cells(incomplete: str) -> Found:
-    """Complete FAMILY, and FAMILY/VARIANT once there is a slash."""
+    """Return FAMILY, and FAMILY/VARIANT once there is a slash."""
     name, slash, _ = incomplete.partition("/")
     if not slash:
-        return families(incomplete)
-    found = (
-        (f"{name}/{variant}", said)
-        for family in _families(name)
-        for variant, said in _variants(family)
-    )
-    return _beginning(found, incomplete)
+        return families()
+    found = _variants(_families(name))
+    return [(f"{name}/{variant}", summary) for variant, summary in found.items()]
 
 
-def variant(context: typer.Context, incomplete: str) -> Found:
-    """Complete the name of a variant of the family that the command names, or of any."""
-    found = (found for family in _families(_named(context)) for found in _variants(family))
-    return _beginning(found, incomplete)
+def variant(context: typer.Context) -> Found:
+    """Return the variants of the family that the command names, or of any."""
+    return list(_variants(_families(_named(context))).items())
 
 
 def variants(context: typer.Context, incomplete: str) -> Found:
-    """Complete the last of several variants with commas between."""
-    before, comma, last = incomplete.rpartition(",")
-    return [(before + comma + name, said) for name, said in variant(context, last)]
+    """Return the variants again, after those that were typed with commas between."""
+    before, comma, _ = incomplete.rpartition(",")
+    return [(before + comma + name, summary) for name, summary in variant(context)]
 
 
-def workloads(context: typer.Context, incomplete: str) -> Found:
-    """Complete the name of a workload of the family that the command names, or of any."""
-    found = (
-        (workload.name, workload.summary)
-        for family in _families(_named(context))
-        for workload in family.workloads()
-    )
-    return _beginning(found, incomplete)
+def workloads(context: typer.Context) -> Found:
+    """Return the workloads of the family that the command names, or of any."""
+    found = (load for family in _families(_named(context)) for load in family.workloads())
+    return list({workload.name: workload.summary for workload in found}.items())
 
 
-def topologies(incomplete: str) -> Found:
-    """Complete the name of a preset."""
-    return _beginning(((name, row.gpu) for name, row in presets().items()), incomplete)
+def topologies() -> Found:
+    """Return the names of presets."""
+    return [(name, row.gpu) for name, row in presets().items()]
 
 
-def libraries_with_releases(incomplete: str) -> Found:
-    """Complete the name of a library with releases to measure."""
-    return _libraries("releases", incomplete)
+def libraries_with_releases() -> list[str]:
+    """Return the libraries with releases to measure."""
+    return _libraries("releases")
 
 
-def libraries_with_commits(incomplete: str) -> Found:
-    """Complete the name of a library with commits to measure."""
-    return _libraries("commits", incomplete)
+def libraries_with_commits() -> list[str]:
+    """Return the libraries with commits to measure."""
+    return _libraries("commits")
 
 
-def _libraries(kind: Kind, incomplete: str) -> Found:
-    return _beginning(((name, "") for name in libraries(load_registry(), kind)), incomplete)
+def _libraries(kind: Kind) -> list[str]:
+    return list(libraries(load_registry(), kind))
 
 
 def _named(context: typer.Context) -> str:
@@ -93,15 +84,10 @@ def _named(context: typer.Context) -> str:
     return name.partition("@")[0].partition("/")[0]
 
 
-def _families(name: str) -> list[Family[Any, Any]]:
+def _families(name: str) -> Sequence[Family[Any, Any]]:
     every = load_registry().families
-    return [family for family in every if family.name == name] or list(every)
+    return [family for family in every if family.name == name] or every
 
 
-def _variants(family: Family[Any, Any]) -> Iterator[tuple[str, str]]:
-    for found in family.variants.values():
-        yield found.name, found.summary
-
-
-def _beginning(found: Found, incomplete: str) -> list[tuple[str, str]]:
-    return [(name, said) for name, said in dict(found).items() if name.startswith(incomplete)]
+def _variants(found: Sequence[Family[Any, Any]]) -> Mapping[str, str]:
+    return {known.name: known.summary for family in found for known in family.variants.values()}

@@ -35,6 +35,7 @@ Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of t
 Json = Annotated[
     str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
 ]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again.")]
 
 # A suite is measured with these by any command: stored results count only where they are the same.
 SUITE_BUDGET = 12.0

@@ -43,6 +43,25 @@ GpusIfAny = Annotated[
         "--gpus", "-n", help="How many GPUs to plan for; a captured workload has its own."
     ),
 ]
+AnyProblem = Annotated[
+    str,
+    typer.Argument(
+        help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
+        autocompletion=completion.cells,
+    ),
+]
+FamilyIfSeveral = Annotated[
+    str,
+    typer.Option(
+        "--family", help="The family, if several can.", autocompletion=completion.families
+    ),
+]
+Against = Annotated[
+    str,
+    typer.Option(
+        "--against", help="Another variant, to compare with.", autocompletion=completion.variant
+    ),
+]
 
 # As asv prints a benchmark of this repository's: families.embedding.time_plan('...', '...').
 _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)

@@ -148,6 +148,15 @@ def progress_display(
         yield ProgressDisplay(bar, total, left)
 
 
+@contextmanager
+def planning_display(variant: str) -> Iterator[None]:
+    """Show on a terminal that a variant plans; elsewhere a refusal stays one sentence."""
+    with progress_display("") as listen:
+        if Console(stderr=True).is_terminal:
+            listen(Event("planning", variant, 1, 1))
+        yield
+
+
 def progress_bar(console: Console) -> Progress:
     """Return the bar that the display draws on a console."""
     return Progress(

@@ -34,9 +34,8 @@ def draw_ratios(changes: Changes) -> Iterator[Drawing]:
                 canvas.draw_interval(axes, place + shift, ratio, (low, high), **look, **edge)
         axes.axvline(1.0, color="black", linewidth=0.8)
         canvas.log_number(axes)
-        canvas.name_rows(axes, [_name(row) for row in rows_of(drawn)])
-        axes.grid(axis="x")
-        axes.set_xlabel("share of the compared variant's time, log scale")
+        scale = "share of the compared variant's time, log scale"
+        canvas.name_rows(axes, [_name(row) for row in rows_of(drawn)], scale)
         keys = (
             canvas.key(f"{file}, with interval", color=c, marker=m) for _, c, m, _, file in _MARKS
         )

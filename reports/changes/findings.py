@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from reports.changes.data import Changes
-from reports.core.finding import Finding
 from reports.core.formatting import (
     MISSING,
     change,
@@ -18,6 +17,7 @@ from reports.core.formatting import (
     plural,
     with_interval,
 )
+from reports.core.page import Finding
 from reports.family.data import rows_of
 
 _MOST = 3

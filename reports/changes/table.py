@@ -17,7 +17,7 @@ from reports.core.table import (
     table_of,
     text,
 )
-from reports.family.data import rows_of
+from reports.family.data import Row, rows_of
 
 _MOVED: dict[str, Entry] = {
     "less": Entry("less time", tone="good"),
@@ -26,8 +26,6 @@ _MOVED: dict[str, Entry] = {
     "": Entry(MISSING),
 }
 _TONES: dict[str, Tone] = {"worse": "bad", "better": "good", "different": "bad"}
-
-Row = Mapping[str, Any]
 
 
 def cells_table(changes: Changes) -> Table:

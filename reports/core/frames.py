@@ -32,6 +32,7 @@ _TEXTS = (
     *("summary", "source", "same_as", "purpose", "reason", "verdict", "verdict_reason"),
     *("decision", "fingerprint", "size_name"),
 )
+_PROGRESS = ("done", "total", "elapsed_s")
 _KEYS = ("cell", "family", "variant", "problem")
 _QUALITY = ("name", "value", "unit", "better", "primary", "meaning")
 _COUNTER = ("name", "value", "meaning", "enough")
@@ -133,26 +134,20 @@ def _why_empty(damaged: Sequence[Damage]) -> str:
 
 def _row(cell: Cell, several: bool) -> dict[str, Any]:
     """Return a row of the table of cells; `several` machines have measured them."""
-    claim, progress, ratio, bound = cell.claim, cell.progress, cell.ratio, cell.bound
+    ratio, bound = cell.ratio, cell.bound
     row: dict[str, Any] = {
         **dict(zip(_KEYS, _keys(cell), strict=True)),
         "workload": str(cell.problem.workload),
         "topology": cell.problem.topology,
         "gpus": cell.problem.gpus,
-        "wall_s": cell.wall_s and cell.wall_s.median,
-        "cpu_s": cell.cpu_s and cell.cpu_s.median,
+        **{name: getattr(getattr(cell, name), "median", None) for name in ("wall_s", "cpu_s")},
         "ratio": ratio and ratio.value,
-        "ratio_low": ratio and ratio.low,
-        "ratio_high": ratio and ratio.high,
+        **{f"ratio_{name}": getattr(ratio, name, None) for name in ("low", "high")},
         "pairs": ratio and ratio.pairs,
-        "claim_before": claim and claim.before,
-        "claim_after": claim and claim.after,
-        "claim_unit": claim.unit if claim else "",
-        "claim_conditions": claim.conditions if claim else "",
-        "progress_done": progress and progress.done,
-        "progress_total": progress and progress.total,
-        "progress_elapsed_s": progress and progress.elapsed_s,
-        "progress_unit": progress.unit if progress else "",
+        **{f"claim_{name}": getattr(cell.claim, name, None) for name in ("before", "after")},
+        **{f"claim_{name}": getattr(cell.claim, name, "") for name in ("unit", "conditions")},
+        **{f"progress_{name}": getattr(cell.progress, name, None) for name in _PROGRESS},
+        "progress_unit": cell.progress.unit if cell.progress else "",
         "budget_s": cell.settings and cell.settings.budget,
         "bound": cell.quality.get(bound.name) if bound else None,
         "gap": bound.gap(cell.quality) if bound else None,

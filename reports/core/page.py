@@ -13,7 +13,6 @@ import pandas as pd
 from harness.model.errors import UsageError
 from reports.core.drawing.canvas import Drawing
 from reports.core.escaping import csv
-from reports.core.finding import Finding
 from reports.core.table import Table
 from reports.core.templating import render
 
@@ -21,6 +20,16 @@ _GENERATOR = "shardbench report"
 
 # What a report may hold; index.html last, since it marks a whole one.
 _PARTS = ("figures", "data", "flames", "report.md", "index.html")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence that stands alone, its figures, and the family that it is about."""
+
+    kind: str
+    sentence: str
+    detail: str = ""
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
-"""One kind of table for terminals, Markdown and HTML."""
+"""One kind of table for terminals, Markdown and HTML, and its lines as Markdown."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from reports.core.escaping import code_in_table, markdown
 from reports.core.formatting import MISSING, interval, number
 
 if TYPE_CHECKING:
@@ -118,3 +119,18 @@ def _entries(value: Value, write: Callable[[float], str] = number) -> Callable[[
         return Entry(write(held), float(held))
 
     return entry
+
+
+def as_markdown(table: Table) -> str:
+    """Return a table's lines as Markdown, every field escaped."""
+    kinds = [column.kind for column in table.columns]
+    rules = ("---:" if kind == "number" else "---" for kind in kinds)
+    lines = [map(markdown, (column.title for column in table.columns)), rules]
+    lines += [map(_field, row, kinds) for row in table.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _field(entry: Entry, kind: str) -> str:
+    if entry.link:
+        return f"[{markdown(entry.text)}]({entry.link})"
+    return code_in_table(entry.text) if kind == "code" and entry.text else markdown(entry.text)

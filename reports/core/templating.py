@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.escaping import csv, markdown, prose, sources
-from reports.core.markdown import as_markdown
+from reports.core.table import as_markdown
 
 _TEMPLATES = Path(__file__).parent / "templates"
 

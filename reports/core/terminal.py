@@ -1,14 +1,14 @@
 """Tables on a terminal, by rich."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports.core.alignment import by_the_point
 from reports.core.formatting import MISSING
 from reports.core.table import Entry, Table
 
@@ -16,11 +16,12 @@ _STYLES = {"bad": "red", "good": "green", "warn": "yellow", "soft": "dim", "plai
 _BETWEEN = 2
 _LEAST_BAR, _MOST_BAR = 8, 30
 _SHORTEST_NAME, _LONGEST_NAME = 10, 28
+_NUMBER = re.compile(r"(?P<whole>[-—]|\D*\d[\d,]*)(?P<rest>.*)", re.DOTALL)
 
 
 def as_terminal(table: Table, title: str = "") -> RenderableType:
     """Return a table as rich shows it."""
-    return _Fitted(by_the_point(table), title)
+    return _Fitted(_by_the_point(table), title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +121,30 @@ def _is_number(entry: Entry) -> bool:
 def _text(entry: Entry) -> Text:
     shown = entry.text.replace(MISSING, "-") if entry.text.strip() == MISSING else entry.text
     return Text(shown, style=_STYLES.get(entry.tone, ""), justify="left")
+
+
+def _by_the_point(table: Table) -> Table:
+    """Pad a table's numbers so that their decimal points stand in one line."""
+    columns = [list(entries) for entries in zip(*table.rows, strict=True)]
+    for place, column in enumerate(table.columns[: len(columns)]):
+        if column.kind == "number":
+            heading = max(map(len, column.title.split("\n")))
+            texts = aligned([entry.text for entry in columns[place]], heading)
+            entries = zip(columns[place], texts, strict=True)
+            columns[place] = [replace(entry, text=text) for entry, text in entries]
+    return Table(table.columns, tuple(zip(*columns, strict=True)))
+
+
+def aligned(texts: Sequence[str], width: int = 0) -> list[str]:
+    """Return texts of one length, `width` or more: the points of their first numbers in line.
+
+    What has no number ends where whole numbers end, or where it has to.
+    """
+    found = [_NUMBER.fullmatch(text) for text in texts]
+    after = max((len(match["rest"]) for match in found if match), default=0)
+    padded = [
+        match["whole"] + match["rest"].ljust(after) if match else text
+        for text, match in zip(texts, found, strict=True)
+    ]
+    width = max([width, *map(len, padded)])
+    return [text.rjust(width) for text in padded]

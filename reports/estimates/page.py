@@ -8,9 +8,8 @@ from harness.estimates.validation import Validation
 from harness.model.declared import checked
 from harness.model.errors import UsageError
 from harness.model.files import read_json
-from reports.core.finding import Finding
 from reports.core.formatting import plural
-from reports.core.page import CaptionedTable, PageChapter, PageSection
+from reports.core.page import CaptionedTable, Finding, PageChapter, PageSection
 from reports.estimates.figure import draw_validation
 from reports.estimates.table import (
     agreements_table,

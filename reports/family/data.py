@@ -27,6 +27,10 @@ _IDS_OF_THE_PAGE = ("overview", "findings", "how", "provenance", "environment", 
 _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 
 
+Row = Mapping[str, Any]
+"""A row of a frame: its values by column."""
+
+
 @dataclass(frozen=True)
 class FamilyView(Results):
     """One family's results, and which of its problems the figures are drawn for."""

@@ -1,7 +1,6 @@
 """The figure of how good plans are against what they move of the plan before them."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -16,13 +15,9 @@ from reports.family.data import FamilyView
 def draw_front(plans: Sequence[Planned]) -> Drawing:
     """Draw decisions for use: the first quality of each against the GiB that it moves."""
     first, bound = plans[0].first, plans[0].bound
-    data = pd.DataFrame(
-        {
-            "plan": [f"plan-{number}.json" for number in range(1, len(plans) + 1)],
-            "GiB moved": [plan.moved_gib for plan in plans],
-            first.name: [plan.quality[first.name] for plan in plans],
-        }
-    )
+    names = [f"plan-{number}.json" for number in range(1, len(plans) + 1)]
+    data = pd.DataFrame({"plan": names, "GiB moved": [plan.moved_gib for plan in plans]})
+    data[first.name] = [plan.quality[first.name] for plan in plans]
     if bound is not None:
         data[bound.name] = [plan.quality[bound.name] for plan in plans]
         data["gap"] = [bound.gap(plan.quality) for plan in plans]
@@ -35,20 +30,15 @@ def draw_fronts(family: FamilyView) -> Iterator[Drawing]:
     held = [cell for cell in family.records if len(cell.front) > 1 and cell.qualities]
     if not held:
         return
-    cell = max(held, key=lambda each: (each.size or 0.0, len(each.front)))
+    cell = max(held, key=lambda cell: (cell.size or 0.0, len(cell.front)))
     first, bound = cell.qualities[0], find_bound(cell.qualities)
     names = [f"point {number}" for number in range(1, len(cell.front) + 1)]
-    data = pd.DataFrame(
-        {
-            "plan": names,
-            "GiB moved": [point.moved_gib for point in cell.front],
-            first.name: [point.value for point in cell.front],
-        }
-    )
-    if bound is not None and all(point.bound is not None for point in cell.front):
-        data[bound.name] = [point.bound for point in cell.front]
-    else:
+    data = pd.DataFrame({"plan": names, "GiB moved": [point.moved_gib for point in cell.front]})
+    data[first.name] = [point.value for point in cell.front]
+    if any(point.bound is None for point in cell.front):
         bound = None
+    if bound is not None:
+        data[bound.name] = [point.bound for point in cell.front]
     caption = f"From the plan of `{cell.id}`: what can be won by moving some of it."
     yield _draw(f"{family.slug}-front", data, first, bound, caption)
 
@@ -58,25 +48,18 @@ def _draw(
 ) -> Drawing:
     """Draw a quality against the GiB that are moved, with its bound."""
     figure, axes = canvas.new_figure(3.6)
-    lines = [(first.name, "o", canvas.BLUE, "-", "a plan that was found")]
+    moved = data["GiB moved"]
+    label = "a plan that was found"
+    axes.plot(moved, data[first.name], color=canvas.BLUE, marker="o", markersize=5, label=label)
     if bound is not None:
-        lines.append(
-            (bound.name, "_", canvas.GREY, "--", "no plan that moves as much can be below")
-        )
-    for column, marker, colour, dashes, label in lines:
-        look: dict[str, Any] = {
-            "color": colour,
-            "marker": marker,
-            "linestyle": dashes,
-            "markersize": 5,
-        }
-        axes.plot(data["GiB moved"], data[column], label=label, **look)
+        label = "no plan that moves as much can be below"
+        axes.plot(moved, data[bound.name], "_--", color=canvas.GREY, markersize=5, label=label)
     for row in data.to_dict("records"):
         text = f"{digits(row['GiB moved'])} GiB: {digits(row[first.name])} {first.unit}"
         (point,) = axes.plot(row["GiB moved"], row[first.name], color=canvas.BLUE, marker="o")
         canvas.mark(point, f"{row['plan']}, {text}")
-    axes.set_xlabel("GiB moved")
-    axes.set_ylabel(f"{first.name} ({first.unit})" if first.unit else first.name)
+    unit = f" ({first.unit})" if first.unit else ""
+    axes.set(xlabel="GiB moved", ylabel=f"{first.name}{unit}")
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     axes.grid(True)

@@ -1,7 +1,7 @@
 """Planning time against the size of a problem, as figure and table."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -10,21 +10,9 @@ from matplotlib.lines import Line2D
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, MARKERS, Drawing
-from reports.core.formatting import (
-    count,
-    hundredths,
-    interval,
-    seconds,
-    with_interval,
-)
-from reports.core.table import (
-    Entry,
-    Table,
-    code,
-    numbers,
-    table_of,
-)
-from reports.family.data import FamilyView, rows_of
+from reports.core.formatting import count, hundredths, interval, seconds, with_interval
+from reports.core.table import Entry, Table, code, numbers, table_of
+from reports.family.data import FamilyView, Row, rows_of
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
@@ -114,9 +102,6 @@ def _log_axes(axes: Axes, sizes: list[float]) -> None:
             shown.append(float(size))
     canvas.set_ticks(axes.xaxis, shown, count)
     axes.grid(True)
-
-
-Row = Mapping[str, Any]
 
 
 def growth_table(family: FamilyView) -> Table:

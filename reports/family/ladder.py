@@ -7,13 +7,8 @@ from typing import Any
 import pandas as pd
 
 from reports.core.drawing import canvas
-from reports.core.drawing.canvas import BLUE, GREY, PALE, VERMILION, Drawing
-from reports.core.formatting import (
-    change,
-    listing,
-    number,
-    seconds,
-)
+from reports.core.drawing.canvas import BLUE, GREY, PALE, Drawing
+from reports.core.formatting import change, listing, number, seconds
 from reports.core.table import (
     Entry,
     Table,
@@ -24,7 +19,7 @@ from reports.core.table import (
     pivoted,
     table_of,
 )
-from reports.family.data import FamilyView, ratios, rows_of
+from reports.family.data import FamilyView, Row, ratios, rows_of
 from reports.family.quality import quality_columns
 
 
@@ -98,25 +93,17 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     figure, axes = canvas.new_figure(0.9 + 0.62 * len(table))
     claimed = table["published_share"].notna().any()
     for place, row in enumerate(rows_of(table)):
-        if claimed and math.isnan(row["published_share"]):
-            canvas.write_right_of(axes, 0.0, place - 0.2, _beside_the_ladder(row), color=GREY)
-        elif claimed:
-            bars = axes.barh(place - 0.2, row["published_share"], 0.34, color=PALE, edgecolor=GREY)
-            canvas.mark(bars[0], f"{row['variant']}, published: {_claim(row)}")
-            canvas.write_right_of(
-                axes, row["published_share"], place - 0.2, _claim(row), color=GREY
-            )
+        name, ends = row["variant"], (row["low"], row["high"])
+        if claimed:
+            look: dict[str, Any] = {"color": PALE, "edgecolor": GREY, "text_colour": GREY}
+            shown = (row["published_share"], _claim(row), f"{name}, published")
+            canvas.draw_bar(axes, place - 0.2, *shown, height=0.34, **look)
+        look = {"color": BLUE, "edgecolor": BLUE}
+        shown = (row["ratio"], _measured(row), name)
         middle = place + 0.2 if claimed else place
-        if math.isnan(row["ratio"]):
-            canvas.write_right_of(axes, 0.0, middle, row["outcome"], color=VERMILION)
-            continue
-        said = "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
-        ends = (row["low"], row["high"])
-        look: dict[str, Any] = {"height": 0.34, "color": BLUE, "edgecolor": BLUE}
-        canvas.draw_bar(axes, middle, row["ratio"], ends, said, row["variant"], **look)
-    canvas.name_rows(axes, table["variant"].tolist())
-    axes.grid(axis="x")
-    axes.set_xlabel(f"share of {family.reference}'s cost (lower is better)")
+        canvas.draw_bar(axes, middle, *shown, ends, height=0.34, **look)
+    scale = f"share of {family.reference}'s cost (lower is better)"
+    canvas.name_rows(axes, table["variant"].tolist(), scale)
     caption = f"Measured on `{family.ladder_problem}`."
     if claimed:
         measured = canvas.key("measured CPU time, with interval", linewidth=7, color=BLUE)
@@ -130,24 +117,23 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     yield canvas.finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
 
 
-def _beside_the_ladder(row: dict[str, Any]) -> str:
-    """Return the text for a step without a published share."""
-    if not math.isnan(row["published_after"]):
-        step = change(row["published_before"], row["published_after"], row["published_unit"])
+def _measured(row: Row) -> str:
+    if math.isnan(row["ratio"]):
+        return str(row["outcome"])
+    return "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
+
+
+def _claim(row: Row) -> str:
+    """Write a step's published figures, or why it has none."""
+    known = not math.isnan(row["published_after"])
+    step = change(row["published_before"], row["published_after"], row["published_unit"])
+    if not math.isnan(row["published_share"]):
+        return f"{number(row['published_share'])} ({step})" if known else "the published start"
+    if known:
         return f"{step} published, on another problem"
     if row["source"] == "shardbench":
         return "ours, not upstream"
     return f"no figure published ({row['source']})" if row["source"] else "no figure published"
-
-
-def _claim(row: dict[str, Any]) -> str:
-    if math.isnan(row["published_after"]):
-        return "the published start"
-    step = change(row["published_before"], row["published_after"], row["published_unit"])
-    return f"{number(row['published_share'])} ({step})"
-
-
-Row = Mapping[str, Any]
 
 
 def ladder_table(family: FamilyView) -> Table:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from reports.core.finding import Finding
 from reports.core.formatting import (
     change,
     count,
@@ -23,6 +22,7 @@ from reports.core.formatting import (
     times,
     with_interval,
 )
+from reports.core.page import Finding
 from reports.family.data import FamilyView, rows_of
 from reports.family.ladder import ladder
 from reports.family.phases import phase_times

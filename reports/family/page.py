@@ -1,7 +1,8 @@
 """The sections of a report about one family."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import Drawing
@@ -45,11 +46,14 @@ def family_sections(
     """
     drawn = figures(family)
 
-    def section(name: str, title: str, *tables: CaptionedTable, note: str = "") -> PageSection:
-        return PageSection(f"{family.slug}-{name}", title, drawn.get(name, ()), tables, note)
-
-    def where_drawn(name: str, title: str, table: CaptionedTable, missing: str) -> PageSection:
-        return section(name, title, table) if drawn[name] else section(name, title, note=missing)
+    def section(
+        name: str, title: str, *tables: CaptionedTable, missing: str = "", **options: Any
+    ) -> PageSection:
+        """Return a section; `missing` stands in for its tables where it has no figure."""
+        slug, drawings = f"{family.slug}-{name}", drawn.get(name, ())
+        if missing and not drawings:
+            return PageSection(slug, title, note=missing, **options)
+        return PageSection(slug, title, drawings, tables, **options)
 
     note = "" if drawn["ladder"] else "No two steps could be measured on one problem."
     tables = _ladder_tables(family, steps)
@@ -57,20 +61,20 @@ def family_sections(
     others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
     if others:
         compared = (CaptionedTable(table, caption) for caption, table in speedup_tables(family))
-        against = section("against", f"Compared with {listing(others)}", *compared)
-        yield replace(against, is_folded=not against.drawings)
-    yield where_drawn(
+        title = f"Compared with {listing(others)}"
+        yield section("against", title, *compared, is_folded=not drawn["against"])
+    yield section(
         "sizes",
         "Time against size",
         CaptionedTable(growth_table(family), "Fitted exponents: time grows as size^exponent."),
-        "There are no two problems that differ only in size; an exponent takes "
+        missing="There are no two problems that differ only in size; an exponent takes "
         f"{LEAST_SIZES} sizes.",
     )
-    yield where_drawn(
+    yield section(
         "quality",
         "Time against quality",
         CaptionedTable(quality_table(family), f"Every quality on `{family.quality_problem}`."),
-        "No two variants that were timed differ in quality.",
+        missing="No two variants that were timed differ in quality.",
     )
     view = ranks(family)
     if view is not None:
@@ -79,15 +83,11 @@ def family_sections(
         yield section("ranks", "What each rank gets", loads, every)
     if drawn["front"]:
         yield section("front", "What moving little wins")
-    checks = _checks(family, results, section, where_drawn)
-    yield from (replace(check, is_folded=True) for check in checks)
+    yield from _checks(family, results, partial(section, is_folded=True))
 
 
 def _checks(
-    family: FamilyView,
-    results: Results,
-    section: Callable[..., PageSection],
-    where_drawn: Callable[..., PageSection],
+    family: FamilyView, results: Results, section: Callable[..., PageSection]
 ) -> Iterator[PageSection]:
     """Yield the sections that check the figures: problems, goals, phases, counters, all cells."""
     problems = CaptionedTable(
@@ -96,12 +96,12 @@ def _checks(
     yield section("problems", "Problems", problems)
     goals = CaptionedTable(goals_table(family), "Every goal, and whether it is met.")
     if goals.table.rows:
-        yield replace(section("goals", "Goals", goals), remarks=shortcomings(family))
-    yield where_drawn(
+        yield section("goals", "Goals", goals, remarks=shortcomings(family))
+    yield section(
         "phases",
         "Where the time goes",
         CaptionedTable(phases_table(family), f"CPU time by phase on `{family.phase_problem}`."),
-        "No call was observed phase by phase.",
+        missing="No call was observed phase by phase.",
     )
     counted = CaptionedTable(
         counters_table(family),
@@ -109,11 +109,8 @@ def _checks(
         f"{family.slug}-counters",
         family.counters,
     )
-    if counted.table.rows:
-        yield section("counters", "Counters", counted)
-    else:
-        note = f"Nothing was counted on {family.ladder_problem}."
-        yield section("counters", "Counters", note=note)
+    note = "" if counted.table.rows else f"Nothing was counted on {family.ladder_problem}."
+    yield section("counters", "Counters", *[counted] * (not note), note=note)
     cells = CaptionedTable(
         cells_table(family), "Every variant on every problem.", f"{family.slug}-cells", family.cells
     )

@@ -1,30 +1,18 @@
 """Where the time of a call goes, as figure and table."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
 from matplotlib.text import Annotation
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import HATCHES, PALE, Drawing
-from reports.core.drawing.contrast import text_colour_on
-from reports.core.formatting import (
-    listing,
-    percent,
-    seconds,
-)
+from reports.core.drawing.labels import text_colour_on
+from reports.core.formatting import listing, percent, seconds
 from reports.core.frames import DIFFERENT
-from reports.core.table import (
-    Entry,
-    Table,
-    TableColumn,
-    code,
-    numbers,
-    table_of,
-)
-from reports.family.data import FamilyView, rows_of
+from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of
+from reports.family.data import FamilyView, Row, rows_of
 
 _MUCH_LONGER = 1.5
 
@@ -99,9 +87,7 @@ def draw_phases(family: FamilyView) -> Iterator[Drawing]:
         left = left + spent[phase]
     for place, total in enumerate(totals):
         canvas.write_right_of(axes, total, place, seconds(total))
-    canvas.name_rows(axes, list(spent.index))
-    axes.grid(axis="x")
-    axes.set_xlabel("CPU time of a call")
+    canvas.name_rows(axes, list(spent.index), "CPU time of a call")
     figure.legend(loc="outside upper left", ncols=min(7, len(spent.columns)), columnspacing=1.2)
     canvas.make_room(axes)
     canvas.linear_time(axes)
@@ -112,9 +98,6 @@ def draw_phases(family: FamilyView) -> Iterator[Drawing]:
     if left_out:
         caption += f" Too long to draw next to the others: {listing(left_out)}."
     yield canvas.finish(figure, f"{family.slug}-phases", "Where the time goes", caption, table)
-
-
-Row = Mapping[str, Any]
 
 
 def phases_table(family: FamilyView) -> Table:

@@ -1,29 +1,17 @@
 """Time against the quality of decisions, as figure and tables."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, Drawing
 from reports.core.drawing.labels import label_points
-from reports.core.formatting import (
-    gap,
-    quantity,
-    seconds,
-)
+from reports.core.formatting import gap, quantity, seconds
 from reports.core.frames import DIFFERENT
-from reports.core.table import (
-    Table,
-    TableColumn,
-    code,
-    numbers,
-    table_of,
-    text,
-)
-from reports.family.data import FamilyView, ratios, rows_of
+from reports.core.table import Table, TableColumn, code, numbers, table_of, text
+from reports.family.data import FamilyView, Row, ratios, rows_of
 
 _TRADEOFF = [
     *("variant", "cpu_s", "ratio", "decision", "quality", "bound", "gap"),
@@ -86,9 +74,6 @@ def draw_quality(family: FamilyView) -> Iterator[Drawing]:
     if bounds:
         caption += " In brackets the gap to the bound, which no decision can pass."
     yield canvas.finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
-
-
-Row = Mapping[str, Any]
 
 
 def quality_table(family: FamilyView) -> Table:

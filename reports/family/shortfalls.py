@@ -6,9 +6,9 @@ import pandas as pd
 
 from harness.model.cell import Cell
 from harness.model.overview import Goal
-from reports.core.finding import Finding
 from reports.core.formatting import count, listing, names, percent, plural, quantity
 from reports.core.frames import DIFFERENT
+from reports.core.page import Finding
 from reports.family.data import FamilyView, rows_of, stopped_at
 
 _REASON_LENGTH = 160

@@ -5,17 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.drawing import canvas
-from reports.core.drawing.canvas import GREY, LONGEST_NAME, VERMILION, Drawing
-from reports.core.formatting import (
-    names,
-    number,
-    seconds,
-)
+from reports.core.drawing.canvas import GREY, LONGEST_NAME, Drawing
+from reports.core.formatting import names, number, seconds
 from reports.core.table import (
     Entry,
     Table,
@@ -87,7 +82,13 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
         canvas.write_right_of(axes, 0, place, str(problem), color=GREY, **at_left)
         place += 0.9
         for row in rows_of(group):
-            _draw_bar(axes, place, row, canvas.colour_of(family.variants.index(row["variant"])))
+            colour = canvas.colour_of(family.variants.index(row["variant"]))
+            look: dict[str, Any] = {"color": colour, "edgecolor": colour, "height": 0.62}
+            if row["projected"]:
+                look |= {"color": "white", "linestyle": "--", "linewidth": 1.2}
+            reached, ends = row["times_as_fast"], (row["low"], row["high"])
+            shown = row["outcome"] if math.isnan(reached) else factor(row)
+            canvas.draw_bar(axes, place, reached, shown, row["variant"], ends, start=1, **look)
             rows[place] = canvas.short(row["variant"], LONGEST_NAME)
             place += 1
         place += 0.3
@@ -99,8 +100,8 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     compared_with = drawn["against"].unique()
     whom = compared_with[0] if len(compared_with) == 1 else "the variant compared with"
     axes.set_xlabel(f"times as fast as {whom}, log scale")
-    look: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 7}
-    keys: list[Any] = [canvas.key(f"{100 * CONFIDENCE:.0f} % interval", **look)]
+    label = f"{100 * CONFIDENCE:.0f} % interval"
+    keys: list[Any] = [canvas.key(label, color="black", marker="|", markersize=7)]
     caption = (
         f"CPU time of {names(compared_with)} over that of each variant, from calls that took turns."
     )
@@ -117,19 +118,6 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     yield canvas.finish(
         figure, f"{family.slug}-against", f"Times as fast as {whom}", caption, table
     )
-
-
-def _draw_bar(axes: Axes, place: float, row: dict[str, Any], colour: str) -> None:
-    reached = row["times_as_fast"]
-    if math.isnan(reached):
-        canvas.write_right_of(axes, 1.0, place, row["outcome"], color=VERMILION)
-        return
-    look: dict[str, Any] = {"color": colour, "edgecolor": colour}
-    if row["projected"]:
-        look = {"color": "white", "edgecolor": colour, "linestyle": "--", "linewidth": 1.2}
-    ends = (row["low"], row["high"])
-    said = factor(row)
-    canvas.draw_bar(axes, place, reached, ends, said, row["variant"], start=1, height=0.62, **look)
 
 
 def speedup_tables(family: FamilyView) -> Iterator[tuple[str, Table]]:

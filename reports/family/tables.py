@@ -1,21 +1,12 @@
 """The tables to check a family's figures: problems, goals, counters, all cells."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
 from harness.measuring.goals import MIB, Standing
 from harness.model.overview import Goal
-from reports.core.formatting import (
-    count,
-    fact,
-    interval,
-    number,
-    quantity,
-    seconds,
-)
+from reports.core.formatting import count, fact, interval, number, quantity, seconds
 from reports.core.frames import Results
 from reports.core.table import (
     Entry,
@@ -29,10 +20,8 @@ from reports.core.table import (
     table_of,
     text,
 )
-from reports.family.data import FamilyView, rows_of, stopped_at
+from reports.family.data import FamilyView, Row, rows_of, stopped_at
 from reports.family.quality import quality_columns
-
-Row = Mapping[str, Any]
 
 
 def problems_table(family: FamilyView, results: Results) -> Table:

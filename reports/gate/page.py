@@ -11,8 +11,7 @@ from harness.suites.difference import Deviation, Kind, Value
 from harness.suites.gate import GateVerdict, Judged
 from reports.core.escaping import code as in_code
 from reports.core.formatting import MISSING, interval, number, plural
-from reports.core.markdown import as_markdown
-from reports.core.table import code, table_of
+from reports.core.table import as_markdown, code, table_of
 
 UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
 

@@ -1,7 +1,7 @@
 """The rows of a report's first table: per system, the published and measured figures and ours."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -77,7 +77,6 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
     rated_on = row.rated_on if row.rated_on in family.against else row.problem
     rated = family.on(rated_on)
     best = row.best if row.best in rated else row.ours
-    counted = _counted(family, row, rated_on)
     return {
         "system": row.system,
         "family": family.name,
@@ -87,9 +86,7 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
         "ours": row.ours,
         **_published(family, row),
         **_measured(family, row),
-        "counter": row.counter if counted else "",
-        "done": counted[0] if counted else _NAN,
-        "enough": counted[1] if counted else _NAN,
+        **_counted(family, row, rated_on),
         "rated_on": rated_on,
         "times_as_fast": reached.value,
         "low": reached.low,
@@ -127,18 +124,22 @@ def _ratio(cell: Mapping[str, Any]) -> tuple[float, float, float]:
 
 def _published(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
     """Return the published figure, from the start of a ladder where the variant is a rung of it."""
-    names = ("published", "published_before", "published_after", "published_unit")
     claims = family.cells[family.cells["variant"] == row.published]
     claims = claims[claims["claim_after"] > 0]
-    if claims.empty:
-        return dict(zip(names, (_NAN, _NAN, _NAN, ""), strict=True))
-    claim = rows_of(claims.tail(1))[0]
-    rungs = ladder(family).set_index("variant")["published_share"]
-    share = rungs.get(row.published, _NAN)
-    if row.before or math.isnan(share):
-        share = claim["claim_after"] / claim["claim_before"]
-    after, unit = claim["claim_after"], claim["claim_unit"]
-    return dict(zip(names, (1 / share, after / share, after, unit), strict=True))
+    share = after = _NAN
+    unit = ""
+    if len(claims):
+        claim = rows_of(claims.tail(1))[0]
+        after, unit = claim["claim_after"], claim["claim_unit"]
+        share = ladder(family).set_index("variant")["published_share"].get(row.published, _NAN)
+        if row.before or math.isnan(share):
+            share = after / claim["claim_before"]
+    return {
+        "published": 1 / share,
+        "published_before": after / share,
+        "published_after": after,
+        "published_unit": unit,
+    }
 
 
 def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
@@ -159,24 +160,27 @@ def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
     }
 
 
-def _counted(family: FamilyView, row: OverviewRow, problem: str) -> tuple[float, float] | None:
+def _counted(family: FamilyView, row: OverviewRow, problem: str) -> dict[str, Any]:
     """Return how often today's release does some work, and the sufficient count, if that is less.
 
     The sufficient count is the one that the family declares, or else ours.
     """
     table = family.counters
     table = table[(table["problem"] == problem) & (table["name"] == row.counter)]
-    found = {row_["variant"]: row_ for row_ in rows_of(table)}
-    today = found.get(row.today)
-    if today is None:
-        return None
-    others = [found[name]["value"] for name in (row.ours, row.best) if name in found]
-    enough = next(_known(today["enough"], *others), _NAN)
-    return (today["value"], enough) if today["value"] > enough else None
-
-
-def _known(*values: float) -> Iterator[float]:
-    return (value for value in values if not math.isnan(value))
+    found = table.set_index("variant")
+    done, *enough = (
+        found[column].get(name, _NAN)
+        for column, name in (
+            ("value", row.today),
+            ("enough", row.today),
+            ("value", row.ours),
+            ("value", row.best),
+        )
+    )
+    least = next((value for value in enough if not math.isnan(value)), _NAN)
+    if done > least:
+        return {"counter": row.counter, "done": done, "enough": least}
+    return {"counter": "", "done": _NAN, "enough": _NAN}
 
 
 def _decision(cells: Mapping[str, Mapping[str, Any]], row: OverviewRow) -> str:

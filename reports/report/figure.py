@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.drawing import canvas
-from reports.core.drawing.canvas import BLUE, GREY, VERMILION, Drawing, Ends
+from reports.core.drawing.canvas import BLUE, GREY, NO_ENDS, VERMILION, Drawing
 from reports.family.data import rows_of
 from reports.report.table import factor, ours_text, published_text
 
@@ -37,10 +37,9 @@ def draw_overview(table: pd.DataFrame) -> Iterator[Drawing]:
             _draw_row(axes, place, row)
             if place:
                 axes.axhline(place - 0.5, color="#E4E4E4", linewidth=0.8)
-        canvas.name_rows(axes, [_wrapped(name) for name in drawn["system"]])
-        axes.grid(axis="x")
+        names = [_wrapped(name) for name in drawn["system"]]
+        canvas.name_rows(axes, names, "times as fast, log scale")
         axes.axvline(1.0, color=GREY, linewidth=0.8)
-        axes.set_xlabel("times as fast, log scale")
         keys = (canvas.key(name, linestyle="none", **look) for name, look in _KINDS.items())
         canvas.legend_above(figure, *keys)
         canvas.make_room(axes)
@@ -66,35 +65,24 @@ def _wrapped(name: str) -> str:
 
 
 def _draw_row(axes: Axes, place: int, row: dict[str, Any]) -> None:
-    values = (
-        (row["published"], (math.nan, math.nan), published_text(row)),
-        (row["measured"], (row["measured_low"], row["measured_high"]), ""),
-        (row["times_as_fast"], (row["low"], row["high"]), ours_text(row)),
+    hollow = row["basis"] != "measured"
+    marks = (
+        (row["published"], NO_ENDS, published_text(row), False),
+        (row["measured"], (row["measured_low"], row["measured_high"]), "", False),
+        (row["times_as_fast"], (row["low"], row["high"]), ours_text(row), hollow),
     )
-    for step, ((name, look), (value, ends, text)) in enumerate(
-        zip(_KINDS.items(), values, strict=True), start=-1
+    for step, ((name, look), (value, ends, text, is_hollow)) in enumerate(
+        zip(_KINDS.items(), marks, strict=True), start=-1
     ):
-        if not math.isnan(value):
-            hollow = step == 1 and row["basis"] != "measured"
-            hint = f"{row['system']}, {name}: {text or factor(value)}"
-            _draw_mark(axes, place + step * _STEP, value, ends, look, hollow, hint)
-
-
-def _draw_mark(
-    axes: Axes,
-    place: float,
-    value: float,
-    ends: Ends,
-    look: dict[str, Any],
-    hollow: bool,
-    hint: str,
-) -> None:
-    end = value
-    if all(map(math.isfinite, ends)):
-        axes.plot(ends, (place, place), color=look["color"], linewidth=1.6, solid_capstyle="round")
-        end = max(value, ends[1])
-    face = "white" if hollow else look["color"]
-    (mark,) = axes.plot(value, place, markersize=5.5, markerfacecolor=face, **look)
-    canvas.mark(mark, hint)
-    said = f"{'≥ ' if hollow else ''}{factor(value)}"
-    canvas.write_right_of(axes, end, place, said, fontsize=8)
+        if math.isnan(value):
+            continue
+        end, height, colour = value, place + step * _STEP, look["color"]
+        if all(map(math.isfinite, ends)):
+            line = {"color": colour, "linewidth": 1.6, "solid_capstyle": "round"}
+            axes.plot(ends, (height, height), **line)
+            end = max(value, ends[1])
+        face = "white" if is_hollow else colour
+        (mark,) = axes.plot(value, height, markersize=5.5, markerfacecolor=face, **look)
+        canvas.mark(mark, f"{row['system']}, {name}: {text or factor(value)}")
+        shown = f"{'≥ ' if is_hollow else ''}{factor(value)}"
+        canvas.write_right_of(axes, end, height, shown, fontsize=8)

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from reports.core.finding import Finding
 from reports.core.frames import Results
+from reports.core.page import Finding
 from reports.family.data import FamilyView, environments, families
 from reports.family.measured_findings import effects
 from reports.family.shortfalls import goals, repetition, shortfalls

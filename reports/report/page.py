@@ -11,14 +11,7 @@ from harness.measuring.selftest.file import last_selftests
 from harness.model.errors import printable
 from reports.core.formatting import plural
 from reports.core.frames import Results, read_results
-from reports.core.page import (
-    CaptionedTable,
-    Opening,
-    Page,
-    PageChapter,
-    PageSection,
-    write_page,
-)
+from reports.core.page import CaptionedTable, Opening, Page, PageChapter, PageSection, write_page
 from reports.estimates.page import read_validations, validation_chapter
 from reports.family.data import FamilyView, environments, families, rows_of
 from reports.family.flame_links import LadderStep, ladder_steps
@@ -27,8 +20,7 @@ from reports.family.shortfalls import goals_in_a_line
 from reports.report.data import overview
 from reports.report.figure import draw_overview
 from reports.report.findings import family_findings, file_findings, findings
-from reports.report.provenance import environment_table, sources_table
-from reports.report.table import overview_table
+from reports.report.table import environment_table, overview_table, sources_table
 
 _VERSIONS = 4
 

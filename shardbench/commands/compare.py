@@ -25,20 +25,20 @@ from shardbench.options import (
     settings_of,
     show_or_write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
+from shardbench.problem_options import (
+    Against,
+    AnyProblem,
+    GpusIfAny,
+    TopologyIfAny,
+    WorkloadIfAny,
+    find_problem,
+)
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
 
 def compare(
-    family: Annotated[
-        str,
-        typer.Argument(
-            help="The family to compare the variants of; or an id for all, "
-            "family@workload/topology:gpus, or family/variant@... to compare one variant.",
-            autocompletion=completion.cells,
-        ),
-    ],
+    family: AnyProblem,
     workload: WorkloadIfAny = None,
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
@@ -48,13 +48,7 @@ def compare(
             help="Only these, by name, with commas between.", autocompletion=completion.variants
         ),
     ] = "",
-    against: Annotated[
-        str,
-        typer.Option(
-            help="The variant to compare with, instead of the family's reference.",
-            autocompletion=completion.variant,
-        ),
-    ] = "",
+    against: Against = "",
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Time for a third of --seconds, with wider intervals."),
@@ -71,7 +65,10 @@ def compare(
         bool, typer.Option("--details", help="Also show memory, phases, counters.")
     ] = False,
 ) -> None:
-    """Compare the variants of a family on one problem."""
+    """Compare the variants of a family on one problem.
+
+    All are compared with the family's reference, or with another variant.
+    """
     request = find_problem(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
     if quick:

@@ -14,7 +14,7 @@ from harness.series.naming import INSTALLED
 from harness.series.points import libraries
 from harness.topologies import probe
 from shardbench.commands.releases import DEFAULT_FOLDER
-from shardbench.display.diagnosis import Diagnosis, LibraryReleases, Skipped, document, shown
+from shardbench.display.diagnosis import Diagnosis, Skipped, document, shown
 from shardbench.options import (
     Json,
     check_seconds,
@@ -53,19 +53,14 @@ def doctor(
         environment=environment(0),
         gpus=[gpu.name for gpu in gpus.gpus],
         no_gpu=gpus.failure or "",
-        releases=_releases(registry),
+        releases={
+            library: [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)]
+            for library in libraries(registry, "releases")
+        },
         skipped=[*_skipped(registry), *([] if gpus.gpus else [_NO_GPU])],
         noise=_noise(settings_of(_BUDGET, seconds, 0)),
     )
     show_or_write(json, document(found), shown(found))
-
-
-def _releases(registry: Registry) -> list[LibraryReleases]:
-    """Return which releases of each library can be measured without installing any."""
-    return [
-        LibraryReleases(library, [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)])
-        for library in libraries(registry, "releases")
-    ]
 
 
 def _skipped(registry: Registry) -> list[Skipped]:

@@ -6,39 +6,34 @@ from typing import Annotated
 
 import typer
 
-from harness.measuring.monitor import Event
 from harness.model.errors import UsageError
 from harness.planning.explain import Explained
 from harness.planning.explain import explain as make_explanation
 from harness.store.results import to_json
-from shardbench import completion, display
+from shardbench import display
 from shardbench.display.explanation import shown, to_markdown
 from shardbench.options import check_out, found_registry, messages, write
-from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
-from shardbench.progress import progress_display
+from shardbench.problem_options import (
+    ID,
+    Against,
+    AnyProblem,
+    GpusIfAny,
+    TopologyIfAny,
+    WorkloadIfAny,
+    find_problem,
+)
+from shardbench.progress import planning_display
 
 FORMAT = "shardbench-explanation"
 VERSION = 1
 
 
 def explain(
-    cell: Annotated[
-        str,
-        typer.Argument(
-            help=f"FAMILY/VARIANT; or one id for all, {ID}, or a benchmark of asv's.",
-            autocompletion=completion.cells,
-        ),
-    ],
+    cell: AnyProblem,
     workload: WorkloadIfAny = None,
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
-    against: Annotated[
-        str,
-        typer.Option(
-            help="Another variant, to show where the two decisions differ and the effect of that.",
-            autocompletion=completion.variant,
-        ),
-    ] = "",
+    against: Against = "",
     rank: Annotated[
         int | None, typer.Option(help="The rank to look at; the heaviest unless given.")
     ] = None,
@@ -47,13 +42,15 @@ def explain(
         Path | None, typer.Option("--out", "-o", help="Write it to a file, .md or .json.")
     ] = None,
 ) -> None:
-    """Explain a decision, and show what alternatives would cost."""
+    """Explain a decision, and show what alternatives would cost.
+
+    With --against, shows where two decisions differ and the effect of that.
+    """
     request = find_problem(found_registry(), cell, workload, topology, gpus)
     if not request.variants:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
     check_out(out, ".md", ".json")
-    with progress_display("") as listen:
-        listen(Event("planning", request.variants[0], 1, 1))
+    with planning_display(request.variants[0]):
         made = make_explanation(replace(request, against=against), rank, top)
     if out is None:
         display.show(shown(made))

@@ -1,12 +1,15 @@
 """`shardbench gate`: measured cells against a committed file of expectations."""
 
 import io
+import os
 import shlex
 import shutil
+import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,11 +24,11 @@ from harness.store.lock import hold
 from harness.store.results import check_is_file, read_whole
 from harness.suites.expectations import Expectations, load_expectations, to_toml
 from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
-from harness.suites.gate import GateVerdict, judge_cells
+from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
 from harness.suites.proposals import is_as_it_must_be, renewed
 from reports.core.formatting import plural
 from reports.gate import page as words
-from shardbench.gate_command import reason_of, write_out
+from shardbench.command import Command
 from shardbench.options import (
     Budget,
     Seconds,
@@ -33,6 +36,7 @@ from shardbench.options import (
     check_writable,
     file_named,
     found_registry,
+    messages,
     settings_of,
     warn,
     write,
@@ -40,11 +44,37 @@ from shardbench.options import (
 from shardbench.progress import progress_display
 from shardbench.results_file import keep_earlier
 
+_USAGE = 2
 _DEFAULT_RESULTS = Path("results/gate.jsonl")
 _MOST_CELLS = 40
 _STYLES = {None: "bold green", "inconclusive": "bold yellow", "win": "bold cyan"}
 
 Steps = list[tuple[str, tuple[str, ...]]]
+
+
+class GateCommand(Command):
+    """A command that ends with 3 where others end with 1 or 2: those are verdicts here."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the arguments; wrong ones are no verdict."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except Exception as error:
+            if getattr(error, "exit_code", None) == _USAGE:
+                error.exit_code = HARNESS_FAILED  # type: ignore[attr-defined]
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run; every error counts as one of the harness. An interrupt stays an interrupt."""
+        try:
+            return super().invoke(ctx)
+        except typer.Exit:
+            raise
+        except (Exception, SystemExit) as error:  # rich exits where standard error is gone
+            _report(error)
+        finally:
+            _empty_buffers()
+        raise typer.Exit(HARNESS_FAILED)
 
 
 def gate(
@@ -116,7 +146,7 @@ def gate(
         steps = _next_steps(verdict, expected, expectations, new, settings)
         said = words.notes(verdict, renamed.items())
         as_markdown = words.markdown(verdict, said, steps)
-        write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
+        _write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
         if page is not None:
             write(page, as_markdown)
     raise typer.Exit(verdict.exit_code)
@@ -139,12 +169,12 @@ def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[N
     try:
         yield
     except Exception as error:
-        text = words.failure_markdown(reason_of(error))
+        text = words.failure_markdown(_reason_of(error))
         with suppress(ShardbenchError):
             if page is not None:
                 write(page, text)
             elif on_standard_output:
-                write_out(text)
+                _write_out(text)
         raise
 
 
@@ -158,7 +188,7 @@ def _propose(target: Path, judge: Path | None) -> None:
     write(target, to_toml(renewed(Expectations(), verdict)))
     for cell in (judged.cell for judged in verdict.judged if judged.kind == "regression"):
         warn(f"{cell} failed or decides otherwise than it must; it stands there without figures.")
-    write_out(f"Wrote {target} with {plural(len(verdict.judged), 'cell')}.\n")
+    _write_out(f"Wrote {target} with {plural(len(verdict.judged), 'cell')}.\n")
 
 
 def _measure(
@@ -240,3 +270,52 @@ def _in_terminal(
         for command in commands:
             console.print(Text(f"  {command}"), soft_wrap=True)
     return buffer.getvalue()
+
+
+def _report(error: BaseException) -> None:
+    with suppress(Exception, SystemExit):
+        if not isinstance(error, ShardbenchError):
+            traceback.print_exception(error)
+        messages.print(_reason_of(error), style="red")
+
+
+def _reason_of(error: BaseException) -> str:
+    """Return why the gate gave up, in one sentence."""
+    if isinstance(error, ShardbenchError):
+        return str(error)
+    return f"The gate itself failed: {type(error).__name__}. Nothing is judged."
+
+
+def _write_out(text: str) -> None:
+    """Write to standard output, or raise ShardbenchError; a closed pipe is no error."""
+    output = sys.stdout
+    if output is None:  # closed before the start
+        return
+    encoding = output.encoding or "utf-8"
+    try:
+        output.write(text.encode(encoding, "replace").decode(encoding))
+        output.flush()
+    except BrokenPipeError:
+        _discard_the_rest(1)
+    except OSError as error:
+        _discard_the_rest(1)
+        raise ShardbenchError(
+            f"The verdict cannot be written: {error.strerror or error}."
+        ) from None
+
+
+def _empty_buffers() -> None:
+    """Flush the buffers now: if that fails at the interpreter's end, it exits with 120."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            _discard_the_rest(descriptor)
+
+
+def _discard_the_rest(descriptor: int) -> None:
+    """Send the rest of a buffer to the null device."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from harness.measuring.monitor import Event
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
@@ -25,8 +24,14 @@ from shardbench.options import (
     warn,
     write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family, placed_with_note
-from shardbench.progress import progress_display
+from shardbench.problem_options import (
+    FamilyIfSeveral,
+    GpusIfAny,
+    TopologyIfAny,
+    able_family,
+    placed_with_note,
+)
+from shardbench.progress import planning_display
 
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -47,12 +52,7 @@ def plan(
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the plan, as JSON.")] = Path(
         "plan.json"
     ),
-    family: Annotated[
-        str,
-        typer.Option(
-            help="The family to plan with, if several can.", autocompletion=completion.families
-        ),
-    ] = "",
+    family: FamilyIfSeveral = "",
     variant: Annotated[
         str,
         typer.Option(help="The variant to plan with.", autocompletion=completion.variant),
@@ -94,9 +94,7 @@ def plan(
         _write_front(request, near, seconds, pareto)
         return
     check_writable(out)
-    with progress_display("") as listen:
-        if messages.is_terminal:  # elsewhere a refusal is one sentence, with no line before it
-            listen(Event("planning", variant or "the family's choice", 1, 1))
+    with planning_display(variant or "the family's choice"):
         made = make_plan(request, seconds, near)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
@@ -138,9 +136,7 @@ def _write_front(request: Request, near: Near, seconds: float | None, folder: Pa
 
     check_folder(folder)
     made: list[Planned] = []
-    with progress_display("") as listen:
-        if messages.is_terminal:
-            listen(Event("planning", "the family's choice", 1, 1))
+    with planning_display("the family's choice"):
         for planned in front(request, near, seconds):
             made.append(planned)
             write(folder / f"plan-{len(made)}.json", to_json(planned.document, indent=2) + "\n")

@@ -20,18 +20,20 @@ from shardbench.options import (
     settings_of,
     write,
 )
-from shardbench.problem_options import ID, GpusIfAny, TopologyIfAny, WorkloadIfAny, find_problem
+from shardbench.problem_options import (
+    ID,
+    Against,
+    AnyProblem,
+    GpusIfAny,
+    TopologyIfAny,
+    WorkloadIfAny,
+    find_problem,
+)
 from shardbench.progress import progress_display
 
 
 def profile(
-    family: Annotated[
-        str,
-        typer.Argument(
-            help=f"The variant's family; or one id for all, {ID}, or a benchmark as asv prints it.",
-            autocompletion=completion.cells,
-        ),
-    ],
+    family: AnyProblem,
     variant: Annotated[
         str,
         typer.Argument(
@@ -41,13 +43,7 @@ def profile(
     workload: WorkloadIfAny = None,
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
-    against: Annotated[
-        str,
-        typer.Option(
-            help="Another variant of the family, to profile too and compare.",
-            autocompletion=completion.variant,
-        ),
-    ] = "",
+    against: Against = "",
     seconds: Annotated[
         float, typer.Option(help="Seconds to profile each variant for, by repeating short calls.")
     ] = 2.0,
@@ -72,8 +68,8 @@ def profile(
     check_seconds("--seconds", seconds)
     names = tuple(request.family.find(text).name for text in (name, against) if text)
     request = replace(request, variants=names)
-    check_folder(out)  # whether it can be written is better known before
     settings = settings_of(budget, budget, 0, memory)
+    check_folder(out)  # whether it can be written is better known before
     with progress_display(str(request.problem)) as listen:
         profiled = profile_variants(request, settings, seconds, listen)
     profiles = [profiled[profiled_name].profile for profiled_name in names]

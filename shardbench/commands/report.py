@@ -1,18 +1,22 @@
 """`shardbench report`: a page from a results file, from the suite measured first, or from two."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.model.errors import UsageError
+from harness.contract.registry import Registry
+from harness.measuring.profiling import profile_variants
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.settings import Settings
 from harness.suites.sweep import registered_requests
 from shardbench.command import resumable
-from shardbench.ladder_flames import profile_ladders
 from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
     Budget,
+    Fresh,
     Memory,
     Seconds,
     Seed,
@@ -20,9 +24,12 @@ from shardbench.options import (
     found_registry,
     messages,
     settings_of,
+    warn,
+    write,
 )
-from shardbench.results_file import measuring_into, tell_damaged
-from shardbench.sweeping import measure
+from shardbench.problem_options import find_problem
+from shardbench.progress import progress_display
+from shardbench.results_file import measure, measuring_into, tell_damaged
 
 _SECONDS_OF_A_STEP = 2.0
 
@@ -52,7 +59,7 @@ def report(
     validations: Annotated[
         Path, typer.Option(help="Folder of the results of `validate`, to show in a chapter.")
     ] = Path("validations"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
+    fresh: Fresh = False,
     large: Annotated[
         bool, typer.Option("--large", help="Measure the large problems of the suite too.")
     ] = False,
@@ -88,10 +95,39 @@ def report(
         tell_damaged(results)
     if flames:
         check_folder(profiles)
-        profile_ladders(results, profiles, found_registry(), settings, _SECONDS_OF_A_STEP)
+        _profile_ladders(results, profiles, found_registry(), settings)
     _tell(write_report(results, out or Path("report"), profiles, validations))
 
 
 def _tell(page: Path) -> None:
     messages.print(f"Wrote {page} and {page.with_name('report.md')}")
     print(page)
+
+
+def _profile_ladders(results: Path, profiles: Path, registry: Registry, settings: Settings) -> None:
+    """Profile the steps of each ladder in a results file, and write the pages into a folder.
+
+    The variants of a ladder are profiled in turns. A family that cannot be profiled gets a
+    warning, and the others go on.
+    """
+    from reports.core.frames import read_results
+    from reports.family.data import families
+    from reports.family.flame_links import page_name, variant_pairs
+    from reports.profile.page import flame_page
+
+    for family in families(read_results(results)):
+        steps, problem = variant_pairs(family), family.ladder_problem
+        if not steps:
+            continue
+        names = [variant for variant, _ in steps]
+        try:
+            found = find_problem(registry, f"{family.name}@{problem}")
+            request = replace(found, variants=tuple(names))
+            with progress_display(str(request.problem)) as listen:
+                profiled = profile_variants(request, settings, _SECONDS_OF_A_STEP, listen)
+            for variant, before in steps:
+                both = [profiled[name].profile for name in (variant, before) if name]
+                page = flame_page(both, problem)
+                write(profiles / page_name(family.name, problem, variant, before), page)
+        except ShardbenchError as error:
+            warn(f"No flame graphs of {family.name}: {error}")

@@ -27,6 +27,7 @@ from shardbench.options import (
     SUITE_BUDGET,
     SUITE_SECONDS,
     Budget,
+    Fresh,
     Memory,
     Seconds,
     Seed,
@@ -35,8 +36,7 @@ from shardbench.options import (
     settings_of,
     warn,
 )
-from shardbench.results_file import measuring_into, tell_damaged
-from shardbench.sweeping import measure, short, title_of
+from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
 
 _EXECUTORS = ("processes", "dask")
 _REGISTERED = {"default": "report", "large": "report-large"}
@@ -72,7 +72,7 @@ def sweep_command(
     seconds: Seconds = SUITE_SECONDS,
     seed: Seed = 0,
     memory: Memory = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again.")] = False,
+    fresh: Fresh = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,

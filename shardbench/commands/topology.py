@@ -21,9 +21,8 @@ from harness.topologies.link_matrix import LinkMatrix, parse_matrix
 from harness.topologies.lookup import find_rows, find_topology, presets
 from harness.topologies.traps import find_traps
 from shardbench import completion, display
-from shardbench.command import Command
+from shardbench.command import Command, GroupedCommands, examples
 from shardbench.display import topology as topology_views
-from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
 
 _NO_GPU = (

@@ -15,11 +15,10 @@ from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
 from reports.workload.text import to_csv
 from shardbench import completion, display
-from shardbench.command import Command
+from shardbench.command import Command, GroupedCommands, examples
 from shardbench.display.inventory import outcome, shown
-from shardbench.help import GroupedCommands, examples
 from shardbench.options import check_out, check_writable, found_registry, messages, write
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family
+from shardbench.problem_options import FamilyIfSeveral, GpusIfAny, TopologyIfAny, able_family
 
 # The topology of the suggested next command; any would do.
 _EXAMPLE = "-t dgx_h100 -n 16"
@@ -44,7 +43,7 @@ def show(
             autocompletion=completion.workloads,
         ),
     ],
-    family: Annotated[str, typer.Option(help="The family, if several know the workload.")] = "",
+    family: FamilyIfSeveral = "",
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
     sort: Annotated[str, typer.Option(help="The column by which parts are ordered.")] = "",
@@ -137,7 +136,7 @@ def import_workload(
         list[str] | None,
         typer.Option(help="FIELD=VALUE: a field's value where the source lacks it; repeatable."),
     ] = None,
-    family: Annotated[str, typer.Option(help="The family to import for, if several can.")] = "",
+    family: FamilyIfSeveral = "",
 ) -> None:
     """Import a workload from another tool's format."""
     found = able_family(found_registry(), family, "importing", "import")

@@ -18,14 +18,6 @@ _LOADED = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryReleases:
-    """The releases of a library that can be measured at once."""
-
-    library: str
-    releases: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Skipped:
     """Skipped names, their need, and the command that installs it, "" if there is none."""
 
@@ -36,12 +28,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The state of a machine; `no_gpu` says why no GPU is seen, `noise` compares equal calls."""
+    """The state of a machine.
+
+    `no_gpu` says why no GPU is seen, `releases` which ones of a library can be measured without
+    installing any, and `noise` compares equal calls.
+    """
 
     environment: Environment
     gpus: list[str]
     no_gpu: str
-    releases: list[LibraryReleases]
+    releases: dict[str, list[str]]
     skipped: list[Skipped]
     noise: Tally
 
@@ -52,7 +48,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
         "environment": to_builtins(found.environment),
         "gpus": found.gpus,
         "no_gpu": found.no_gpu,
-        "releases": {known.library: known.releases for known in found.releases},
+        "releases": found.releases,
         "skipped": to_builtins(found.skipped),
         "noise": {
             "call_seconds": SHORT / 1000,
@@ -67,8 +63,8 @@ def shown(found: Diagnosis) -> RenderableType:
     """Show a diagnosis, the machine first."""
     libraries = found.environment.packages.items()
     releases = [
-        (known.library, ", ".join(known.releases), f"shardbench releases {known.library} RELEASE")
-        for known in found.releases
+        (library, ", ".join(known), f"shardbench releases {library} RELEASE")
+        for library, known in found.releases.items()
     ]
     parts: list[RenderableType] = [
         as_terminal(table_of(_machine(found), text("machine", 0), text("", 1))),

@@ -10,8 +10,7 @@ from harness.contract.abilities.explanation import Section, Value
 from harness.planning.explain import Explained
 from reports.core.escaping import markdown
 from reports.core.formatting import figure, number, seconds
-from reports.core.markdown import as_markdown
-from reports.core.table import Entry, Table, TableColumn, numbers, table_of, text
+from reports.core.table import Entry, Table, TableColumn, as_markdown, numbers, table_of, text
 from reports.core.terminal import as_terminal
 
 _WIDEST_WORD = 17

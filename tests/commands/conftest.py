@@ -1,10 +1,14 @@
 """`shardbench` run in an empty folder, for a terminal of 80 columns."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from harness.contract.registry import Registry
+from harness.measuring.comparison import Comparison
+from harness.suites.sweep import sweep
 from shardbench.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -25,3 +29,17 @@ def shardbench(
         return int(ended.value.code or 0), out, err
 
     return run
+
+
+@pytest.fixture
+def use_families(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Registry]], None]:
+    """Replace all families by those of a registry such as `toy.toy_registry`."""
+
+    def use(registry: Callable[[], Registry]) -> None:
+        measured = partial(Comparison, registry=registry)
+        monkeypatch.setattr("shardbench.options.load_registry", registry)
+        monkeypatch.setattr("shardbench.commands.gate.load_registry", registry)
+        monkeypatch.setattr("shardbench.commands.compare.Comparison", measured)
+        monkeypatch.setattr("shardbench.results_file.sweep", partial(sweep, registry=registry))
+
+    return use

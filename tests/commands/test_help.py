@@ -14,7 +14,7 @@ import typer
 from harness.contract.registry import load_registry
 from harness.topologies.lookup import presets
 from shardbench.cli import app, main
-from shardbench.help import START, examples_in
+from shardbench.command import START
 from shardbench.options import found_registry
 from shardbench.problem_options import find_problem
 
@@ -24,6 +24,12 @@ def every_command(command: Any, name: str) -> list[tuple[str, Any]]:
     for each in getattr(command, "commands", {}).values():
         found += every_command(each, f"{name} {each.name}")
     return found
+
+
+def examples_in(epilog: str) -> list[str]:
+    """Return the commands that `examples` has laid out, each on one line."""
+    lines = "\n".join(epilog.splitlines()[2:]).replace("\\\n", " ").splitlines()
+    return [" ".join(line.split()) for line in lines]
 
 
 PROGRAM = typer.main.get_command(app)

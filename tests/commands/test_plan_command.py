@@ -3,9 +3,9 @@
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+import toy
 from rich.console import Console
 
 from harness.contract import Moving, Quality, UsageError
@@ -16,20 +16,11 @@ from harness.model.quality import find_bound
 from harness.planning.plan import Planned
 from shardbench.display import plan as display
 
-HARNESS = Path(__file__).parents[1] / "harness"
-
 
 @pytest.fixture
-def toy(monkeypatch):
-    monkeypatch.syspath_prepend(HARNESS)
-    import toy
+def plan(use_families, shardbench):
+    use_families(toy.bounded_registry)
 
-    monkeypatch.setattr("shardbench.options.load_registry", toy.bounded_registry)
-    return toy
-
-
-@pytest.fixture
-def plan(toy, shardbench):
     def run(*arguments: str, gpus: int = 8) -> tuple[int, str, str]:
         return shardbench("plan", "-t", "dgx_a100_80gb", "-n", str(gpus), *arguments)
 
@@ -86,13 +77,13 @@ def test_no_plan_is_one_sentence_and_leaves_the_file_alone(plan, tmp_path):
         (["-w", "toy[size=0]"], "must be a whole number of at least 1, not '0'."),
     ],
 )
-def test_bad_input_is_said_before_anything_is_planned(plan, toy, monkeypatch, arguments, sentence):
+def test_bad_input_is_said_before_anything_is_planned(plan, use_families, arguments, sentence):
     def never(problem):
         raise AssertionError("it planned")
 
     (family,) = toy.bounded_registry().families
     family.variants["same"] = replace(family.variants["same"], prepare=never)
-    monkeypatch.setattr("shardbench.options.load_registry", lambda: Registry([family]))
+    use_families(lambda: Registry([family]))
     code, out, err = plan("--tables", "toy", *arguments)
     assert (code, out) == (2, "")
     assert sentence in err
@@ -106,14 +97,14 @@ def test_a_folder_that_is_read_only_is_named(plan, monkeypatch):
     assert err.strip() == "plan.json cannot be written: . is read-only."
 
 
-def test_several_families_that_can_plan_have_to_be_told_apart(plan, toy, monkeypatch):
+def test_several_families_that_can_plan_have_to_be_told_apart(plan, use_families):
     (family,) = toy.bounded_registry().families
     other = replace(family, name="other", studies=(), goals=())
-    monkeypatch.setattr("shardbench.options.load_registry", lambda: Registry([family, other]))
+    use_families(lambda: Registry([family, other]))
     code, _, err = plan("--tables", "toy")
     assert code == 2
     assert err.strip() == "Name a family with --family; those that can plan are: other, toy."
-    monkeypatch.setattr("shardbench.options.load_registry", toy.toy_registry)
+    use_families(toy.toy_registry)
     assert plan("--tables", "toy")[2].strip().endswith("those that can plan are: none.")
 
 
@@ -172,7 +163,7 @@ def test_the_bars_are_as_long_as_the_figures():
     assert 0.75 < lengths[0] / lengths[5] < 0.85
 
 
-def moving_registry(toy):
+def moving_registry():
     """The toy family, which counts what moves: an item on another GPU than in the file is a GiB."""
     (family,) = toy.bounded_registry().families
     before = {}
@@ -200,8 +191,8 @@ def old(tmp_path):
 
 
 @pytest.fixture
-def moving(toy, monkeypatch):
-    monkeypatch.setattr("shardbench.options.load_registry", lambda: moving_registry(toy))
+def moving(plan, use_families):
+    use_families(moving_registry)
 
 
 def test_what_a_plan_moves_is_said_and_so_is_more_than_was_allowed(plan, moving, old):

@@ -7,7 +7,6 @@ import pytest
 from harness.contract.registry import load_registry
 from shardbench.problem_options import find_problem
 
-PROBLEM = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_a100_80gb", "-n", "8"]
 # A family that needs no library, for what does not depend on which it is.
 QUICK_ID = "random[conversions=5]/dgx_a100_80gb:8"
 QUICK_STEM = "random-conversions=5-dgx_a100_80gb-8"
@@ -55,46 +54,6 @@ def test_a_comparison_by_one_id(shardbench):
     assert code == 0, err
     cells = json.loads(out)["rows"]
     assert [cell["variant"] for cell in cells] == ["eager-dict", "path-cache"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["profile", "embedding", "upstream"], "Name the problem with --workload, --topology and"),
-        (["compare", "embedding", "-w", "dlrm-856"], "is placed on no machine yet: name one"),
-        (["profile", "embedding", *PROBLEM], "Name the variant to profile: FAMILY VARIANT, or on"),
-        (["profile", f"embedding@{ID}"], "Name the variant to profile: FAMILY VARIANT, or one id"),
-        (["profile", f"embedding/upstream@{ID}", *PROBLEM], "names the problem already; leave ou"),
-        (["compare", f"embedding@{ID}", "-n", "8"], "names the problem already; leave out -w, -t"),
-        (["profile", f"embedding/upstream@{ID}", "compiled"], "already; leave out 'compiled'."),
-        (["profile", f"embedding/upstreem@{ID}"], "did you mean upstream?"),
-        (["profile", f"embeding/upstream@{ID}"], "did you mean embedding?"),
-        (["profile", "embedding/upstream@dlrm-856"], "Problem 'dlrm-856' is malformed"),
-        (["profile", "embedding/upstream@x[/dgx_h100:8"], "is malformed"),
-        (["profile", "@"], "is malformed"),
-        (["profile", "families.embedding.time_plan('compiled')"], "is malformed; write it as asv"),
-        (["profile", "families.embedding.time_plan(1, 2)"], "is malformed; write it as asv prints"),
-        (["profile", "families.embedding.time_plan(exit(), '')"], "is malformed; write it as asv"),
-        (["profile", f"families.embeding.time_plan('compiled', '{ID}')"], "did you mean embedding"),
-        (["profile", f"families.embedding.time_plan('compile', '{ID}')"], "did you mean compiled"),
-        (["profile", f"embedding/upstream@{ID}", "--against", "upstream"], "another variant than"),
-        (["profile", f"embedding/upstream@{ID}", "--against", "compilde"], "did you mean compiled"),
-        (["profile", f"embedding/upstream@{ID}", "--seconds", "nan"], "--seconds must be a posit"),
-        (["profile", f"embedding/upstream@{ID}", "--budget", "-1"], "--budget must be a positive"),
-    ],
-)
-def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, arguments, sentence):
-    code, out, err = shardbench(*arguments)
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert len(err.strip().splitlines()) == 1
-
-
-def test_a_folder_that_cannot_be_written_is_said_before_profiling(shardbench, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, out, err = shardbench("profile", f"embedding/compiled@{ID}", "--out", "file/here")
-    assert (code, out) == (2, "")
-    assert err == "Folder file/here cannot be written: Not a directory.\n"
 
 
 class TestAsked:

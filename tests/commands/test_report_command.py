@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.model.errors import UsageError
 from shardbench.cli import app
 
 SMALL = ["reshard", "-w", "micro[ops=50,inserts=5]", "-t", "dgx_a100_80gb", "-n", "4"]
@@ -41,17 +40,3 @@ def test_two_files_make_a_comparison(results, tmp_path, monkeypatch):
     text = (tmp_path / "comparison" / "index.html").read_text()
     assert "none decides, counts or rates anything otherwise" in text
     assert "CPU time in A (information)" in text
-
-
-@pytest.mark.parametrize("option", ["--fresh", "--large", "--flames"])
-def test_what_measures_is_not_for_two_files(results, option, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made = CliRunner().invoke(app, ["report", str(results), str(results), option])
-    assert isinstance(made.exception, UsageError)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_second_file_is_one_sentence(results, shardbench):
-    code, _, err = shardbench("report", str(results), "missing.jsonl")
-    assert code == 2
-    assert err == "missing.jsonl cannot be read: No such file or directory.\n"

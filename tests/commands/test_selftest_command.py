@@ -37,23 +37,6 @@ def test_it_says_what_this_machine_resolves(
     assert document["environment"]["cores"] >= 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--rounds", "0"), "--rounds must be at least 1, not 0."),
-        (("--seconds", "-1"), "--seconds must be a positive number of seconds, not -1."),
-        (("--call", "0"), "--call must be a positive number of seconds, not 0."),
-        (("--turn", "nan"), "--turn must be a positive number of seconds, not nan."),
-        (("--json", "/no/such/folder/x.json"), "/no/such/folder is not a folder."),
-    ],
-)
-def test_bad_input_gets_one_sentence(
-    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*arguments) == 2
-    assert sentence in " ".join(capsys.readouterr().err.split())
-
-
 def test_what_it_found_is_kept_and_quoted(capsys: pytest.CaptureFixture[str]) -> None:
     lengths = ("--call", "0.002", "--call", "0.05", "--way", "side-by-side")
     assert run("--rounds", "1", "--seconds", "0.1", *lengths) == 0

@@ -3,14 +3,13 @@
 import json
 import os
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
+import toy
 from rich.console import Console
 
 from harness.store.lock import hold
-from harness.suites.sweep import sweep
 from shardbench.progress import ProgressDisplay, TimeLeft, progress_bar, roughly
 
 SUITE = """
@@ -27,13 +26,9 @@ QUICK = ("--seconds", "0.01", "--budget", "30")
 
 
 @pytest.fixture
-def shardbench(shardbench, monkeypatch, tmp_path):
+def shardbench(shardbench, use_families, tmp_path):
     """Run a command with the toy family and a suite of it."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "harness")
-    import toy
-
-    monkeypatch.setattr("shardbench.options.load_registry", toy.toy_registry)
-    monkeypatch.setattr("shardbench.sweeping.sweep", partial(sweep, registry=toy.toy_registry))
+    use_families(toy.toy_registry)
     (tmp_path / "tiny.toml").write_text(SUITE)
     return shardbench
 
@@ -139,20 +134,13 @@ def test_a_problem_that_cannot_be_built_is_told_and_the_others_go_on(shardbench,
 
 
 def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
-    path = tmp_path / "results" / "tiny.jsonl"
+    path, other = (tmp_path / "results" / f"{name}.jsonl" for name in ("tiny", "report"))
     compare = ("compare", "toy", "-w", "toy", "-t", "dgx_a100_80gb", "-n", "2")
-    with hold(path):
-        for arguments in (("sweep", "tiny.toml"), (*compare, "--results", str(path))):
+    with hold(path), hold(other):
+        for arguments in (("sweep", "tiny.toml"), ("report",), (*compare, "--results", str(path))):
             code, out, err = shardbench(*arguments)
             assert (code, out) == (1, "")
             assert re.fullmatch(r"Process \d+ is measuring into \S+; wait .*\n", err)
-
-
-def test_a_report_does_not_measure_into_a_file_that_is_held(shardbench, tmp_path):
-    with hold(tmp_path / "results" / "report.jsonl"):
-        code, _, err = shardbench("report")
-    assert code == 1
-    assert "is measuring into" in err
 
 
 @pytest.mark.parametrize(
@@ -177,10 +165,12 @@ def test_bad_input_gets_one_sentence_and_code_2(shardbench, tmp_path, arguments,
 
 
 def test_a_place_that_takes_no_results_is_said(shardbench, tmp_path):
+    compare = ("compare", "toy@toy/dgx_a100_80gb:2")
     for path in ("/dev/full", str(tmp_path), "/proc/none.jsonl"):
-        code, out, err = shardbench("sweep", "tiny.toml", "--results", path)
-        assert (code, out) == (1, "")
-        assert re.fullmatch(r"Results cannot be written to [^\n]*\.\n", err)
+        for command in (("sweep", "tiny.toml"), compare):
+            code, out, err = shardbench(*command, "--results", path)
+            assert (code, out) == (1, "")
+            assert re.fullmatch(r"Results cannot be written to [^\n]*\.\n", err)
 
 
 def test_several_at_once_are_warned_of(shardbench, tmp_path, monkeypatch):

@@ -11,9 +11,8 @@ import termios
 import pytest
 from rich.console import Console
 
-from reports.core.alignment import aligned
 from reports.core.table import Entry, code, numbers, table_of, text
-from reports.core.terminal import as_terminal
+from reports.core.terminal import aligned, as_terminal
 
 LISTS = ["families", "variants", "workloads", "topologies"]
 COLOUR = "\x1b[3"

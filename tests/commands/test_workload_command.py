@@ -26,14 +26,6 @@ def workload(shardbench):
     return partial(shardbench, "workload")
 
 
-def refused(result: tuple[int, str, str]) -> str:
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert len(err.strip().splitlines()) == 1
-    assert not list(Path.cwd().iterdir())
-    return err.strip()
-
-
 def shown(inventory: Inventory, sort: str = "weight", top: int = 10) -> list[str]:
     console = Console(width=80, file=io.StringIO(), force_terminal=False)
     console.print(inventory_display.shown(inventory, sort, top))
@@ -70,32 +62,6 @@ def test_every_family_shows_what_its_workloads_hold(workload, arguments, said):
     code, out, err = workload("show", *arguments)
     assert (code, err) == (0, "")
     assert said in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["dlrm-85"], "did you mean dlrm-856"),
-        (["nothing"], "Unknown workload 'nothing'"),
-        (["none.csv"], "none.csv cannot be read"),
-        (["dlrm-856[size=3]"], "Unknown parameter"),
-        (["dlrm-856[", "--top", "3"], "malformed"),
-        (["dlrm-856", "--family", "dtensor"], "Unknown workload"),
-        (["dlrm-856", "--family", "nobody"], "Unknown family 'nobody'"),
-        (["dlrm-856", "--sort", "byte"], "Unknown column 'byte'; did you mean bytes?"),
-        (["dlrm-856", "--out", "x.pdf"], "x.pdf must end in .svg, .png or .csv."),
-        (["dlrm-856", "--out", "no/x.svg"], "no is not a folder"),
-        (["transformer"], "depends on the machines"),
-        (["mlp"], "depends on the machines"),
-        (["synthetic[memory=tight]"], "depends on the machines"),
-        (["all-pairs"], "depends on the machines"),
-        (["dlrm-856", "-t", "dgx_h10", "-n", "8"], "did you mean dgx_h100"),
-        (["constructor"], "once ColossalAI has run"),
-        (["paddle", *ON_MACHINES], "once Paddle has run"),
-    ],
-)
-def test_what_cannot_be_shown_is_refused_in_one_sentence(workload, arguments, said):
-    assert said in refused(workload("show", *arguments))
 
 
 def test_a_figure_and_a_file_are_written(workload):
@@ -182,26 +148,6 @@ def test_the_examples_of_the_docs_are_imported(workload, monkeypatch, source):
     assert "Assumed, since the source does not say it:" in out
     assert "Left out:" in out
     assert load_registry().find("embedding").label(WorkloadSpec("out.parquet"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["none.csv", "-o", "x.csv"], "none.csv cannot be read"),
-        (["none:build", "-o", "x.csv"], "No module named 'none'"),
-        (["none.csv", "-o", "x.txt"], "must end in .csv or .parquet"),
-        (["none.csv", "-o", "x[1].csv"], "leave out '[', ']' and '@'"),
-        (["none.csv", "-o", "no/x.csv"], "no is not a folder"),
-        (["none.csv", "-o", "x.csv", "--format", "xml"], "Unknown format 'xml'"),
-        (["none.csv", "-o", "x.csv", "--column", "rows"], "must be given as FIELD=..."),
-        (["none.csv", "-o", "x.csv", "--assume", "=5"], "must be given as FIELD=..."),
-        (["none.csv", "-o", "x.csv", *["--assume", "dim=5"] * 2], "gives 'dim' twice"),
-        (["none.csv", "-o", "x.csv", "--family", "reshard"], "cannot be imported"),
-        (["none.data", "-o", "x.csv"], "cannot be told from its name"),
-    ],
-)
-def test_what_cannot_be_imported_is_refused_and_nothing_written(workload, arguments, said):
-    assert said in refused(workload("import", *arguments))
 
 
 def test_the_source_is_never_written_over(workload):

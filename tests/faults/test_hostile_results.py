@@ -17,7 +17,7 @@ from reports.family.page import family_sections
 from reports.family.tables import cells_table, goals_table, problems_table
 from reports.report.findings import findings
 from reports.report.page import write_report
-from reports.report.provenance import environment_table
+from reports.report.table import environment_table
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
 OTHER = cell(decision="reference")

@@ -9,6 +9,9 @@ from unittest import mock
 
 from matplotlib.figure import Figure
 
+from reports.core.frames import Results, read_results
+from reports.family.data import FamilyView, families
+
 QUALITIES = [
     {
         "name": "max_widget_ms",
@@ -261,6 +264,17 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     """Write lines as a results file and return its path."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def results_of(folder: Path, lines: list[dict[str, Any]]) -> Results:
+    """Return lines as they are read from a results file."""
+    return read_results(write(folder / "results.jsonl", lines))
+
+
+def family_of(folder: Path, lines: list[dict[str, Any]]) -> FamilyView:
+    """Return the only family of a results file with these lines."""
+    (family,) = families(results_of(folder, lines))
+    return family
 
 
 @contextmanager

@@ -7,20 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up_results import family_lines, past_lines, write
+from made_up_results import family_lines, family_of, past_lines
 
 import reports
-from reports.core.drawing.canvas import (
-    BLACK,
-    GREY,
-    HATCHES,
-    MARKERS,
-    PALE,
-    PALETTE,
-)
-from reports.core.drawing.contrast import contrast, luminance, text_colour_on
-from reports.core.frames import read_results
-from reports.family.data import families
+from reports.core.drawing.canvas import BLACK, GREY, HATCHES, MARKERS, PALE, PALETTE
+from reports.core.drawing.labels import contrast, luminance, text_colour_on
 from reports.family.page import figures
 
 STYLE = (Path(reports.__file__).parent / "core" / "templates" / "style.css").read_text()
@@ -95,9 +86,7 @@ def test_patterns_and_markers_tell_apart_what_colours_do_not():
 
 
 def test_figures_turn_dark_with_the_page_and_their_files_do_not(tmp_path):
-    (family,) = families(
-        read_results(write(tmp_path / "r.jsonl", [*family_lines(), *past_lines()]))
-    )
+    family = family_of(tmp_path, [*family_lines(), *past_lines()])
     names = set(schemes()["light"])
     for drawing in (each for some in figures(family).values() for each in some):
         assert "var(" not in drawing.svg

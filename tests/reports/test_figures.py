@@ -4,36 +4,13 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from made_up_results import cell, family_lines, past_lines, write
-from matplotlib.text import Text
+from drawn import draw, texts_of
+from made_up_results import cell, family_lines, past_lines
 
-import reports.core.drawing.canvas
-import reports.family.page
-from reports.core.drawing.canvas import finish, new_figure, style
+from reports.core.drawing.canvas import new_figure, style
 from reports.core.drawing.labels import label_points
-from reports.core.frames import read_results
-from reports.family.data import families
 from reports.family.growth import draw_growth
 from reports.family.speedups import draw_speedups
-
-
-def draw(folder, lines, kind=None):
-    """Draw all of lines, or one kind; return by slug each drawing with what it was made from."""
-    made = []
-
-    def keep(figure, *rest):
-        made.append(figure)
-        return finish(figure, *rest)
-
-    (family,) = families(read_results(write(folder / "r.jsonl", lines)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reports.core.drawing.canvas, "finish", keep)
-        if kind:
-            with style():
-                drawings = list(kind(family))
-        else:
-            drawings = [d for some in reports.family.page.figures(family).values() for d in some]
-    return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +21,6 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def past(tmp_path_factory):
     return draw(tmp_path_factory.mktemp("past"), [*family_lines(), *past_lines()])
-
-
-def texts_of(figure):
-    """The texts that are drawn: matplotlib keeps tick labels outside of an axis as well."""
-    figure.draw_without_rendering()
-    outside = set()
-    for axes in figure.axes:
-        for axis, place in ((axes.xaxis, 0), (axes.yaxis, 1)):
-            low, high = sorted(axis.get_view_interval())
-            labels = axis.get_ticklabels(which="both")
-            outside |= {t for t in labels if not low <= t.get_position()[place] <= high}
-    texts = [t for t in figure.findobj(Text) if t.get_visible()]
-    return [t for t in texts if t.get_text().strip() and t not in outside]
 
 
 def assert_no_overlap(figure):

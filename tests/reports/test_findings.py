@@ -5,14 +5,13 @@ from made_up_results import (
     assert_in_order,
     cell,
     family_lines,
+    family_of,
     goal,
     over_budget,
     past_lines,
-    write,
+    results_of,
 )
 
-from reports.core.frames import read_results
-from reports.family.data import families
 from reports.family.ladder import ladder, published_shares
 from reports.report.findings import KINDS, findings
 
@@ -20,7 +19,7 @@ from reports.report.findings import KINDS, findings
 @pytest.fixture
 def told(tmp_path):
     def tell(lines):
-        return findings(read_results(write(tmp_path / "r.jsonl", lines)))
+        return findings(results_of(tmp_path, lines))
 
     return tell
 
@@ -179,7 +178,7 @@ def test_the_ladder_holds_what_must_decide_as_the_reference(tmp_path):
         cell("step", same_as="no-copy", decision="same", ratio=0.3),
         cell("even-faster", same_as="even", decision="same", ratio=0.01),
     ]
-    (family,) = families(read_results(write(tmp_path / "r.jsonl", lines)))
+    family = family_of(tmp_path, lines)
     assert family.rungs == ["slow-copy", "half-copy", "quick-copy", "no-copy", "step"]
     shares = ladder(family).set_index("variant")["published_share"]
     assert shares["slow-copy"] == 1.0

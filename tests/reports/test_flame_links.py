@@ -4,8 +4,8 @@ import re
 import shlex
 
 import pytest
+from made_up_profiles import profile
 from made_up_results import cell, family_lines, write
-from test_flame_page import profile
 
 from harness.measuring.profile.flame_graph import Frame
 from reports.core.frames import read_results

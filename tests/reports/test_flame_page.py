@@ -6,27 +6,13 @@ from dataclasses import replace
 from html import unescape
 
 import pytest
+from made_up_profiles import COMPILED, COPY, PLAN, PROBLEM, UPSTREAM, profile
 from page_parser import Page
 
-from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
+from harness.measuring.profile.flame_graph import Frame, Profile
 from reports.profile.page import explanation, flame_page, overview
 
-COPY = Frame("copy", "deepcopy")
-PLAN = Frame("planner", "Planner.plan")
-PROBLEM = "synthetic[tables=40,memory=tight]/dgx_h100:8"
 ODD = ("</script>", "<!--", "<b>&amp;", "a|b`c`", "line\nbreak", "naïve 計画", "'\"\\")
-
-
-def profile(stacks: dict[Stack, float], variant: str = "upstream", **facts) -> Profile:
-    weights = {stack: Weight(s, s * 0.001) for stack, s in stacks.items()}
-    return Profile(
-        **{"family": "toy", "variant": variant, "stacks": weights, "calls": 4, "unprofiled_s": 1.0}
-        | facts
-    )
-
-
-UPSTREAM = profile({(): 0.05, (PLAN,): 0.9, (PLAN, COPY): 2.1})
-COMPILED = profile({(): 0.05, (PLAN,): 1.17}, "compiled")
 
 
 def data_of(page: Page) -> dict:

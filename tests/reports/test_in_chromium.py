@@ -2,11 +2,11 @@
 
 import pytest
 from browser import chromium, needs_chromium
+from made_up_profiles import COMPILED, PROBLEM, profile
 from made_up_ranks import with_ranks
 from made_up_results import cell, family_lines, no_png, past_lines, write
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from test_flame_page import COMPILED, PROBLEM, profile
 
 from harness.measuring.profile.flame_graph import Frame
 from reports.changes.page import write_comparison
@@ -206,16 +206,6 @@ def test_without_scripts_all_is_there(pages, browser):
         text = browser.driver.find_element(By.ID, "boxing-cells").text
     for line in family_lines():
         assert line["cell"] in text
-
-
-def test_links_within_a_page_lead_somewhere(page):
-    assert (
-        page.run(
-            "return [...document.querySelectorAll('a[href^=\"#\"]')]"
-            ".filter(a => !document.getElementById(a.getAttribute('href').slice(1))).length"
-        )
-        == 0
-    )
 
 
 def test_a_flame_graph_without_room_waits_until_there_is_some(pages, browser):

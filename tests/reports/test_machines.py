@@ -1,12 +1,9 @@
 """A report of several machines compares times within each of them."""
 
-import pytest
-from made_up_results import family_lines, write
+from made_up_results import family_lines, results_of
 
-from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.tables import cells_table, problems_table
-from reports.report.page import write_report
 
 
 def lines_of_two_machines():
@@ -19,7 +16,7 @@ def lines_of_two_machines():
 
 
 def test_growth_is_fitted_within_a_machine(tmp_path):
-    results = read_results(write(tmp_path / "r.jsonl", lines_of_two_machines()))
+    results = results_of(tmp_path, lines_of_two_machines())
     (family,) = families(results)
     sweeps = family.sweep_points.groupby("sweep")["size"].unique()
     assert {sweep.rpartition(" on ")[2]: sorted(sizes) for sweep, sizes in sweeps.items()} == {
@@ -30,7 +27,7 @@ def test_growth_is_fitted_within_a_machine(tmp_path):
 
 
 def test_tables_with_several_problems_name_the_machine(tmp_path):
-    results = read_results(write(tmp_path / "r.jsonl", lines_of_two_machines()))
+    results = results_of(tmp_path, lines_of_two_machines())
     (family,) = families(results)
     for table in (cells_table(family), problems_table(family, results)):
         place = [column.title for column in table.columns].index("machine")
@@ -38,15 +35,8 @@ def test_tables_with_several_problems_name_the_machine(tmp_path):
 
 
 def test_one_machine_gets_no_column(tmp_path):
-    results = read_results(write(tmp_path / "r.jsonl", family_lines()))
+    results = results_of(tmp_path, family_lines())
     (family,) = families(results)
     for table in (cells_table(family), problems_table(family, results)):
         assert "machine" not in [column.title for column in table.columns]
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_report_says_so(tmp_path):
-    page = write_report(write(tmp_path / "r.jsonl", lines_of_two_machines()), tmp_path / "out")
-    text = page.with_name("report.md").read_text()
-    assert "The cells are of 2 machines" in text
-    assert "| machine | slow | fast |" in text
+    assert results.notes == ()

@@ -3,10 +3,18 @@
 import math
 
 import pytest
-from made_up_results import cell, family_lines, over_budget, overview_row, past_lines, write
+from made_up_results import (
+    cell,
+    family_lines,
+    over_budget,
+    overview_row,
+    past_lines,
+    results_of,
+    write,
+)
 
 from reports.core.frames import read_results
-from reports.core.markdown import as_markdown
+from reports.core.table import as_markdown
 from reports.family.data import families
 from reports.family.shortfalls import goals_in_a_line
 from reports.report.data import overview
@@ -20,7 +28,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 def rows(tmp_path, lines, *declared):
     held = [line | {"overview": [*declared]} for line in lines]
-    found = families(read_results(write(tmp_path / "results.jsonl", held)))
+    found = families(results_of(tmp_path, held))
     table = overview(found)
     return table, as_markdown(overview_table(table)).splitlines()[2:]
 

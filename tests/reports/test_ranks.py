@@ -1,22 +1,14 @@
 """What each rank gets under two plans."""
 
 import pytest
+from drawn import draw
 from made_up_ranks import COLUMNS, ranks, with_ranks
-from made_up_results import cell, family_lines, over_budget, write
+from made_up_results import cell, family_lines, family_of, over_budget, write
 from matplotlib.text import Text
 
-import reports.core.drawing.canvas
-from reports.core.drawing.canvas import finish, style
-from reports.core.frames import read_results
-from reports.family.data import families
 from reports.family.ranks import draw_ranks, loads_table, ranks_table
 from reports.family.ranks import ranks as ranks_of
 from reports.report.page import write_report
-
-
-def family_of(folder, lines):
-    (family,) = families(read_results(write(folder / "r.jsonl", lines)))
-    return family
 
 
 def view_of(folder, lines):
@@ -25,7 +17,6 @@ def view_of(folder, lines):
 
 def test_the_reference_stands_beside_the_best_other_plan(tmp_path):
     view = view_of(tmp_path, with_ranks(family_lines((10,))))
-    assert view is not None
     assert view.problem == "crates[boxes=10,seed=1]/toy_rack:4"
     assert view.variants == ("slow-copy", "exhaustive")
     assert view.of("exhaustive", "ms")["value"].tolist() == pytest.approx([4.55, 9.1, 13.65, 18.2])
@@ -37,7 +28,6 @@ def test_where_more_is_better_the_best_plan_is_another(tmp_path):
     for line in lines:
         line["qualities"] = [line["qualities"][0] | {"better": "higher"}]
     view = view_of(tmp_path, lines)
-    assert view is not None
     assert view.variants == ("slow-copy", "even")
 
 
@@ -49,7 +39,6 @@ def test_the_same_plan_is_not_set_beside_itself(tmp_path):
         ]
     )
     view = view_of(tmp_path, lines)
-    assert view is not None
     assert view.variants == ("slow-copy",)
 
 
@@ -59,7 +48,6 @@ def test_where_the_reference_was_stopped_another_stands_first(tmp_path):
         *with_ranks([cell("even", quality={"max_widget_ms": 2.0}), cell("odd")]),
     ]
     view = view_of(tmp_path, lines)
-    assert view is not None
     assert view.variants == ("even", "odd")
 
 
@@ -76,7 +64,6 @@ def test_results_that_tell_of_no_ranks_have_no_such_section(tmp_path):
 
 def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
     view = view_of(tmp_path, with_ranks(family_lines((10,)), amount=6))
-    assert view is not None
     table = ranks_table(view)
     assert [column.title for column in table.columns] == [
         "rank", "ms, slow-copy", "ms, exhaustive", "HBM GiB, slow-copy", "HBM GiB, exhaustive"
@@ -91,20 +78,13 @@ def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_both_plans_are_drawn_whole_on_one_scale(tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        reports.core.drawing.canvas,
-        "finish",
-        lambda figure, *rest: made.append(figure) or finish(figure, *rest),
-    )
+def test_both_plans_are_drawn_whole_on_one_scale(tmp_path):
     lines = with_ranks(family_lines((10,)))
     for line in lines:
         if line["cell"].startswith("boxing/exhaustive@"):
             line["ranks"]["rows"] = [[3 * each for each in row] for row in line["ranks"]["rows"]]
-    with style():
-        list(draw_ranks(family_of(tmp_path, lines)))
-    for left, right in zip(made[0].axes[::2], made[0].axes[1::2], strict=True):
+    ((_, figure),) = draw(tmp_path, lines, draw_ranks).values()
+    for left, right in zip(figure.axes[::2], figure.axes[1::2], strict=True):
         assert left.get_ylim() == right.get_ylim()
         heights = [bar.get_height() for bar in (*left.patches, *right.patches)]
         assert max(heights) <= left.get_ylim()[1]
@@ -112,23 +92,16 @@ def test_both_plans_are_drawn_whole_on_one_scale(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("amount", [1, 4, 128, 3000])
-def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount, monkeypatch):
-    made = []
-
-    def keep(figure, *rest):
-        made.append(figure)
-        return finish(figure, *rest)
-
-    monkeypatch.setattr(reports.core.drawing.canvas, "finish", keep)
-    with style():
-        (drawing,) = draw_ranks(family_of(tmp_path, with_ranks(family_lines((10,)), amount)))
-    axes = made[0].axes
+def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount):
+    lines = with_ranks(family_lines((10,)), amount)
+    ((drawing, figure),) = draw(tmp_path, lines, draw_ranks).values()
+    axes = figure.axes
     assert len(axes) == 4
     if amount <= 128:
         assert [len(each.patches) for each in axes] == [amount] * 4
     lines = [line for each in axes for line in each.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in lines] == [16.0, 16.0], "of memory, not of time"
-    said = {text.get_text() for text in made[0].findobj(Text)}
+    said = {text.get_text() for text in figure.findobj(Text)}
     assert any(text.startswith("slow-copy\nmost 20.0") for text in said)
     assert any(text.startswith("exhaustive\nmost 18.2") for text in said)
     assert len(drawing.data) == 2 * amount * len(COLUMNS)

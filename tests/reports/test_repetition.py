@@ -1,7 +1,7 @@
 import pytest
-from made_up_results import assert_in_order, cell, write
+from made_up_results import assert_in_order, cell, results_of
 
-from reports.core.frames import UsageError, read_results
+from reports.core.frames import UsageError
 from reports.report.findings import findings
 
 ENOUGH = {"copies": 1, "searches": "distinct"}
@@ -10,7 +10,7 @@ ENOUGH = {"copies": 1, "searches": "distinct"}
 @pytest.fixture
 def told(tmp_path):
     def tell(*lines):
-        found = findings(read_results(write(tmp_path / "r.jsonl", lines)))
+        found = findings(results_of(tmp_path, lines))
         return [(f.sentence, f.detail) for f in found if f.kind == "repeated work"]
 
     return tell

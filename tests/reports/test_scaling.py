@@ -4,9 +4,8 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_results import cell, family_lines, over_budget, write
+from made_up_results import cell, family_lines, over_budget, results_of
 
-from reports.core.frames import read_results
 from reports.family.scaling import exponents, fit_exponent, sweeps, without_parameter
 
 
@@ -44,7 +43,7 @@ def test_a_workload_without_its_size():
 
 
 def points(tmp_path, lines):
-    return sweeps(read_results(write(tmp_path / "r.jsonl", lines)).cells)
+    return sweeps(results_of(tmp_path, lines).cells)
 
 
 def test_only_problems_that_differ_in_size_alone_are_fitted_together(tmp_path):

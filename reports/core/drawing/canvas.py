@@ -178,6 +178,7 @@ def colour_of(position: int) -> str:
 
 Ends = tuple[float, float]
 """The lower and the upper end of an interval; NaN where there is none."""
+NO_ENDS: Ends = (math.nan, math.nan)
 
 _MINUTE, _HOUR = 60.0, 3600.0
 _ROUND_TIMES = (
@@ -261,23 +262,28 @@ def draw_bar(
     axes: Axes,
     place: float,
     value: float,
-    ends: Ends,
     text: str,
     name: str,
+    ends: Ends = NO_ENDS,
     start: float = 0.0,
+    text_colour: str = "black",
     **look: Any,
 ) -> None:
     """Draw a bar with its interval, if it has one, and write `text` to its right.
 
-    The bar's tooltip is `name` and the same text.
+    The bar's tooltip is `name` and the same text. A value that is NaN is its text alone.
     """
+    if math.isnan(value):
+        colour = VERMILION if text_colour == "black" else text_colour
+        write_right_of(axes, start, place, text, color=colour)
+        return
     (bar,) = axes.barh(place, value - start, left=start, **look)
     end = max(value, start)
     if all(map(math.isfinite, ends)):
         draw_interval(axes, place, value, ends, color="black", linewidth=1)
         end, text = max(ends[1], start), f"{text} ({interval(*ends)})"
     mark(bar, f"{name}: {text}")
-    write_right_of(axes, end, place, text)
+    write_right_of(axes, end, place, text, color=text_colour)
 
 
 def write_right_of(axes: Axes, x: float, y: float, text: str, **look: Any) -> None:
@@ -326,8 +332,11 @@ def _shorten_texts(figure: Figure) -> None:
         text.set_text(short(text.get_text()))
 
 
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Write a name at each row of horizontal bars, from the top down."""
+def name_rows(axes: Axes, names: Sequence[str], scale: str = "") -> None:
+    """Write a name at each row of horizontal bars, from the top down, and what the x axis shows."""
     axes.set_yticks(range(len(names)), [short(name, LONGEST_NAME) for name in names])
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
+    if scale:
+        axes.grid(axis="x")
+        axes.set_xlabel(scale)

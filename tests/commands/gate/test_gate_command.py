@@ -72,12 +72,6 @@ def test_markdown_can_go_to_standard_output_alone(gate: Run, expected: Path, tmp
     assert out.startswith("## As expected: all 2 cells\n")
 
 
-def test_other_versions_are_said(gate: Run, expected: Path, tmp_path: Path):
-    environment = {"python": "3.11.7", "packages": {"widgets": "2.0"}}
-    _, out, _ = gate("e.toml", "--judge", results(tmp_path, environment=environment))
-    assert "widgets 1.2 → 1.2 and 2.0" in " ".join(out.split())
-
-
 @pytest.mark.parametrize(
     "name", ["[b]x", "a|b", "`<b>", "a\nb", "\x1b[31m", ":smile:", "ü" * 300, 'q"\\', "%s{}"]
 )
@@ -204,9 +198,8 @@ class TestMeasuring:
     QUICK = ("--seconds", "0.1", "--budget", "30")
 
     @pytest.fixture
-    def toys(self, monkeypatch):
-        monkeypatch.setattr("shardbench.commands.gate.found_registry", toy.toy_registry)
-        monkeypatch.setattr("shardbench.commands.gate.load_registry", toy.toy_registry)
+    def toys(self, use_families):
+        use_families(toy.toy_registry)
 
     def test_what_the_file_names_is_measured_stored_and_judged(
         self, gate: Run, toys, tmp_path: Path

@@ -1,0 +1,151 @@
+"""Bad input ends every command with exit code 2 and one sentence, before anything is written."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAVED = ROOT / "tests/topologies/data"
+WHERE = "-w synthetic[tables=2,seed=1] -t dgx_a100_80gb -n 8"
+COMPARE = f"compare embedding {WHERE}"
+ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
+PROFILE = f"profile embedding/upstream@{ID}"
+EXPLAIN = "explain embedding/uniform@synthetic[tables=5,seed=1]/dgx_a100_80gb:4"
+MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
+
+
+def benchmark(name: str, parameters: str) -> str:
+    return f"profile {shlex.quote(f'families.{name}.time_plan({parameters})')}"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("list topologie", "did you mean topologies?"),
+        # compare
+        (f"compare embeding {WHERE}", "did you mean embedding?"),
+        (f"{COMPARE} --variants upstreem", "did you mean upstream?"),
+        (f"{COMPARE} --against upstreem", "did you mean upstream?"),
+        (f"{COMPARE} -t dgx_h10", "did you mean dgx_h100"),
+        (f"{COMPARE} -w dlrm-85", "did you mean dlrm-856?"),
+        (f"{COMPARE} -w dlrm-856[table=3]", "did you mean tables?"),
+        (f"{COMPARE} -w synthetic[memory=big]", "mixed, roomy, tight"),
+        (f"{COMPARE} -w synthetic[tables", "is malformed"),
+        (f"{COMPARE} -n 12", "a multiple of it, not 12"),
+        (f"{COMPARE} -n 0", "at least 1 GPU, not 0"),
+        (f"{COMPARE} --budget 0", "--budget must be a positive"),
+        (f"{COMPARE} --seconds nan", "--seconds must be a positive"),
+        (f"{COMPARE} --json no/such/folder.json", "is not a folder"),
+        (f"{COMPARE} -w none.csv", "none.csv cannot be read"),
+        (f"{COMPARE} -t none.csv", "none.csv cannot be read"),
+        (f"{COMPARE} --variants ''", "--variants must not be empty."),
+        (f"{COMPARE} --against=", "--against must not be empty."),
+        ("compare embedding -w dlrm-856", "is placed on no machine yet: name one"),
+        (f"compare embedding@{ID} -n 8", "names the problem already; leave out -w, -t"),
+        # report
+        ("report none.jsonl", "none.jsonl"),
+        ("report none.jsonl other.jsonl", "none.jsonl cannot be read"),
+        ("report none.jsonl --large", "the report of none.jsonl takes no --large"),
+        *(
+            (f"report a.jsonl b.jsonl {option}", "A report of two files takes no")
+            for option in ("--fresh", "--large", "--flames")
+        ),
+        # plan
+        (f"plan {WHERE} --variant calibrated", "has no coefficients"),
+        # profile
+        ("profile embedding upstream", "Name the problem with --workload, --topology and"),
+        (f"profile embedding upstreem {WHERE}", "did you mean upstream?"),
+        (f"profile embedding {WHERE}", "Name the variant to profile"),
+        (f"profile embedding@{ID}", "Name the variant to profile"),
+        (f"{PROFILE} {WHERE}", "names the problem already"),
+        (f"{PROFILE} compiled", "already; leave out 'compiled'."),
+        (f"profile embedding/upstreem@{ID}", "did you mean upstream?"),
+        (f"profile embeding/upstream@{ID}", "did you mean embedding?"),
+        ("profile embedding/upstream@dlrm-856", "Problem 'dlrm-856' is malformed"),
+        ("profile embedding/upstream@x[/dgx_h100:8", "is malformed"),
+        ("profile @", "is malformed"),
+        (benchmark("embedding", "'compiled'"), "is malformed; write it as asv"),
+        (benchmark("embedding", "1, 2"), "is malformed; write it as asv"),
+        (benchmark("embedding", "exit(), ''"), "is malformed; write it as asv"),
+        (benchmark("embeding", f"'compiled', '{ID}'"), "did you mean embedding"),
+        (benchmark("embedding", f"'compile', '{ID}'"), "did you mean compiled"),
+        (f"{PROFILE} --against upstream", "another variant than"),
+        (f"{PROFILE} --against compilde", "did you mean compiled"),
+        (f"{PROFILE} --seconds nan", "--seconds must be a positive"),
+        (f"{PROFILE} --budget -1", "--budget must be a positive"),
+        (f"{PROFILE} --out /dev/null/here", "/dev/null/here cannot be written"),
+        # explain
+        ("explain embedding@synthetic[tables=5]/dgx_a100_80gb:4", "Name the variant to explain"),
+        (f"{EXPLAIN} --against uniform", "another variant"),
+        (f"{EXPLAIN} --against certifed", "did you mean certified"),
+        (f"{EXPLAIN} --rank 4", "ranks are from 0 to 3"),
+        (f"{EXPLAIN} --top 0", "at least 1"),
+        (f"{EXPLAIN} -o why.txt", "must end in .md or .json"),
+        (f"{EXPLAIN} -o not-there/why.md", "not a folder"),
+        (f"{EXPLAIN} -w synthetic", "names the problem already"),
+        ("explain dimspec/upstream@resnet50/dgx_h100:4", "Unknown variant"),
+        # selftest
+        ("selftest --rounds 0", "--rounds must be at least 1, not 0."),
+        ("selftest --seconds -1", "--seconds must be a positive number of seconds, not -1."),
+        ("selftest --call 0", "--call must be a positive number of seconds, not 0."),
+        ("selftest --turn nan", "--turn must be a positive number of seconds, not nan."),
+        ("selftest --json /no/such/folder/x.json", "/no/such/folder is not a folder."),
+        # workload show
+        ("workload show nothing", "Unknown workload 'nothing'"),
+        ("workload show none.csv", "none.csv cannot be read"),
+        ("workload show dlrm-856 --family dtensor", "Unknown workload"),
+        ("workload show dlrm-856 --family nobody", "Unknown family 'nobody'"),
+        ("workload show dlrm-856 --family ''", "--family must not be empty."),
+        ("workload show dlrm-856 --sort byte", "Unknown column 'byte'; did you mean bytes?"),
+        ("workload show dlrm-856 --out x.pdf", "x.pdf must end in .svg, .png or .csv."),
+        ("workload show dlrm-856 --out no/x.svg", "no is not a folder"),
+        *(
+            (f"workload show {name}", "depends on the machines")
+            for name in ("transformer", "mlp", "synthetic[memory=tight]", "all-pairs")
+        ),
+        ("workload show constructor", "once ColossalAI has run"),
+        ("workload show paddle -t dgx_h100 -n 16", "once Paddle has run"),
+        # workload import
+        ("workload import none.csv -o x.csv", "none.csv cannot be read"),
+        ("workload import none:build -o x.csv", "No module named 'none'"),
+        ("workload import none.csv -o x.txt", "must end in .csv or .parquet"),
+        ("workload import none.csv -o x[1].csv", "leave out '[', ']' and '@'"),
+        ("workload import none.csv -o no/x.csv", "no is not a folder"),
+        ("workload import none.csv -o x.csv --format xml", "Unknown format 'xml'"),
+        ("workload import none.csv -o x.csv --column rows", "must be given as FIELD=..."),
+        ("workload import none.csv -o x.csv --assume =5", "must be given as FIELD=..."),
+        ("workload import n.csv -o x.csv --assume dim=5 --assume dim=5", "gives 'dim' twice"),
+        ("workload import none.csv -o x.csv --family reshard", "cannot be imported"),
+        ("workload import none.data -o x.csv", "cannot be told from its name"),
+        # topology capture
+        ("topology capture -o m.txt", "m.txt must end in .csv"),
+        ("topology capture -o no/m.csv", "no is not a folder"),
+        ("topology capture -o m.csv --name 'a b'", "not 'a b'"),
+        ("topology capture -o m.csv --gpu T4", "--gpu goes with --from-topo"),
+        ("topology capture -o m.csv --from-topo none.txt", "none.txt cannot be read"),
+        (MATRIX, "name them with --gpu"),
+        (f"{MATRIX} --gpu H100", "may be any of H100-SXM5-80GB"),
+        (f"{MATRIX} --gpu GB300", "hbm_bytes of the GPU 'GB300'"),
+        ("topology capture -o m.csv --nic-gbits -1", "--nic-gbits must be a positive number"),
+        ("topology capture -o m.csv --host-memory-gib inf", "--host-memory-gib must be a positive"),
+        # topology show
+        ("topology show dgx_h10", "did you mean dgx_h100"),
+        ("topology show none.txt", "none.txt cannot be read"),
+        ("topology show none.csv", "none.csv cannot be read"),
+        ("topology show dgx_h100 -n 12", "multiple of it, not 12"),
+        ("topology show dgx_h100 --gpu T4", "--gpu goes with a saved matrix"),
+        ("topology show dgx_h100 --out a.pdf", "must end in .svg or .png"),
+        (f"topology show {SAVED / 'l40s_4.txt'} -n 4", "--gpus goes with a topology"),
+        (f"topology show {ROOT / 'Makefile'}", "no matrix of `nvidia-smi topo -m`"),
+        # topology check
+        ("topology check none.json", "none.json cannot be read"),
+        ("topology check nowhere", "nowhere"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, tmp_path, command, said):
+    code, out, err = shardbench(*shlex.split(command))
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
