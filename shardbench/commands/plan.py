@@ -145,5 +145,5 @@ def _write_front(request: Request, near: Near, seconds: float | None, folder: Pa
     drawing = draw_front(made)
     write(folder / "front.svg", drawing.svg)
     write(folder / "front.csv", drawing.data.to_csv(index=False))
-    display.show(front_shown(made))
+    display.show(front_shown(made[0].cell, drawing.data))
     messages.print(f"Wrote {len(made)} plans, front.csv and front.svg into {folder}")

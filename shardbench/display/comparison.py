@@ -212,24 +212,23 @@ def _ways(cells: Sequence[Cell]) -> Table:
         return None if spread is None else f"{100 * spread:.1f} %"
 
     return table_of(
-        ((cell.variant, cell.ratio) for cell in cells if cell.ratio and cell.ratio.way),
-        code("variant", lambda each: each[0], least=16),
-        text("way", lambda each: each[1].way),
-        numbers("pairs", lambda each: each[1].pairs),
-        numbers("processes", lambda each: each[1].processes),
-        numbers("a pair varies by", lambda each: percent(each[1].pair_spread)),
-        numbers("a process by", lambda each: percent(each[1].process_spread)),
+        (cell for cell in cells if cell.ratio and cell.ratio.way),
+        _VARIANT,
+        text("way", lambda cell: cell.ratio.way),
+        numbers("pairs", lambda cell: cell.ratio.pairs),
+        numbers("processes", lambda cell: cell.ratio.processes),
+        numbers("a pair varies by", lambda cell: percent(cell.ratio.pair_spread)),
+        numbers("a process by", lambda cell: percent(cell.ratio.process_spread)),
     )
 
 
 def _work(cells: Sequence[Cell]) -> Table:
-    counted = [(cell.variant, cell.work) for cell in cells if cell.work]
     return table_of(
-        counted,
-        code("variant", lambda each: each[0], least=16),
-        numbers("Python calls", lambda each: f"{each[1].python_calls:,}"),
-        numbers("spread", lambda each: each[1].spread),
-        numbers("time in built-ins", lambda each: f"{100 * each[1].built_in_share:.0f} %"),
+        (cell for cell in cells if cell.work),
+        _VARIANT,
+        numbers("Python calls", lambda cell: f"{cell.work.python_calls:,}"),
+        numbers("spread", lambda cell: cell.work.spread),
+        numbers("time in built-ins", lambda cell: f"{100 * cell.work.built_in_share:.0f} %"),
     )
 
 

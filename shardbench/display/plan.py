@@ -1,17 +1,21 @@
 """The output of `shardbench plan`: the plan's quality and the load of each rank."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.model.cell import RankTable
+from harness.model.ids import CellId
 from harness.planning.plan import Planned
 from reports.core.formatting import figure, gap, number, seconds
 from reports.core.table import Entry, Table, bar, code, numbers, table_of
 from reports.core.terminal import as_terminal
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_ROWS = 64
 _AT_EACH_END = 8
@@ -26,25 +30,14 @@ def shown(plan: Planned, all_ranks: bool) -> RenderableType:
     return Group(title, Text(_headline(plan)), "", as_terminal(_ranks(plan.ranks, all_ranks)))
 
 
-def front_shown(plans: Sequence[Planned]) -> RenderableType:
-    """Show plans that move more and more: GiB moved, quality and bound of each."""
-    first, bound = plans[0].first, plans[0].bound
-
-    def of(name: str) -> Callable[[tuple[int, Planned]], float]:
-        return lambda row: float(row[1].quality[name])
-
+def front_shown(cell: CellId, data: "pd.DataFrame") -> RenderableType:
+    """Show plans that move more and more: the data of their figure."""
     columns = [
-        code("plan", lambda row: f"plan-{row[0]}.json"),
-        numbers("GiB moved", lambda row: row[1].moved_gib, figure),
-        numbers(first.name, of(first.name), figure),
+        code(name) if name == "plan" else numbers(name, write=gap if name == "gap" else figure)
+        for name in map(str, data)
     ]
-    if bound is not None:
-        columns += [
-            numbers(bound.name, of(bound.name), figure),
-            numbers("gap", lambda row: round(bound.gap(row[1].quality), 6), gap),
-        ]
-    title = Text(str(plans[0].cell), style="bold")
-    return Group(title, "", as_terminal(table_of(enumerate(plans, start=1), *columns)))
+    rows = data.round({"gap": 6}).to_dict("records")
+    return Group(Text(str(cell), style="bold"), "", as_terminal(table_of(rows, *columns)))
 
 
 def _headline(plan: Planned) -> str:

@@ -52,12 +52,6 @@ def test_topologies_are_listed_with_their_sources_on_request(shardbench):
     assert "NVIDIA/nccl" in out
 
 
-def test_a_missing_option_is_bad_usage(shardbench):
-    code, _, err = shardbench("compare", "embedding", "-w", "dlrm-856")
-    assert code == 2
-    assert "--topology" in err
-
-
 def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
     names = ["eager-dict", "shared-dict", "optimal"]
     code, out, _ = shardbench(

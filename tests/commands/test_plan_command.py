@@ -229,32 +229,23 @@ def test_a_front_is_written_plan_by_plan_with_a_table_and_a_figure(plan, moving,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--move-gib", "1"], "--move-gib needs --from, the plan that tables are placed by now."),
-        (["--pareto", "front"], "--pareto needs --from"),
-        (["--lost-ranks", "1"], "--lost-ranks needs --from"),
-        (
-            ["--from", "old.json", "--move-gib", "-1"],
-            "--move-gib must be a number of GiB of at least 0, not -1.",
-        ),
-        (["--from", "old.json", "--move-gib", "nan"], "of at least 0, not nan."),
-        (["--from", "old.json", "--lost-ranks", "8-3"], "must be like 8-15,20, not '8-3'."),
-        (["--from", "old.json", "--lost-ranks", "x"], "must be like 8-15,20, not 'x'."),
-        (["--from", "old.json", "--lost-ranks", ""], "--lost-ranks must not be empty."),
-        (["--from", "old.json", "--lost-ranks", "1,,2"], "must be like 8-15,20, not '1,,2'."),
-        (
-            ["--from", "old.json", "--pareto", "f", "--move-gib", "1"],
-            "takes no --move-gib",
-        ),
-        (
-            ["--from", "old.json", "--pareto", "f", "--variant", "own"],
-            "takes no --variant",
-        ),
-        (["--from", "old.json", "--variant", "own"], "Only 'same' stays near another decision."),
-        (["--from", "none.json"], "none.json cannot be read: there is no such file."),
+        ("--move-gib 1", "--move-gib needs --from, the plan that tables are placed by now."),
+        ("--pareto front", "--pareto needs --from"),
+        ("--lost-ranks 1", "--lost-ranks needs --from"),
+        ("--from old.json --move-gib -1", "--move-gib must be a number of GiB of at least 0"),
+        ("--from old.json --move-gib nan", "of at least 0, not nan."),
+        ("--from old.json --lost-ranks 8-3", "must be like 8-15,20, not '8-3'."),
+        ("--from old.json --lost-ranks x", "must be like 8-15,20, not 'x'."),
+        ("--from old.json --lost-ranks=", "--lost-ranks must not be empty."),
+        ("--from old.json --lost-ranks 1,,2", "must be like 8-15,20, not '1,,2'."),
+        ("--from old.json --pareto f --move-gib 1", "takes no --move-gib"),
+        ("--from old.json --pareto f --variant own", "takes no --variant"),
+        ("--from old.json --variant own", "Only 'same' stays near another decision."),
+        ("--from none.json", "none.json cannot be read: there is no such file."),
     ],
 )
 def test_options_of_moves_that_make_no_sense_are_refused(plan, moving, old, arguments, sentence):
-    code, out, err = plan("--tables", "toy", *arguments)
+    code, out, err = plan("--tables", "toy", *arguments.split())
     assert (code, out) == (2, "")
     assert sentence in err
 

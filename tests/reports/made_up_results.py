@@ -33,6 +33,7 @@ ENVIRONMENT = {
     "started": "2026-01-02T03:04:05Z",
 }
 
+MADE_UP = {"unit": "s", "conditions": "made up"}
 # variant: same_as, claim, decision, CPU seconds at 10 boxes, exponent, quality, phases' shares
 VARIANTS: dict[str, tuple[Any, ...]] = {
     "slow-copy": (None, None, "reference", 1.0, 1.5, 20.0, (0.7, 0.2, 0.1)),
@@ -137,13 +138,7 @@ def family_lines(sizes: tuple[int, ...] = (10, 20, 40, 80)) -> list[dict[str, An
                     seconds=seconds,
                     ratio=None if decision == "reference" else seconds / growth**1.5,
                     same_as=same_as,
-                    claim=claim
-                    and {
-                        "before": claim[0],
-                        "after": claim[1],
-                        "unit": "s",
-                        "conditions": "made up",
-                    },
+                    claim=claim and {"before": claim[0], "after": claim[1], **MADE_UP},
                     decision=decision,
                     verdict=None if decision == "reference" else ("faster", "slower")[base > 1],
                     quality={"max_widget_ms": quality * growth, "imbalance": quality / 16},
@@ -192,27 +187,16 @@ def overview_row(
     return {**row, "published": "quick-copy", "counter": "copies", **changes}
 
 
+AMONG_OTHERS = {"against": "others", "quality": "max_widget_ms"}
+MEMORY = "certified needs twice the memory at most"
 GOALS = {
     "compiled": [
         goal("compiled is 10 times faster", "compiled", "times faster", 10, against="no-copy"),
         goal("compiled takes a second", "compiled", "seconds", 1.0),
     ],
     "certified": [
-        goal(
-            "certified is never worse",
-            "certified",
-            "quality",
-            1.0,
-            against="others",
-            quality="max_widget_ms",
-        ),
-        goal(
-            "certified needs twice the memory at most",
-            "certified",
-            "peak memory",
-            2.0,
-            against="no-copy",
-        ),
+        goal("certified is never worse", "certified", "quality", 1.0, **AMONG_OTHERS),
+        goal(MEMORY, "certified", "peak memory", 2.0, against="no-copy"),
     ],
 }
 

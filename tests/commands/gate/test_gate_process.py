@@ -32,7 +32,7 @@ class TestProcess:
 
         return start
 
-    def test_a_reader_that_closes_early_changes_nothing(self, start, tmp_path: Path):
+    def test_a_reader_that_closes_early_changes_nothing(self, start, tmp_path):
         reader, writer = os.pipe()
         os.close(reader)
         try:
@@ -46,7 +46,7 @@ class TestProcess:
 
     @pytest.mark.parametrize("buffered", [True, False])
     def test_both_outputs_gone_is_never_a_success(
-        self, start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffered: bool
+        self, start, tmp_path, monkeypatch, buffered: bool
     ):
         # What is still in a buffer when Python ends would make it exit with 120.
         if buffered:
@@ -61,14 +61,14 @@ class TestProcess:
             os.close(writer)
         assert process.wait(timeout=60) == 3
 
-    def test_a_full_disk_is_no_verdict(self, start, tmp_path: Path):
+    def test_a_full_disk_is_no_verdict(self, start, tmp_path):
         with Path("/dev/full").open("w") as full:
             process = start("--judge", results(tmp_path), stdout=full, stderr=subprocess.PIPE)
             _, err = process.communicate(timeout=60)
         assert process.returncode == 3
         assert b"The verdict cannot be written: No space left on device." in err
 
-    def test_an_output_that_knows_few_letters_is_no_crash(self, start, tmp_path: Path):
+    def test_an_output_that_knows_few_letters_is_no_crash(self, start, tmp_path):
         process = start(
             *("--judge", results(tmp_path, fingerprint="décaf →")),
             changes={"PYTHONIOENCODING": "ascii"},
@@ -78,7 +78,7 @@ class TestProcess:
         assert (process.returncode, b"Changed" in out) == (1, True)
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-    def test_a_signal_is_never_a_success(self, start, tmp_path: Path, number: int):
+    def test_a_signal_is_never_a_success(self, start, tmp_path, number):
         os.mkfifo(tmp_path / "ready")
         (tmp_path / "sitecustomize.py").write_text(
             "import signal\n"
@@ -90,14 +90,12 @@ class TestProcess:
             "    import time; time.sleep(60)\n"
             "e.load_expectations = wait\n"
         )
-        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "shardbench", "gate", "e.toml"),
-                *("--judge", results(tmp_path), "--markdown", "v.md"),
-            ],
-            cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        process = start(
+            *("--judge", results(tmp_path), "--markdown", "v.md"),
+            changes={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         (tmp_path / "ready").open().close()  # blocks until it waits
         process.send_signal(number)
         out, _ = process.communicate(timeout=60)
@@ -107,9 +105,7 @@ class TestProcess:
 
 
 @pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 2), (2, 0), (3, 2)])
-def test_make_gate_lets_what_is_inconclusive_pass_and_nothing_else(
-    tmp_path: Path, code: int, ends: int
-):
+def test_make_gate_lets_what_is_inconclusive_pass_and_nothing_else(tmp_path, code, ends):
     """The project's own CI runs it; make itself ends with 2 whatever fails."""
     command = tmp_path / "bin" / "shardbench"
     command.parent.mkdir()
