@@ -1,6 +1,9 @@
 """Different plans of one problem, from the best known one to bad ones."""
 
+import logging
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +30,25 @@ _MOST_NOISE = 3.0  # standard deviation of the logarithm, where all is random
 
 def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
     """Return up to `number` different plans, each with its maker's name."""
+    with _torchrec_quiet():
+        return _different(problem, number, seed)
+
+
+@contextmanager
+def _torchrec_quiet() -> Iterator[None]:
+    """Suppress TorchRec's warnings, which are the same for each of many plans."""
+    logger = logging.getLogger("torchrec")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _different(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
     found: dict[str, tuple[str, Plan]] = {}
     for name, plan in _plans(problem, number, seed):
         if name.startswith(_RANDOM) and len(found) >= number:

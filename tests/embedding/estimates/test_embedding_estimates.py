@@ -231,6 +231,14 @@ def test_estimates_that_are_worked_out_here_are_torchrecs_own(problem: Embedding
     assert compared > 20
 
 
+def test_torchrecs_warnings_are_not_repeated_for_each_plan(caplog: pytest.LogCaptureFixture):
+    workload = WorkloadSpec("mixture", {"seed": "4"})
+    mixture = FAMILY.work.build(workload, find_topology("dgx_a100_80gb", 16))
+    caplog.clear()
+    assert len(different_plans(mixture, 2, 0)) == 2
+    assert not [record for record in caplog.records if record.name.startswith("torchrec")]
+
+
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_kernels_of_a_rank_look_up_and_learn(is_weighted: bool):
     kernels = kernels_on(
