@@ -57,7 +57,7 @@ class GroupedCommands(TyperGroup):
     """A group that lists its commands by panel, and explains an interrupt."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; an interrupt ends it with a shell's exit code, and says what was kept."""
+        """Run a command; on an interrupt, say which results are kept and exit as a shell."""
         try:
             return super().invoke(ctx)
         except InterruptedCommand as interrupt:

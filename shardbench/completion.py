@@ -1,6 +1,6 @@
 """Names that a shell completes: families, variants, workloads, topologies, and ids of them.
 
-Typer keeps those that begin with what was typed. Some shells show the descriptions.
+Typer keeps those that begin with the typed text. Some shells show the descriptions.
 """
 
 from collections.abc import Mapping, Sequence

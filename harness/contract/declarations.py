@@ -1,4 +1,4 @@
-"""The plain records that a family declares, and the checks of what they name."""
+"""The plain records that a family declares, and checks of the names in them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

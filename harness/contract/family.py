@@ -149,7 +149,7 @@ class Family(Generic[P, D]):
         studies: the family's part of the report.
         goals: the goals of its variants, which reports judge.
         overview: its rows of the table that a report opens with.
-        abilities: what it can do beyond comparing variants.
+        abilities: its abilities beyond comparing variants.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Family(Generic[P, D]):
     def decider(
         self, name: str, **declared: Unpack[Declared]
     ) -> Callable[[Callable[[P], D]], Callable[[P], D]]:
-        """Register the decorated function, `problem -> decision`, whose whole call is timed.
+        """Register the decorated function, `problem -> decision`; its whole call is timed.
 
         Arguments and errors are those of `variant`.
         """
@@ -212,7 +212,7 @@ class Family(Generic[P, D]):
         requires: tuple[str, ...] = (),
         upstream: str = "",
     ) -> Callable[[Prepare[P]], Prepare[P]]:
-        """Register the decorated function, `problem -> Prepared`, whose `run` is timed.
+        """Register the decorated function, `problem -> Prepared`; `run` is timed.
 
         `requires` names modules that must be installed, `upstream` the folder of a real library
         that `make upstreams` installs. Raises RegistryError for a name or a reference that is there

@@ -33,9 +33,9 @@ class SupportedReleases:
             return False
 
     def allow(self, drop_in: str, installed: str, *, any_release: bool) -> bool:
-        """Return whether a drop-in is to work on a release; warn where it is not, once a process.
+        """Return whether a drop-in runs on a release; warn once a process if it does not.
 
-        `drop_in` is what the user calls it, as `accelerate()`; with `any_release` the user insists.
+        `drop_in` is its name for users, as `accelerate()`; `any_release` runs it on every release.
         """
         if any_release or self.include(installed):
             return True

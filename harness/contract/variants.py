@@ -1,4 +1,4 @@
-"""Variants: functions from a problem to something prepared, whose call is timed."""
+"""Variants: functions from a problem to a `Prepared` object; its `run` is timed."""
 
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True)
 class Measured(Generic[D]):
-    """A decision whose call was timed elsewhere, e.g. in the child process of a real upstream.
+    """A decision with times from elsewhere, e.g. from the child process of a real upstream.
 
-    `wall_s` and `cpu_s` are seconds; they replace what the harness would have measured here.
+    `wall_s` and `cpu_s` are seconds; they replace the harness's own measurement.
     """
 
     decision: D

@@ -135,7 +135,7 @@ def _interval(
 
 
 def _apart(measured: Sequence[MeasuredMs]) -> list[int]:
-    """Return the decisions whose intervals do not overlap, the fastest first."""
+    """Return the decisions with disjoint intervals, the fastest first."""
     kept: list[int] = []
     for number in sorted(range(len(measured)), key=lambda number: measured[number].value):
         if not kept or measured[number].low > measured[kept[-1]].high:

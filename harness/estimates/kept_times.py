@@ -23,7 +23,7 @@ from harness.store.results import cannot_be_written
 
 Seconds = Annotated[float, Meta(gt=0)]
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is being measured, how many are done, and how many there are."""
+"""A callback that gets the name of the present work, the number done, and the total."""
 
 
 class Pair(Struct, frozen=True):

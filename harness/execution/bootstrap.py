@@ -139,7 +139,7 @@ def adopt_orphans() -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process and what it started as soon as the parent is gone, however it went."""
+    """End this process and its children as soon as the parent has ended, for any reason."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -43,7 +43,7 @@ def run(
 ) -> Any | Failed:
     """Call `work` in a child process; returns its result, or why there is none.
 
-    The child is ended when a stage takes too long, or when it and what it started have too much
+    The child is ended when a stage takes too long, or when it and its children use too much
     memory, or when `listen` raises.
 
     Args:

@@ -1,4 +1,4 @@
-"""The memory of processes: what one has, and the limit on what a child process may have.
+"""The memory of processes: its present amount, and the limit for a child process.
 
 A limit is on resident memory, of the process and of all that it has started. Linux can refuse a
 process only what it reserves, which is more, so inside the process the limit comes with room for

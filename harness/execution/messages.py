@@ -48,7 +48,7 @@ class Failed(Struct, frozen=True):
 
 
 class ForkFailedError(Exception):
-    """A fork of the child has no result: `failed` says why, and is what the child reports then."""
+    """A fork of the child has no result: `failed` gives the reason, and the child reports it."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.reason)
@@ -56,7 +56,7 @@ class ForkFailedError(Exception):
 
 
 class Closed(Struct, frozen=True):
-    """Nothing more is to come: what the work had to close is closed."""
+    """The last message: the work has closed its resources."""
 
 
 Message = Stage | Note | Result | Failed | Closed

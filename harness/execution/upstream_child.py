@@ -26,14 +26,14 @@ _LOOK_FOR_PARENT_SECONDS = 1.0
 def main() -> None:
     """Answer requests until no more can come; an error is answered with its type and first line.
 
-    A request is a JSON object whose `kind` names a handler; the handler gets the rest of it. The
+    A request is a JSON object; `kind` names a handler, which gets the other fields. The
     answer is `{"answer": ...}`, or `{"error": {"type": ..., "text": ...}}`. A driver that cannot be
     loaded answers every request with the reason.
     """
     driver, requests, answers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    for descriptor in (requests, answers):  # what the upstream starts must not hold them open
+    for descriptor in (requests, answers):  # processes of the upstream must not keep them open
         os.set_inheritable(descriptor, False)
-    os.dup2(2, 1)  # what is printed goes where errors go, and never between the answers
+    os.dup2(2, 1)  # output goes to standard error, never between the answers
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     handlers: Mapping[str, Handler] | BaseException
     try:

@@ -45,7 +45,7 @@ class Standing:
     reason: str = ""
 
     def measured(self, write: Callable[[float, str], str]) -> str:
-        """Return what was measured in words, with numbers as `write` writes a value in its unit."""
+        """Return the measurement as text; `write` formats a value with its unit."""
         if self.outcome == "not measured":
             return self.reason
         text = f"{self.sign} {write(self.value, self.unit)}".strip()

@@ -83,7 +83,9 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
 def _report_progress(recorder: Recorder, report: Report) -> None:
     wait = threading.Event()
     while not wait.wait(_REPORT_SECONDS):
-        with suppress(Exception):  # another thread changes what it reads; the next look may do
+        with suppress(
+            Exception
+        ):  # another thread may change the data; the next attempt may succeed
             progress = recorder.progress()
             is_known = isinstance(progress, Progress)
             report.send(Note(Reported(progress if is_known else None, peak())))
@@ -139,7 +141,7 @@ def run_sampling(
     """Set all variants up on one problem, and time them interleaved.
 
     `fingerprints` are the checked decisions by variant: the timed calls must decide the same.
-    `limits` are the ratios to the reference that should be told apart, by variant.
+    `limits` are the ratios to the reference to decide about, by variant.
     """
     request = job.request()
     problem = request.build()

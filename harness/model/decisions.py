@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 
 def models_of(variant: str, same_as: Mapping[str, str | None]) -> list[str]:
-    """Return the variants that one must decide the same as, nearest first.
+    """Return the variants with the decision that a variant must make, nearest first.
 
-    `same_as` names by variant the one whose decisions it reproduces. In a circle each stands once.
+    `same_as` maps a variant to the one it reproduces. In a circle, every variant appears once.
     """
     chain = [variant]
     while (target := same_as.get(chain[-1])) and target not in chain:

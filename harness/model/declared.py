@@ -38,7 +38,7 @@ def checked(value: Any, kind: type[T], where: str) -> T:
 
 
 def fault(error: Exception, kind: Any) -> str:
-    """Return what a declared type found wrong as a clause, the field first."""
+    """Return the error of a declared type as a clause that begins with the field."""
     text = printable(" ".join(str(error).rstrip(".").split()))
     found = _PLACE.search(text)
     if found:

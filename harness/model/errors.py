@@ -1,4 +1,4 @@
-"""The errors a user can cause: each is one sentence that says what is allowed."""
+"""The errors that a user can cause: each is one sentence with the allowed values."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ class ShardbenchError(Exception):
     """Base of every error that is reported as one sentence, without a traceback.
 
     Whatever a message quotes, as text it is one line that a terminal can show: what has no glyph is
-    written as an escape, and the middle of what is long is left out.
+    written as an escape, and the middle of a long text is left out.
     """
 
     def __str__(self) -> str:

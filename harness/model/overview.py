@@ -45,7 +45,7 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
     """One system in a report's overview, by the variants and problems that stand for it.
 
     Attributes:
-        system: what the row is called.
+        system: the name of the row.
         problem: where `ours` is compared with `today`.
         today: the variant that is today's release.
         ours: the variant that makes the decision of `today` in less time.
@@ -53,7 +53,7 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
         published: the variant whose claim is the published one, together with those of the steps
             before it.
         before: what `published` is set against here; the family's reference where it is empty.
-        best: the variant with the best decision, whose gap is shown; `ours` where it is empty.
+        best: the variant with the best decision, to show its gap; by default `ours`.
         counter: the work that `today` repeats.
         rated_on: the problem of the counter and of the gaps; `problem` where it is empty.
     """

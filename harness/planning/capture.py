@@ -1,4 +1,4 @@
-"""Capture what a live planner is given, in a file that every variant can be run on.
+"""Capture a live planner's input, in a file for every variant to run on.
 
 from shardbench import capture
 
@@ -31,14 +31,14 @@ from harness.model.errors import ShardbenchError, UsageError, one_line
 def capture(
     family: str, path: str | Path, *, hash_names: bool = False, key: str = ""
 ) -> Iterator[None]:
-    """Write what the planner of `family` is given inside, when it is left, also by an error.
+    """Write the input of the planner of `family` inside the block, at its end and on errors.
 
     The file holds no weights and no data. Once inside, a script is never stopped: where nothing
     can be written, or there is something that no file can hold, it is warned of. In a job of
     several processes, those in which nothing is planned write nothing.
 
     Args:
-        family: whose planner is called inside, such as `embedding`.
+        family: the family of the planner called inside, such as `embedding`.
         path: the file, which ends in .json or .json.gz; one that is there is replaced.
         hash_names: write hashes in place of names, so that the file can be given away.
         key: a secret for the hashes, so that a name has the same hash in several files; a random

@@ -28,7 +28,7 @@ class Explained:
 def explain(
     request: Request, rank: int | None = None, top: int = 5, clock: Clock | None = None
 ) -> Explained:
-    """Plan once in this process with each variant, and explain what the first one decided.
+    """Plan once in this process with each variant, and explain the decision of the first one.
 
     Args:
         request: the problem, one variant, and perhaps another one that it is set `against`.

@@ -68,7 +68,7 @@ def install(library: str, release: str, folder: Path) -> Place:
     """Install a release without its dependencies, unless it is there already.
 
     pip writes into a temporary folder, which is renamed to `LIBRARY-RELEASE` in `folder` when it is
-    complete. The next installation of the same release removes what a killed one left. Raises
+    complete. The next installation of the same release removes the rest of a killed one. Raises
     ShardbenchError with pip's reason where pip fails; where the folder cannot be written; or where
     another process installs the same release.
     """

@@ -139,7 +139,7 @@ def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[S
 
 
 def traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
-    """Run both sides of a step and the parent of its commit, and yield what is left of the step.
+    """Run both sides of a step and the parent of its commit, and yield the remaining step.
 
     A side may have been known from another commit with the same files. Between the two lie commits
     that touch none of the paths, and one of them may have made the difference.

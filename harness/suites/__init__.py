@@ -1,1 +1,1 @@
-"""Suites of problems measured into one file, and gates that judge what was measured."""
+"""Suites of problems measured into one file, and gates that judge the results."""

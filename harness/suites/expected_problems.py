@@ -1,4 +1,4 @@
-"""Measure what an expectations file names: one comparison for each of its problems."""
+"""Measure the problems of an expectations file, with one comparison for each."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ _SURE_DIGITS = 12
 
 
 def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
-    """Return what the gate would expect if all that differs were accepted.
+    """Return the expectations after accepting every difference.
 
     Figures that are as expected, or may be, keep their expectation unchanged. So do failed,
     missing, not installed or wrongly deciding cells: repair them, or delete them from the file.
@@ -58,7 +58,7 @@ def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
 
 
 def _merged(expected: Expectation, fresh: Expectation, deviating: set[str]) -> Expectation:
-    """Take what deviates from `fresh`, and the rest from what was expected."""
+    """Take deviating values from `fresh`, and the others from the old expectation."""
 
     def figures(kind: str, before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
         return {

@@ -1,4 +1,4 @@
-"""Suites in TOML: families, variants, workloads, topologies, and a matrix of what they vary by."""
+"""Suites in TOML: families, variants, workloads, topologies, and a matrix of values to insert."""
 
 import itertools
 import math

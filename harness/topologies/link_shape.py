@@ -69,7 +69,7 @@ def _islands(matrix: LinkMatrix) -> tuple[tuple[str, ...], ...]:
 def all_to_all_bw(
     matrix: LinkMatrix, nvlink_bw: float | None, gpu_links: int | None, pcie_bw: float
 ) -> float:
-    """Return what a GPU sends when all send equal shares to all others at once, bytes/ms one way.
+    """Return a GPU's rate when all send equal shares to all others at once, bytes/ms one way.
 
     That is how a planner prices communication inside a host: a rank's bytes over one bandwidth. A
     GPU's share for a peer takes their NVLinks, all at once; where a switch joins them, the peers

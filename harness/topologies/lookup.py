@@ -66,7 +66,7 @@ def placed_on(
     name: str | None = None,
     gpus: int | None = None,
 ) -> Topology:
-    """Return the topology of a problem: the one of that name, sized, or what the workload brings.
+    """Return the topology of a problem: the named one, sized, or the captured workload's own.
 
     A captured workload brings the machines that it was captured with, which are called `captured`.
     Raises UsageError where none is named and none brought, where `captured` is named with another

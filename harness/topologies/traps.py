@@ -163,7 +163,7 @@ def _counts(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
 
 
 def _both_ways(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """An intra-host bandwidth above what the GPU's links carry one way."""
+    """An intra-host bandwidth above the one-way bandwidth of the GPU's links."""
     one_way = kind.all_links_bw or kind.host_link_bw
     for column in ("intra_host_bw", "intra_host_bw_nccl"):
         value = case.values.get(column, 0)

@@ -1,4 +1,4 @@
-"""The figure of how good plans are against what they move of the plan before them."""
+"""The figure of plans' quality against the amount that they move of the previous plan."""
 
 from collections.abc import Iterator, Sequence
 

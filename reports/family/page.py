@@ -24,7 +24,7 @@ from reports.family.tables import cells_table, counters_table, goals_table, prob
 
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:
-    """Draw what the results allow, by section; `sizes` has a figure per sweep."""
+    """Draw all figures that the results allow, by section; `sizes` has a figure per sweep."""
     with canvas.style():
         return {
             "ladder": list(draw_ladder(family)),

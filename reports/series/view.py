@@ -108,7 +108,7 @@ def release_views(declared: Series, cells: Sequence[Cell]) -> list[View]:
 
 
 def findings(view: View) -> list[str]:
-    """Report in sentences which points run, what the large steps are made of, and decisions."""
+    """Describe the points that run, the causes of large steps, and decisions, in sentences."""
     if not view.runs:
         return ["No commit of the range touches the paths that decide."]
     found = []

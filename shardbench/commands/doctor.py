@@ -40,7 +40,7 @@ def doctor(
     ] = 3.0,
     json: Json = "",
 ) -> None:
-    """Show what works here, what is skipped, and how to change that.
+    """Show the parts that work here and the skipped ones, with remedies.
 
     Lists libraries, releases, GPUs and cores, and measures how noisy the machine is: equal calls
     are compared with each other for some seconds.

@@ -94,7 +94,7 @@ class Inventory:
 
     @property
     def drawn(self) -> tuple[Column, ...]:
-        """The columns whose distribution is drawn."""
+        """The columns that are drawn as distributions."""
         return tuple(column for column in self.columns if column.scale)
 
 
@@ -198,7 +198,7 @@ class Importing:
     """How a family reads files of other programs.
 
     Attributes:
-        formats: what it reads, by name, each in a few words.
+        formats: the formats that it reads, by name, each with a short description.
         suffixes: of the files that it writes, which are workloads of it.
         fields: what `ImportRequest.columns` and `.assumed` may name.
         read: does it; raises UsageError where the source cannot be used.

@@ -112,7 +112,7 @@ class _Recording:
         self.calls_of_turn = math.ceil(self.turn_seconds / lasts)
 
     def call(self) -> Any:
-        """Make the call; what the profiler finds below this function is the variant's."""
+        """Make the call; frames below this function belong to the variant."""
         return self.prepared.run()
 
     def take_turn(self) -> None:
@@ -121,7 +121,7 @@ class _Recording:
         self.unprofiled_s.append(turn.wall_s)
 
     def take_profiled_turn(self) -> None:
-        """Make calls under the profiler, and keep of its records what they left."""
+        """Make calls under the profiler, and keep their records."""
         profiler = Profiler(interval=_INTERVAL_SECONDS, async_mode="disabled")
         started = self.clock.wall()
         # It runs throughout the turn: a short call that began and ended with it would often be
@@ -153,7 +153,7 @@ class _Recording:
         )
 
     def profile(self, family: str, variant: str, names: FrameNames) -> Profile:
-        """Return what was recorded, by call."""
+        """Return the records, by call."""
         calls = self.calls_of_turn * len(self.profiled_s)
         sampled = math.fsum(seconds for _, seconds in self.records) / calls
         per_call = fmean(self.profiled_s)

@@ -1,1 +1,1 @@
-"""The self-test: what a machine can resolve, and the file of what was found."""
+"""The self-test: the slow-downs that a machine can resolve, and the file of its results."""

@@ -40,7 +40,7 @@ class SelfTest(Struct, frozen=True):
     process_spread: Amount
 
     def sentence(self) -> str:
-        """Return in words what the machine resolved, for the added work nearest to 5 %."""
+        """Describe the machine's resolution, for the added work nearest to 5 %."""
         day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
         nearest = sorted(self.found.items(), key=lambda item: abs(item[0] - 5))[:1]
         slower = [

@@ -127,7 +127,7 @@ def selftest_registry() -> Registry:
 class Tally:
     """The verdicts on one variant over all rounds.
 
-    `percent` is what was added to a call. The rest are medians of the rounds: how many pairs and
+    `percent` is the work added to a call. The rest are medians of the rounds: how many pairs and
     processes a ratio took, half its interval's width as a share of it, and the spreads of pairs and
     of processes (see `Ratio`), 0 where there is none.
     """

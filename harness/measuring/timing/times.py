@@ -19,7 +19,7 @@ class Times:
     """Seconds a call took, one entry per sample; `blocks` holds the CPU seconds block by block.
 
     CPU seconds are of all threads; `thread_cpu_s` is empty for calls that were measured elsewhere.
-    `way` is how they were taken, and `reference` what was timed with them to compare with. Calls
+    `way` is the way of timing, and `reference` the variant timed with them for comparison. Calls
     side by side share a core, so that their wall time means nothing: there `wall_s` is that of a
     call before, alone. `work` is the counted work of a call, if any.
     """

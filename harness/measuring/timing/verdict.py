@@ -86,7 +86,7 @@ def judge(ratio: Ratio, noise_floor: float = NOISE_FLOOR) -> Verdict:
 
 
 def explain(ratio: Ratio, noise_floor: float = NOISE_FLOOR, ended: str = "") -> str:
-    """Say in a few words why the verdict is what it is.
+    """Explain the verdict in a few words.
 
     `ended` says why there are no more pairs, which matters where the verdict is inconclusive.
     """

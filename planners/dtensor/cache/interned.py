@@ -107,7 +107,7 @@ class InternedDispatch(Dispatch):
     def _missed(
         self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
     ) -> Any:
-        """Let torch dispatch an op without a recipe, and keep a recipe of what it did."""
+        """Let torch dispatch an op without a recipe, and keep a recipe of its actions."""
         self.tally.misses += 1
         self._make_room(BYTES_OF_MISS)  # torch remembers it, whether there is a recipe or not
         observed = ObservedDecision(op)

@@ -238,7 +238,7 @@ class _RecordedPlan:
         else:  # the texts of torchrec's own reservations hold no names
             may_be_written = settings is not None or not self._hashed
             reservation.refused = _first_line(refused) if may_be_written else ""
-        # The size of what is not sharded, which the file does not hold.
+        # The size of the modules that are not sharded; the file does not have it.
         dense = getattr(self._planner._storage_reservation, "_dense_storage", None)
         if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
             settings["dense_tensor_estimate"] = max(int(dense.hbm), int(dense.ddr))

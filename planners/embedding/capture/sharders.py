@@ -98,11 +98,11 @@ class _CapturedAnswers:
     captured: CapturedSharder
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Return what the captured sharder returned."""
+        """Return the captured sharder's answer."""
         return list(self.captured.kernels.get(compute_device_type, {}))
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        """Return what the captured sharder returned."""
+        """Return the captured sharder's answer."""
         return self.captured.kernels[compute_device_type][sharding_type]
 
 

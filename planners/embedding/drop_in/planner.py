@@ -95,7 +95,7 @@ class Planner(EmbeddingShardingPlanner):
 
     After a search for the best plan `bound_ms` is proven: no plan of these options rates less. It
     is infinite if proven that no plan fits, and 0 if nothing is proven. If no plan was found,
-    `verdict` and a note of the error say whether that is proven, or what was tried.
+    `verdict` and a note of the error give the proof, or the attempts.
 
     Raises ValueError for an unknown mode, time or budget; UsageError for a file that is not a plan,
     and for a plan of other tables. `plan` raises PlannerError if a search near the previous plan is

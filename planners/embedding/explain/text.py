@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 def sentences(found: PlanExplained) -> Iterator[str]:
-    """Say what the plan costs, what every plan costs at least, and what would help."""
+    """Describe the plan's cost, the bound on every plan, and changes that would help."""
     bound, slowest, mean = found.bound.ms, found.slowest_ms, found.mean_ms
     near = sum(ms >= slowest * _NEAR for ms in found.ranks_ms) - 1
     yield (

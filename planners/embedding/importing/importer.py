@@ -41,7 +41,7 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def read(request: ImportRequest) -> Imported:
-    """Return the tables of a source as the content of a file, with notes on what was assumed.
+    """Return the tables of a source as the content of a file, with notes on the assumptions.
 
     Raises UsageError for a source that cannot be used, or an unknown format, field or column.
     """

@@ -14,7 +14,7 @@ import torch
 
 
 def install() -> None:
-    """Add what the checkout that is first on the import path lacks."""
+    """Add the names that the checkout on the import path lacks."""
     _ignore_libraries_of_meta()
     _name_module_of_meta()
     from torchrec.distributed.embedding_types import EmbeddingComputeKernel

@@ -90,7 +90,7 @@ FIELDS: Mapping[str, Any] = {
     ],
     "dtype": Annotated[str, _DTYPE],
 }
-"""The type of each column, with its limits and a description of what is allowed."""
+"""The type of each column, with its limits and a description of allowed values."""
 
 
 def value_of(field: str, value: Any, place: str, kind: Any = None) -> Any:

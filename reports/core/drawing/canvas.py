@@ -333,7 +333,7 @@ def _shorten_texts(figure: Figure) -> None:
 
 
 def name_rows(axes: Axes, names: Sequence[str], scale: str = "") -> None:
-    """Write a name at each row of horizontal bars, from the top down, and what the x axis shows."""
+    """Write a name at each row of horizontal bars, from the top down, and a label at the x axis."""
     axes.set_yticks(range(len(names)), [short(name, LONGEST_NAME) for name in names])
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)

@@ -109,7 +109,7 @@ class Pieces:
         return [_Piece(option, table, taking.min(axis=0), 1 / len(taking), most)]
 
     def items(self, limit: float, kind: int, allowed: npt.NDArray[np.bool_]) -> tuple[Items, Ints]:
-        """Return what a kind of devices can hold within a limit of time, and the items' options."""
+        """Return the capacity of a kind of device within a time limit, and the items' options."""
         whole = np.concatenate([[limit or 1e-300], np.maximum(self._capacity[kind], 1)])
         cost = self._estimate / whole
         largest = cost.max(axis=1)

@@ -1,4 +1,4 @@
-"""The ranks of a plan, compiled: what each holds, what it costs, and which bytes have moved.
+"""The ranks of a plan, compiled: contents, cost and moved bytes of each.
 
 The cost of a plan is a sum over its ranks: a steep power of the rank's perf, a mild power of its
 memory, and a penalty on memory that is missing. The steep power approximates the maximum (the

@@ -142,7 +142,7 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
     for place in range(work.hosts.order.size):
         host = work.hosts.order[place]
         first = host * problem.host_ranks
-        # TorchRec does not try a host whose free memory, all ranks together, is too little.
+        # TorchRec skips a host if the free memory of all its ranks together is too little.
         if (
             work.group_storage[group, 0] > work.hosts.free[0, host]
             or work.group_storage[group, 1] > work.hosts.free[1, host]
