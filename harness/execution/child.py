@@ -159,7 +159,7 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the child and whatever it started."""
+        """End the child and all its descendants."""
         pid = self._process.pid
         if pid is not None:
             try:  # also where the child is gone: its group may live on

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Stage(Struct, frozen=True):
-    """The child is at `what` from now on, for `seconds` at most; `subject` is whom it works for."""
+    """The child is at stage `what` from now on, for at most `seconds`, on behalf of `subject`."""
 
     what: str
     seconds: float
@@ -43,7 +43,7 @@ class Failed(Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """Whom the child was at work for."""
+        """The subject that the child worked for."""
         return self.stage.subject
 
 

@@ -137,7 +137,7 @@ def end_orphans(ended: int) -> None:
 
 
 def _orphans() -> list[psutil.Process]:
-    """Return the living children of the server that descend from a child which is gone.
+    """Return the server's living children that descend from an ended child.
 
     A child has a session of its own, and what descends from it can not come back to the server's.
     """

@@ -20,7 +20,7 @@ _VERSION = 1
 
 
 class Names:
-    """Names as a captured file writes them: as they are, or hashed.
+    """Names as a captured file writes them: unchanged or hashed.
 
     Hashed names sort as the real ones do, since planners break ties by name. Their hashes are keyed
     with `key`, a secret that the file does not hold, so that nobody can try out likely names; with

@@ -108,7 +108,7 @@ class Bar:
 
 
 def distribution(inventory: Inventory, column: Column) -> tuple[Bar, ...]:
-    """Return how many parts have which values: a bar for each of a few, or for ranges of many.
+    """Return the distribution of a column: a bar for each value, or for ranges of many values.
 
     Ranges are of powers (10, or 16 for bytes; less where that makes few) or of equal round widths.
     On a logarithmic scale, values count as few only where parts share them.

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class TopologyTrap(Struct, frozen=True):
-    """A column of a topology that misleads a planner: how it does, and what to write instead."""
+    """A column of a topology that misleads a planner: the effect, and the text to write instead."""
 
     column: str
     wrong: str

@@ -106,8 +106,8 @@ def searched_bound(space: SearchSpace, devices: Devices) -> float:
 def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
     """Whether the local search can place this; other problems are left to torchrec's proposals.
 
-    It places tables that do not depend on each other, and knows HBM and DDR alone. It takes a
-    device that is overfull at first for one without memory. Torchrec also keeps shards of no bytes
+    It places tables that do not depend on each other, and only knows HBM and DDR. It treats a
+    device that is overfull at first as one without memory. Torchrec also keeps shards of no bytes
     off such a device, so there must be none.
     """
     independent = (np.bincount(space.group) == 1).all()

@@ -152,7 +152,7 @@ class CertifiedSearch:
 
     @property
     def proven(self) -> float:
-        """Milliseconds that no plan rates below; infinite if it is proven that there is no plan."""
+        """The proven bound in milliseconds; infinite if it is proven that there is no plan."""
         return self._local.bound
 
     @property

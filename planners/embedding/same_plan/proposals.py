@@ -90,7 +90,7 @@ def _memory_order(space: SearchSpace) -> Ints:
 def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
     """Stop when more than `threshold` rows in succession have rated no better than the best.
 
-    A chunk has only rows that torchrec would propose whatever their ratings.
+    A chunk contains only rows that torchrec would propose for any ratings of its rows.
     """
     best = inf
     worse = 0

@@ -1,8 +1,8 @@
 """The exact search, for small problems: it finds a plan and proves it best, as far as work goes.
 
-Whether a plan rates less than z is a question of what fits, which branch and bound answers. Asked
-just below the best plan, the answer no proves that plan best. If that takes too long, lower z are
-asked about, and each that is impossible is a lower bound.
+Branch and bound decides whether any plan with a rating below z fits. If none fits just below the
+best plan's rating, that plan is proven best. If this takes too long, lower z are tried, and each
+impossible z is a lower bound.
 """
 
 import math
@@ -32,7 +32,7 @@ _SINGLE = (Placement.DEVICE, Placement.HOST_COLUMNS)  # shards go onto devices o
 
 
 class ExactSearch:
-    """Searches for plans that rate less than the best one known, and for the proof of none.
+    """Searches for a plan better than the best one known, or for a proof that there is none.
 
     `least` is proven: no plan rates less. `plan` has the options, and the ranks of their shards,
     of a plan that rates `rating`, if the search has found the best known one.
@@ -85,7 +85,7 @@ class ExactSearch:
                 break
 
     def _about(self, limit: float) -> "_Question":
-        """Return the question whether a plan rates `limit` or less, about options it may have."""
+        """Return the question whether a plan rates `limit` or less, with its possible options."""
         refuted, possible = self._presolve.refuted(limit, Deadline())
         return _Question(None if refuted else self._found.only(possible), limit)
 
@@ -143,7 +143,7 @@ class _Question:
 
 
 def _order(found: Candidates, estimates: Ints, placement: int) -> Ints:
-    """Return in which order shards are placed: on single devices the largest first."""
+    """Return the order of placing shards: on single devices the largest first."""
     if placement not in _SINGLE:
         return np.arange(len(estimates))
     space = found.space

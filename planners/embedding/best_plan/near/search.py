@@ -104,12 +104,12 @@ class NearSearch:
 
     @property
     def everything(self) -> int:
-        """The bytes that the best plan without a budget moves, or 0 where none is known."""
+        """The bytes moved by the best plan without a budget; 0 if no such plan is known."""
         return self._bytes(self._unlimited) if isinstance(self._unlimited, Found) else 0
 
     @property
     def _forced(self) -> int:
-        """The bytes that every plan moves, as no option keeps them where they were."""
+        """The bytes that every plan must move, because no option keeps them in place."""
         away = np.where(self._moves.home < 0, self._moves.weight, 0)
         of_option = np.add.reduceat(away, self._space.first_shard[:-1])[self._found.options]
         return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())

@@ -26,8 +26,8 @@ _SLACK = 1 + 1e-9
 def _take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     """Set the options of the row; return whether the last row's uniform options still stand.
 
-    A greedy proposer changes one table at a time. Where neither its old nor its new option is
-    uniform, all larger groups go where they went, and their ranks need not be filled again.
+    A greedy proposer changes one table at a time. If neither its old nor its new option is
+    uniform, all larger groups keep their places, and their ranks need not be filled again.
     """
     last = work.last
     reusable = bool(last.placed[0] >= 0 and last.hbm[0] == hbm)
