@@ -122,8 +122,8 @@ class FamilyBenchmarks(ABC):
     ) -> dict[str, Any] | float:
         """Return the ratios of pairs of turns with the reference, which asv keeps as samples.
 
-        Both run here in turns, so that a slow spell of the machine falls on both; what asv shows of
-        a commit is their median, with asv's interval. NaN, asv's n/a, where there is no ratio.
+        Both run here in turns, so that a slow spell of the machine affects both. For a commit, asv
+        shows their median with its own interval. NaN, asv's n/a, where there is no ratio.
         """
         family = self.registry.find(self.family)
         reference = family.reference.name

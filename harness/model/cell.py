@@ -34,7 +34,7 @@ class Summary(Struct, frozen=True):
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> "Summary | None":
-        """Sum samples up; None without any."""
+        """Summarise samples; None without any."""
         return cls(statistics.median(samples), tuple(samples)) if samples else None
 
 

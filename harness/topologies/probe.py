@@ -190,9 +190,9 @@ def _has_fabric(nvml: Any, handle: Any) -> bool:
 
 
 def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
-    """Take over what torch's CUDA reports: the memory that programs get, clock and bus width.
+    """Return the GPUs with the memory, clock and bus width that torch's CUDA reports.
 
-    The second value is the reason for taking nothing over.
+    If torch reports nothing, the GPUs are unchanged and the second value is the reason.
     """
     try:
         import torch

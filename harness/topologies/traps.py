@@ -192,7 +192,7 @@ def _part_of_a_mesh(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
 
 
 def _memory(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """A bandwidth or a size of memory that is not the GPU's."""
+    """Find a memory size or bandwidth that differs from the GPU's data sheet."""
     value = case.values.get("hbm_bw", kind.hbm_bw)
     ratio = value / kind.hbm_bw
     is_gib = abs(ratio - _GIB_FOR_GB) < 0.01

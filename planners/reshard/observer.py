@@ -50,7 +50,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
     recorder.progress = lambda: Progress(counters["edits"], None, "edits")
 
     def added(called: Callable[..., Any], work: Callable[..., dict[str, int]]) -> Any:
-        """Return a function that adds the work of a call to the counters."""
+        """Return a wrapped function that adds each call's work to the counters."""
 
         def counted(*arguments: Any) -> Any:
             result = called(*arguments)

@@ -109,7 +109,7 @@ def goals_in_a_line(families: Iterable[FamilyView]) -> str:
 
 
 def shortcomings(family: FamilyView) -> list[str]:
-    """Say of each goal that is missed by how much, and where the time of its variant goes."""
+    """Return a sentence per missed goal: the shortfall, and the phases with the variant's time."""
     return [
         f"Missed: {goal.text}. It is {found.measured(quantity)} where the limit is "
         f"{quantity(found.limit, found.unit)}{_phases(family, goal, cell)}."

@@ -98,7 +98,7 @@ class PairedSeconds:
 
     @property
     def difference(self) -> float:
-        """Seconds more than in the variant that it is set against."""
+        """Seconds more than in the other variant."""
         return self.seconds - self.against
 
     @property

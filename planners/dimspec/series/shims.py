@@ -37,7 +37,7 @@ def _put(name: str, root: Path) -> None:
 
 
 def _allow_default_of_a_field(root: Path) -> None:
-    """Make a class hashable: until 2023-09 it was a default that Python 3.11 refuses otherwise."""
+    """Make a class hashable: until 2023-09 it was a field's default, which Python 3.11 requires."""
     _put("colossalai.tensor", root)
     try:
         distspec = import_module("colossalai.tensor.distspec")

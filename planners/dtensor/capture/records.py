@@ -62,7 +62,7 @@ class CallRecords:
         self._of_mesh: dict[DeviceMesh, int | None] = {}
 
     def given(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallRecord:
-        """Record the arguments of an op, which it may change; raises ValueError."""
+        """Record an op's arguments before it runs, since it may change them; raises ValueError."""
         declared = op._schema.arguments
         types = {argument.name: str(argument.type) for argument in declared}
         return CallRecord(

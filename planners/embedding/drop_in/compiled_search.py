@@ -277,7 +277,7 @@ class CompiledSearch(Proposer, Partitioner):
 
 @contextmanager
 def _errors_distrusted() -> Iterator[None]:
-    """Raise WrongPlan in place of any unexpected error."""
+    """Turn any unexpected error into WrongPlan."""
     try:
         yield
     except (NotCompiled, WrongPlan, UsageError):

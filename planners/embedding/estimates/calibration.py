@@ -47,7 +47,7 @@ class Caches(NamedTuple):
 
 
 def torchrec_terms(shard: ShardWork, *_: object) -> Floats:
-    """Return bytes of indices, of rows looked up and of output, and rows, as TorchRec has them.
+    """Return TorchRec's four terms: bytes of indices, bytes of rows, bytes of output, and rows.
 
     TorchRec divides the lookups of a row-wise table evenly, whatever rows a shard has.
     """

@@ -106,7 +106,7 @@ class Reuse(LookupDistribution):
 
 @cache
 def _histogram() -> tuple[Floats, Floats]:
-    """Return shares of the lookups, and how often a row of each share is looked up in a batch."""
+    """Return, for groups of rows, the group's share of the lookups and the lookups of one row."""
     file = resources.files("planners.embedding") / "data" / "dlrm_datasets_2021_reuse.csv"
     lines = file.read_text("utf-8").splitlines()[1:]
     rows = [(float(row["share"]), float(row["reuse"])) for row in csv.DictReader(lines)]
