@@ -29,7 +29,7 @@ Sign = Literal["", "≥", "<", ">"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a goal stands: `value` and `limit`, both in `unit`, or in words why there is none.
+    """How a goal stands: `value` and `limit`, both in `unit`, or the reason for having no value.
 
     `low` and `high` are the interval of the value; NaN where there is none. `sign` says that the
     true value is above or below.

@@ -1,4 +1,4 @@
-"""The topology that a name, a file or a workload means."""
+"""Find the topology of a name, a file or a captured workload."""
 
 from functools import cache
 from typing import Any

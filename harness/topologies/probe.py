@@ -1,4 +1,4 @@
-"""Reading of the machine at hand: NVML, torch, `/sys` and psutil; nothing is decided here."""
+"""Reads this machine's hardware from NVML, torch, `/sys` and psutil, without deciding anything."""
 
 import re
 from collections.abc import Mapping, Sequence

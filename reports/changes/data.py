@@ -1,4 +1,4 @@
-"""Two results files set against each other, cell by cell: the data of every table and sentence."""
+"""Two results files compared cell by cell: the data of every table and sentence."""
 
 import math
 from collections.abc import Iterable, Iterator

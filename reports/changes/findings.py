@@ -1,4 +1,4 @@
-"""Sentences on what changed between two results files, what must not change first."""
+"""Sentences on the changes between two results files, the unwanted ones first."""
 
 import math
 from collections.abc import Callable, Iterator

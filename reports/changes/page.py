@@ -1,4 +1,4 @@
-"""The page of what changed between two results files."""
+"""The page of the changes between two results files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The tables of what changed between two results files."""
+"""The tables of the changes between two results files."""
 
 import math
 from collections.abc import Mapping

@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CaptionedTable:
-    """A table with a sentence on it; where it has `data`, they are the CSV file of that `name`."""
+    """A table with a caption; `data`, if given, becomes the CSV file `name`."""
 
     table: Table
     caption: str = ""
