@@ -29,7 +29,7 @@ class SamplingRule(Struct, frozen=True):
     seed: int = 0
     precision: float = 0.05
     turn_seconds: float = 0.002
-    way: Literal["best", "turns", "turns in one process", "side by side"] = "best"
+    way: Literal["best", "turns", "turns in one process", "side by side", "one core each"] = "best"
     counts_work: bool = True
 
     def quick(self) -> "SamplingRule":

@@ -233,7 +233,8 @@ def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
         return in_turns
     if way == "turns":
         return InForks(seconds)
-    return SideBySide(cores(), seconds, compares=request.reference is not None)
+    compares = request.reference is not None
+    return SideBySide(cores(), seconds, compares, one_core_each=way == "one core each")
 
 
 def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:

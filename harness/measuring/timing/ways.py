@@ -105,6 +105,8 @@ class SideBySide:
     A turn that is far shorter, or of several calls, would be cut to pieces by such a share, each
     with cold caches. It gets the core whenever it wants it, and sleeps between turns while the
     others go on.
+
+    With `one_core_each` the forks run on different cores instead, to measure what sharing is worth.
     """
 
     def __init__(
@@ -112,8 +114,10 @@ class SideBySide:
         cores: Sequence[int],
         seconds: float = BLOCK_SECONDS,
         compares: bool = True,
+        one_core_each: bool = False,
     ) -> None:
         self._cores, self._seconds_of_block, self._compares = cores, seconds, compares
+        self._one_core_each = one_core_each
         self._blocks = 0
         self._took: dict[str, list[float]] = {}
 
@@ -141,6 +145,8 @@ class SideBySide:
 
         Short turns, which sleep in between, have 0.
         """
+        if self._one_core_each:
+            return dict.fromkeys(names, 1)
         seconds = {name: self._seconds(variants, name) for name in names}
         longest = max(seconds.values())
         shares = {
@@ -177,7 +183,7 @@ class SideBySide:
                 rng.seed(f"{rng.random()} {place}")
                 kept = _shifted_memory(rng)
                 _touch_all_objects()
-                self._take_share(shares[name])
+                self._take_share(place, shares[name])
                 send(None)
                 os.read(held, 1)
                 needed = turns if shares[name] else 1
@@ -231,9 +237,10 @@ class SideBySide:
                 samples += _samples(heard)
         return samples
 
-    def _take_share(self, steps: int) -> None:
+    def _take_share(self, place: int, steps: int) -> None:
         """Move this process to its core, and lower its priority by some steps of niceness."""
-        os.sched_setaffinity(0, {self._cores[self._blocks % len(self._cores)]})
+        at = self._blocks + place if self._one_core_each else self._blocks
+        os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
         os.nice(steps)
 
 

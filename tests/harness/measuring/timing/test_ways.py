@@ -3,10 +3,12 @@
 They are forked from one that has imported little: each fork copies all objects that there are.
 """
 
+import os
 import random
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +19,12 @@ from harness.execution.child import run
 from harness.execution.messages import Stage
 from harness.measuring.selftest.rounds import copies
 from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.sampling import SamplingRequest, sample
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
 from harness.measuring.timing.ways import SideBySide, Variants, cores
-from harness.model.cell import Ratio
+from harness.model.cell import Ratio, Way
+from harness.model.settings import SamplingRule
 
 pytestmark = pytest.mark.skipif(not cores(), reason="processes cannot be moved to a core")
 
@@ -93,9 +97,9 @@ def ratio_of_copies(factor: float, _: Report) -> Ratio | None:
     rng = random.Random(0)
     variant, reference = Times("side by side"), Times("side by side")
     for block in range(12):
-        for sample in side_by_side(both, list(prepared), rng):
-            times = variant if sample.name == "variant" else reference
-            times.add(block, sample.cpu_s)
+        for timed in side_by_side(both, list(prepared), rng):
+            times = variant if timed.name == "variant" else reference
+            times.add(block, timed.cpu_s)
     return variant.ratio_to(reference)
 
 
@@ -108,3 +112,31 @@ def test_the_ratio_of_real_calls_is_that_of_their_work(factor: float):
         return holds and ratio.high / ratio.low < 1.25
 
     assert any(is_right() for _ in range(3)), "a busy machine may disturb one of them"
+
+
+def cores_by_block(way: Way, file: Path, _: Report) -> list[int]:
+    """Return the number of cores that two variants ran on in each block, when timed this way."""
+
+    def note(text: object) -> None:
+        with file.open("a") as notes:
+            notes.write(f"{text}\n")
+
+    def noting() -> str:
+        here = os.sched_getaffinity(0)
+        if len(here) == 1:  # the calls to warm up are on any core
+            note(min(here))
+        return busy(0.02).run()
+
+    observer = Observer()
+    observer.together = lambda _: note("block")
+    rule = SamplingRule(seconds=0.2, warmup_seconds=0.0, most_blocks=4, way=way, counts_work=False)
+    both = {"a": Prepared(noting), "b": Prepared(noting)}
+    sample(SamplingRequest(both, "a", rule, may_fork=True), observer)
+    _, *blocks = file.read_text().split("block\n")
+    return [len(set(block.split())) for block in blocks]
+
+
+@pytest.mark.skipif(len(cores()) < 2, reason="there is one core")
+@pytest.mark.parametrize(("way", "amount"), [("side by side", 1), ("one core each", 2)])
+def test_a_core_is_shared_or_each_variant_has_its_own(way, amount, tmp_path):
+    assert set(in_child(cores_by_block, way, tmp_path / "notes")) == {amount}
