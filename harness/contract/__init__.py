@@ -9,7 +9,7 @@ from harness.contract.abilities.captured_file import (
 from harness.contract.abilities.estimates import (
     BenchOptions,
     Candidate,
-    Candidates,
+    CandidateSet,
     Design,
     FittedFigure,
     FittedMachine,
@@ -68,7 +68,7 @@ __all__ = [
     "Abilities",
     "BenchOptions",
     "Candidate",
-    "Candidates",
+    "CandidateSet",
     "Claim",
     "Column",
     "Commits",

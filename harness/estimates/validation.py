@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from harness.contract.abilities.estimates import Candidate, Candidates, RankWork
+from harness.contract.abilities.estimates import Candidate, CandidateSet, RankWork
 from harness.estimates.agreement import Agreement, MeasuredMs, agreement
 from harness.estimates.kept_times import Stopwatch, TimesFile
 from harness.measuring.environment import environment
@@ -82,7 +82,7 @@ class Validation(Struct, frozen=True):
 def validate(
     problem: str,
     inputs: str,
-    candidates: Candidates,
+    candidates: CandidateSet,
     stopwatch: Stopwatch,
     seconds: float,
     seed: int = 0,
@@ -99,7 +99,7 @@ def validate(
     return _compared(problem, inputs, measured, stopwatch, seed)
 
 
-def _time_once(candidates: Candidates, stopwatch: Stopwatch, end: float) -> Candidates:
+def _time_once(candidates: CandidateSet, stopwatch: Stopwatch, end: float) -> CandidateSet:
     """Time all ranks once, decision by decision; return the decisions measured before `end`."""
     number = len(candidates.decisions)
     # The first decisions tend to be the best. Alternating between both ends keeps those that are
@@ -171,7 +171,7 @@ def _ratio(times: TimesFile, rank: RankWork) -> Ratio:
 
 
 def _compared(
-    problem: str, inputs: str, candidates: Candidates, stopwatch: Stopwatch, seed: int
+    problem: str, inputs: str, candidates: CandidateSet, stopwatch: Stopwatch, seed: int
 ) -> Validation:
     times = stopwatch.times
     reference_ms = candidates.reference_ms or times.reference_ms

@@ -160,9 +160,7 @@ def _gpu_memory(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> SourcedFigur
     known = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
     if len(known) == len(gpus):
         is_of_torch = gpus[0].memory_from == "torch"
-        why = (
-            "torch observed" if is_of_torch else "NVML's total, of which torch sees up to 1 % less"
-        )
+        why = "torch observed" if is_of_torch else "NVML's total, up to 1 % more than torch sees"
         return SourcedFigure(min(known), QUERIED, why)
     if kind and kind.memory_bytes:
         return SourcedFigure(kind.memory_bytes, SHEET, f"{kind.name}, {kind.memory_basis}")

@@ -79,6 +79,6 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         series=SERIES,
         topology="planners.embedding.importing.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
-        measuring="planners.embedding.estimates.workbench:Workbench",
+        measuring="planners.embedding.estimates.workbench:EmbeddingWorkbench",
     ),
 )

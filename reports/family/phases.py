@@ -1,4 +1,4 @@
-"""Where the time of a call goes, as figure and table."""
+"""The time of a call by phase, as figure and table."""
 
 import math
 from collections.abc import Iterator

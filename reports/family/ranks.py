@@ -1,4 +1,4 @@
-"""What each rank gets under two plans: the reference's, and the best one that differs."""
+"""The load of each rank under two plans: the reference's, and the best one that differs."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -38,6 +38,7 @@ from reports.estimates.table import (
 from shardbench import completion, display
 from shardbench.command import resumable
 from shardbench.options import (
+    Fresh,
     Json,
     Seed,
     check_folder,
@@ -51,7 +52,13 @@ from shardbench.options import (
     warn,
     write,
 )
-from shardbench.problem_options import GpusIfAny, TopologyIfAny, able_family, placed_with_note
+from shardbench.problem_options import (
+    FamilyIfSeveral,
+    GpusIfAny,
+    TopologyIfAny,
+    able_family,
+    placed_with_note,
+)
 from shardbench.progress import progress_bar
 
 _FOLDER = Path("validations")
@@ -61,10 +68,6 @@ Device = Annotated[str, typer.Option(help="What kernels run on: cpu or cuda.")]
 Indices = Annotated[
     str, typer.Option(help="How rows are looked up: uniform, zipf, zipf:EXPONENT, reuse.")
 ]
-FamilyName = Annotated[
-    str, typer.Option(help="The family, if several can.", autocompletion=completion.families)
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is measured already.")]
 
 
 def validate_command(
@@ -93,7 +96,7 @@ def validate_command(
             "GPU has left.",
         ),
     ] = None,
-    family: FamilyName = "",
+    family: FamilyIfSeveral = "",
     out: Annotated[
         Path, typer.Option(help="Folder for the results, which the report shows.")
     ] = _FOLDER,
@@ -177,7 +180,7 @@ def calibrate_command(
     share: Annotated[
         float, typer.Option(help="Part of the kernels to measure, above 0 and up to 4.")
     ] = 1.0,
-    family: FamilyName = "",
+    family: FamilyIfSeveral = "",
     fresh: Fresh = False,
     seed: Seed = 0,
     json: Json = "",

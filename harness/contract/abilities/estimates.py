@@ -60,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class CandidateSet:
     """Decisions on one problem to measure, with notes: sentences that a reader must know.
 
     `reference_ms` is the time of the reference when the machine was calibrated. With it times keep
@@ -126,7 +126,7 @@ class Workbench(Protocol[P]):
     is_asynchronous: bool
     reference: TimedWork
 
-    def candidates(self, problem: P, number: int) -> Candidates:
+    def candidates(self, problem: P, number: int) -> CandidateSet:
         """Return up to `number` different decisions; raises UsageError where there are none."""
         ...
 

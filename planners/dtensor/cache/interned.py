@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 from planners.dtensor.cache.keys import Key, KeyRule
 from planners.dtensor.cache.moves import DirectMoves
 from planners.dtensor.cache.recipe_handlers import Table, handler_of, of_any_form
-from planners.dtensor.cache.recipes import BYTES_OF_MISS, Recipe, Tally, recipe_of
+from planners.dtensor.cache.recipes import BYTES_OF_MISS, Recipe, RecipeTally, recipe_of
 from planners.dtensor.cache.torch_hooks import following_torch, without_autograd, without_wrappers
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import BoundedTable, CacheInfo, Dispatch, bytes_held
@@ -43,7 +43,7 @@ class InternedDispatch(Dispatch):
     """
 
     def __init__(self, most_recipes: int = MOST_RECIPES, most_bytes: int = MOST_BYTES) -> None:
-        self.tally = Tally()
+        self.tally = RecipeTally()
         self.specs = SpecTable()
         self.layouts = LayoutTable()
         self.moves = DirectMoves()

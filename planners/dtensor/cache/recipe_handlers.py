@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from torch.distributed.tensor import DTensor
 
 from planners.dtensor.cache.keys import Key, KeyRule, tensors_of
-from planners.dtensor.cache.recipes import Recipe, Tally, adopt, local_args, make_dtensor
+from planners.dtensor.cache.recipes import Recipe, RecipeTally, adopt, local_args, make_dtensor
 from planners.dtensor.dispatch.base import BoundedTable
 from planners.dtensor.dispatch.handlers import by_torch
 from planners.dtensor.dispatch.torch_path import (
@@ -29,7 +29,7 @@ Table = BoundedTable[Key, Recipe]
 Missed = Callable[[OpOverload, Args, Kwargs, Key], Any]
 
 
-def handler_of(op: OpOverload, table: Table, tally: Tally, general: Handler) -> Handler:
+def handler_of(op: OpOverload, table: Table, tally: RecipeTally, general: Handler) -> Handler:
     """Return the handler of an op for the form that its schema gives its arguments.
 
     Arguments of another form, or without a recipe, go on to `general`.
@@ -51,7 +51,7 @@ def handler_of(op: OpOverload, table: Table, tally: Tally, general: Handler) -> 
     return general
 
 
-def of_any_form(rule: KeyRule, table: Table, tally: Tally, missed: Missed) -> Handler:
+def of_any_form(rule: KeyRule, table: Table, tally: RecipeTally, missed: Missed) -> Handler:
     """Return a handler for arguments of all forms; `missed` carries out an op without a recipe."""
     recipes = table.entries
     key_of = rule.key
@@ -75,7 +75,7 @@ def of_any_form(rule: KeyRule, table: Table, tally: Tally, missed: Missed) -> Ha
     return handler
 
 
-def _of_one(table: Table, is_view: bool, tally: Tally, general: Handler) -> Handler:
+def _of_one(table: Table, is_view: bool, tally: RecipeTally, general: Handler) -> Handler:
     recipes = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -99,7 +99,7 @@ def _of_one(table: Table, is_view: bool, tally: Tally, general: Handler) -> Hand
     return handler
 
 
-def _with_size(table: Table, is_view: bool, tally: Tally, general: Handler) -> Handler:
+def _with_size(table: Table, is_view: bool, tally: RecipeTally, general: Handler) -> Handler:
     """Return a handler for a DTensor and a list of numbers, as views take them."""
     recipes = table.entries
 
@@ -129,7 +129,7 @@ def _with_size(table: Table, is_view: bool, tally: Tally, general: Handler) -> H
     return handler
 
 
-def _of_two(table: Table, is_in_place: bool, tally: Tally, general: Handler) -> Handler:
+def _of_two(table: Table, is_in_place: bool, tally: RecipeTally, general: Handler) -> Handler:
     """Return a handler for two DTensors, or one and a number."""
     recipes = table.entries
 
@@ -166,7 +166,7 @@ def _of_two(table: Table, is_in_place: bool, tally: Tally, general: Handler) -> 
     return handler
 
 
-def _of_three(table: Table, is_in_place: bool, tally: Tally, general: Handler) -> Handler:
+def _of_three(table: Table, is_in_place: bool, tally: RecipeTally, general: Handler) -> Handler:
     recipes = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -198,7 +198,7 @@ def _of_three(table: Table, is_in_place: bool, tally: Tally, general: Handler) -
     return handler
 
 
-def _with_numbers(rule: KeyRule, table: Table, tally: Tally, general: Handler) -> Handler:
+def _with_numbers(rule: KeyRule, table: Table, tally: RecipeTally, general: Handler) -> Handler:
     """Return a handler for DTensors, numbers, and lists of DTensors or of 0-dimensional tensors."""
     recipes = table.entries
     is_free = rule.is_free

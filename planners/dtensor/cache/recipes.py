@@ -77,7 +77,7 @@ class Recipe:
 
 
 @dataclass(slots=True)
-class Tally:
+class RecipeTally:
     """How often a recipe was found, and how often not."""
 
     hits: int = 0

@@ -32,7 +32,7 @@ from planners.embedding.estimates.design import (
     FITTED_PURPOSES,
     FITTED_WEIGHTED,
     PURPOSES,
-    Point,
+    DesignPoint,
 )
 from planners.embedding.estimates.lookup_distributions import LookupDistribution, Zipf
 from planners.embedding.estimates.shard_work import kernels_of
@@ -50,7 +50,10 @@ _LEAST_COLUMN = 10_000_000  # of the column hbm_bw; a slower device has its band
 
 
 def fit_machine(
-    points: Sequence[Point], times: Times, distribution: LookupDistribution, reference_ms: float = 0
+    points: Sequence[DesignPoint],
+    times: Times,
+    distribution: LookupDistribution,
+    reference_ms: float = 0,
 ) -> FittedMachine:
     """Fit both forms, kernel by kernel; raises UsageError where too little was measured."""
     found: list[FittedFigure] = []
@@ -83,15 +86,17 @@ def fit_machine(
     return FittedMachine(columns, found, _errors(points, times, calibration))
 
 
-def _for(points: Sequence[Point], *purposes: str) -> list[Point]:
+def _for(points: Sequence[DesignPoint], *purposes: str) -> list[DesignPoint]:
     return [point for point in points if point.purpose in purposes]
 
 
-def _ms(points: Sequence[Point], times: Times, passed: str) -> Floats:
+def _ms(points: Sequence[DesignPoint], times: Times, passed: str) -> Floats:
     return np.array([times[point.key][passed] for point in points])
 
 
-def _best_caches(points: Sequence[Point], times: Times, distribution: LookupDistribution) -> Caches:
+def _best_caches(
+    points: Sequence[DesignPoint], times: Times, distribution: LookupDistribution
+) -> Caches:
     """Return the sizes of caches that leave the least squares."""
 
     def remaining(sizes: Caches) -> float:
@@ -105,7 +110,7 @@ def _best_caches(points: Sequence[Point], times: Times, distribution: LookupDist
 
 def _fitted(
     form: Form,
-    points: Sequence[Point],
+    points: Sequence[DesignPoint],
     times: Times,
     caches: Caches,
     distribution: LookupDistribution,
@@ -125,7 +130,7 @@ def _fitted(
     return found
 
 
-def _of_topology(points: Sequence[Point], times: Times) -> list[FittedFigure]:
+def _of_topology(points: Sequence[DesignPoint], times: Times) -> list[FittedFigure]:
     """Return the bandwidth and the factors of backward that suit TorchRec's own form best."""
     alone, weighted = _for(points, FITTED), _for(points, FITTED_WEIGHTED)
     forward, backward = (_ms(alone, times, passed) for passed in PASSES)
@@ -152,7 +157,7 @@ def _mean(name: str, values: Floats, unit: str) -> FittedFigure:
 
 
 def _terms(
-    form: Form, points: Sequence[Point], caches: Caches, distribution: LookupDistribution
+    form: Form, points: Sequence[DesignPoint], caches: Caches, distribution: LookupDistribution
 ) -> Floats:
     """Return the terms of points, (P, K); the last is the start of a pass.
 
@@ -165,7 +170,9 @@ def _terms(
     return np.array(rows, np.float64)
 
 
-def _errors(points: Sequence[Point], times: Times, calibration: Calibration) -> list[FormError]:
+def _errors(
+    points: Sequence[DesignPoint], times: Times, calibration: Calibration
+) -> list[FormError]:
     """Return the geometric mean error of each form, for each purpose of points."""
     found = []
     for form in (TORCHREC, CACHED):

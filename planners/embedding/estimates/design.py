@@ -35,7 +35,7 @@ _GROUPS = (  # TorchRec looks each of these up with a kernel of its own
 )
 
 
-class Point(NamedTuple):
+class DesignPoint(NamedTuple):
     """Shards of one rank to measure, and their purpose; points that do the same have equal keys."""
 
     key: str
@@ -49,21 +49,21 @@ REFERENCE = ShardWork(
 """The shard that runs before every measurement; it reads more than caches hold."""
 
 
-def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> list[Point]:
+def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> list[DesignPoint]:
     """Return the points, or a share of them.
 
     They fill the space of sizes by Sobol's sequence (1967), scrambled again for each purpose. The
     tables of a point take at most `gib` GiB, and at most as much as is worth the time.
     """
     most = min(gib * 2**30, _MOST_BYTES_OF_TABLES)
-    points: list[Point] = []
+    points: list[DesignPoint] = []
     for number, (purpose, count) in enumerate(_POINTS.items()):
         read = _MOST_OF_A_KERNEL if purpose in (FITTED_KERNELS, KERNELS) else _MOST_BYTES
         shards = _shards(kernel, 100 * seed + number, most / 2, read)
         rng = random.Random(f"{purpose} {seed}")
         for _ in range(max(12 if purpose == FITTED else 2, round(share * count))):
             chosen = _chosen(purpose, shards, rng, most)
-            points.append(Point(work_key(chosen), purpose, chosen))
+            points.append(DesignPoint(work_key(chosen), purpose, chosen))
     random.Random(seed).shuffle(points)  # no purpose is measured in one spell of the machine
     return points
 

@@ -9,7 +9,7 @@ from torchrec.distributed.planner.types import Shard
 from harness.contract import (
     BenchOptions,
     Candidate,
-    Candidates,
+    CandidateSet,
     Design,
     RankWork,
     TimedWork,
@@ -29,7 +29,7 @@ from planners.embedding.problem import EmbeddingProblem
 _CUDA_KERNELS = ("fused", "fused_uvm_caching")
 
 
-class Workbench:
+class EmbeddingWorkbench:
     """Measures embedding plans: see `harness.contract.abilities.estimates.Workbench`."""
 
     def __init__(self, options: BenchOptions) -> None:
@@ -45,7 +45,7 @@ class Workbench:
     def _kernels(self, shards: Sequence[ShardWork], device: Device | None = None) -> RankKernels:
         return RankKernels(shards, device or self._device, self._distribution, self._seed)
 
-    def candidates(self, problem: EmbeddingProblem, number: int) -> Candidates:
+    def candidates(self, problem: EmbeddingProblem, number: int) -> CandidateSet:
         """Return different plans of a problem, with tables that fit on the device."""
         notes = []
         on_cpu = self._device.kind == "cpu"
@@ -84,7 +84,7 @@ class Workbench:
             )
             for (name, plan), of_plan in zip(plans, ranks, strict=True)
         ]
-        return Candidates(candidates, notes, calibration.values.get(REFERENCE_MS))
+        return CandidateSet(candidates, notes, calibration.values.get(REFERENCE_MS))
 
     def _rank_work(
         self, rank: Sequence[tuple[ShardWork, Shard]], most: int, calibration: Calibration

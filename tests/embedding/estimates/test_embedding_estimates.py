@@ -22,7 +22,13 @@ from planners.embedding.coefficients import (
 from planners.embedding.decision import fingerprint, validate
 from planners.embedding.estimates.calibration import CACHED, PASSES, Calibration, torchrec_bytes
 from planners.embedding.estimates.coefficient_fit import Times, fit_machine
-from planners.embedding.estimates.design import FITTED_PURPOSES, HELD_OUT, PURPOSES, Point, design
+from planners.embedding.estimates.design import (
+    FITTED_PURPOSES,
+    HELD_OUT,
+    PURPOSES,
+    DesignPoint,
+    design,
+)
 from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.estimator import calibrated_estimators
@@ -34,7 +40,7 @@ from planners.embedding.estimates.lookup_distributions import (
     distribution_named,
 )
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import Workbench, on_cpu_kernel
+from planners.embedding.estimates.workbench import EmbeddingWorkbench, on_cpu_kernel
 from planners.embedding.problem import EmbeddingProblem
 
 FAMILY = load_registry().find("embedding")
@@ -58,11 +64,11 @@ DEVICE = Calibration(
 )
 
 
-def times_of(points: list[Point], noise: float = 0.0) -> Times:
+def times_of(points: list[DesignPoint], noise: float = 0.0) -> Times:
     """Return the times of the made-up device, each off by chance."""
     rng = np.random.default_rng(0)
 
-    def milliseconds(point: Point, passed: str) -> float:
+    def milliseconds(point: DesignPoint, passed: str) -> float:
         kernels = len({(shard.sharding_type, shard.is_weighted) for shard in point.shards})
         starts = kernels * TRUE[passed][-2] + TRUE[passed][-1]
         return sum(DEVICE.shard_ms(shard, passed) for shard in point.shards) + starts
@@ -270,7 +276,7 @@ def test_a_backward_pass_has_a_forward_pass_before_it_that_is_not_timed():
 
 
 def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: EmbeddingProblem):
-    found = Workbench(BenchOptions("cpu", "uniform", 0.05)).candidates(problem, 3)
+    found = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.05)).candidates(problem, 3)
     assert any("rows at most" in note for note in found.notes)
     assert any("keep to kernel 'fused'" in note for note in found.notes)
     keys = {rank.work.key for decision in found.decisions for rank in decision.ranks}
@@ -281,7 +287,7 @@ def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: Embeddin
 
 def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: EmbeddingProblem):
     with pytest.raises(UsageError, match=r"lookups of a rank take .* GiB.*--memory allows 0\.001"):
-        Workbench(BenchOptions("cpu", "uniform", 0.001)).candidates(problem, 3)
+        EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.001)).candidates(problem, 3)
 
 
 def test_ranks_share_the_memory_of_the_largest_one():

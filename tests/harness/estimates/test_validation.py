@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from harness.contract import Prepared
 from harness.contract.abilities.estimates import (
     Candidate,
-    Candidates,
+    CandidateSet,
     Design,
     FittedMachine,
     RankWork,
@@ -55,7 +55,7 @@ class Machine:
 
         return TimedWork(key, lambda: dict.fromkeys(passes, Prepared(run)))
 
-    def candidates(self, *plans: tuple[float, ...]) -> Candidates:
+    def candidates(self, *plans: tuple[float, ...]) -> CandidateSet:
         """Return plans by the seconds of their ranks; one estimate is right up to a factor."""
 
         def rank(seconds: float) -> RankWork:
@@ -63,7 +63,7 @@ class Machine:
             work = self.work(f"{seconds}", seconds)
             return RankWork(work, estimated, 0.5, {"kernel": "fused"})
 
-        return Candidates(
+        return CandidateSet(
             [
                 Candidate(f"plan {number}", f"{number}", [*map(rank, plan)])
                 for number, plan in enumerate(plans)
