@@ -12,10 +12,14 @@ from unittest.mock import patch
 T = TypeVar("T")
 
 
-def timed(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
-    """Call once without garbage collection; return the result, `wall_s` and process `cpu_s`."""
+def timed(call: Callable[[], T], collecting: bool = False) -> tuple[T, dict[str, Any]]:
+    """Call once; return the result, `wall_s` and process `cpu_s`.
+
+    No garbage is collected during the call unless it is `collecting`.
+    """
     gc.collect()
-    gc.disable()
+    if not collecting:
+        gc.disable()
     try:
         wall, cpu = time.perf_counter(), time.process_time()
         result = call()

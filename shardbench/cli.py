@@ -17,6 +17,7 @@ from shardbench.commands.history import history
 from shardbench.commands.list import list_command
 from shardbench.commands.plan import plan
 from shardbench.commands.profile import profile
+from shardbench.commands.record import record
 from shardbench.commands.releases import releases
 from shardbench.commands.report import report
 from shardbench.commands.selftest import selftest_command
@@ -67,6 +68,7 @@ _command(
     "shardbench history torchrec v2026.01.26.00.. --repository torchrec",
     "shardbench history torchrec A..B --repository torchrec --find search_calls",
 )
+_command("Measure", record, "shardbench record --dry-run", "shardbench record --stale")
 _command("Look", list_command, "shardbench list topologies")
 _command("Look", report, "shardbench report", "shardbench report before.jsonl after.jsonl")
 _command("Look", explain, "shardbench explain embedding/certified -w dlrm-856 -t dgx_h100 -n 16")

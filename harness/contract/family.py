@@ -177,6 +177,13 @@ class Family(Generic[P, D]):
         return found
 
     @property
+    def package(self) -> str:
+        """The package of its implementation, which holds the family's sources."""
+        named = self.implementation
+        module = named.partition(":")[0] if isinstance(named, str) else type(named).__module__
+        return module.rpartition(".")[0] or module
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """Modules worth importing once before child processes start."""
         named = self.implementation if isinstance(self.implementation, str) else ""

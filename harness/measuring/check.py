@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.model.quality import find_bound
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of one observed call. Its time includes the observing, so it is no measurement.
+    """The result of one checked call. Where it was observed, its time is no measurement.
 
     `peak_memory_bytes` is the most resident memory during the call and `memory_before_bytes` what
     there was just before; both are None for a call that was made elsewhere. `ranks` has each rank's
@@ -30,6 +31,7 @@ class Checked:
     counters: Mapping[str, int]
     phases: Mapping[str, float]
     wall_s: float
+    cpu_s: float
     peak_memory_bytes: int | None
     memory_before_bytes: int | None
     ranks: RankTable | None = None
@@ -44,8 +46,9 @@ def check(
     call_begins: Callable[[Recorder], None] = lambda recorder: None,
     call_ended: Callable[[], None] = lambda: None,
     with_front: bool = False,
+    observed: bool = True,
 ) -> Checked:
-    """Call a variant once under the family's observer, and check its decision.
+    """Call a variant once, under the family's observer unless that is not wanted, and check it.
 
     `with_front` adds the front of better decisions by how much they move of this one.
 
@@ -56,22 +59,29 @@ def check(
     prepared = variant.prepared(problem)
     try:
         recorder = Recorder()
-        with observed_call(), family.work.observe(recorder), prepared.installed():
+        with ExitStack() as stack:
+            if observed:
+                stack.enter_context(observed_call())
+                stack.enter_context(family.work.observe(recorder))
+            stack.enter_context(prepared.installed())
             prepared.begin()
             before: int | None = begin_peak()
             call_begins(recorder)
-            started = clock.wall()
+            wall_s, cpu_s = clock.wall(), clock.cpu()
             with recorder.call():
                 result = prepared.run()
-            wall_s = clock.wall() - started
+            wall_s, cpu_s = clock.wall() - wall_s, clock.cpu() - cpu_s
             reached: int | None = peak()
             call_ended()
-        counters = {counter.name: recorder.counters[counter.name] for counter in family.counters}
-        phases = dict.fromkeys(family.phases, 0.0) | recorder.phases
+        counters, phases = {}, {}
+        if observed:
+            counters = {known.name: recorder.counters[known.name] for known in family.counters}
+            phases = dict.fromkeys(family.phases, 0.0) | recorder.phases
         if isinstance(result, Measured):
             counters = {name: int(amount) for name, amount in result.counters.items()}
             phases = {name: float(seconds) for name, seconds in result.phases.items()}
-            wall_s, before, reached = float(result.wall_s), None, None
+            wall_s, cpu_s = float(result.wall_s), float(result.cpu_s)
+            before = reached = None
             result = result.decision
         family.work.validate(problem, result)
         quality = {
@@ -96,6 +106,7 @@ def check(
             counters=counters,
             phases=phases,
             wall_s=wall_s,
+            cpu_s=cpu_s,
             peak_memory_bytes=reached,
             memory_before_bytes=before,
             ranks=planning.ranks(problem, result) if planning else None,

@@ -137,7 +137,7 @@ class Comparison:
         return cells
 
     def _empty_cells(self) -> dict[str, Cell]:
-        described = environment(self._settings.sampling.seed)
+        described = environment(self._settings.sampling.seed, self.family.package)
         cells = {variant.name: self._empty_cell(variant) for variant in self._order}
         for cell in cells.values():
             cell.environment = described
@@ -268,7 +268,12 @@ class Comparison:
         reference, rule = self._against.name, self._settings.sampling
         if all(name in self._stored for name in names):
             return
-        while names:
+        if rule.once:
+            calls = {name: self._checked[name] for name in names}
+            times = {name: Times.of_one_call(c.wall_s, c.cpu_s) for name, c in calls.items()}
+            for timed in times.values():
+                timed.reference = times.get(reference)
+        while names and not rule.once:
             outcome = self._run(
                 run_sampling,
                 {name: self._checked[name].fingerprint for name in names},

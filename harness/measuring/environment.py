@@ -31,12 +31,17 @@ def _machine(cores: int | None) -> str:
     return hashlib.sha256(described.encode()).hexdigest()[:8]
 
 
-@cache
 def source_digest() -> str:
     """Return a short hash of the harness and of the packages that families come from."""
-    digest = hashlib.sha256()
     modules = {found.module for found in metadata.entry_points(group=ENTRY_POINTS)}
-    for package in sorted({"harness", *(module.partition(".")[0] for module in modules)}):
+    return digest_of(*sorted({"harness", *(module.partition(".")[0] for module in modules)}))
+
+
+@cache
+def digest_of(*packages: str) -> str:
+    """Return a short hash of the sources and the data of packages."""
+    digest = hashlib.sha256()
+    for package in packages:
         spec = find_spec(package)
         for root in (spec and spec.submodule_search_locations) or ():
             for path in sorted(Path(root).rglob("*")):
@@ -46,12 +51,16 @@ def source_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def environment(seed: int) -> Environment:
-    """Describe the code, the versions and the machine of this process."""
+def environment(seed: int, package: str = "") -> Environment:
+    """Describe the code, the versions and the machine of this process.
+
+    `package` is a family's own, to be hashed as well.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Environment(
         shardbench=metadata.version("shardbench"),
         code=source_digest(),
+        family_code=digest_of(package) if package else None,
         python=platform.python_version(),
         packages=installed_versions(),
         system=f"{platform.system()} {platform.machine()}",

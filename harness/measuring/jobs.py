@@ -76,6 +76,7 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         call_begins,
         call_ended=lambda: report.send(job.stage(_AFTER_CALL, variant)),
         with_front=variant == request.reference.name,
+        observed=not job.settings.sampling.once,
     )
     return checked, dict(family.work.facts(problem))
 

@@ -142,12 +142,14 @@ class Progress(Struct, frozen=True):
 class Environment(Struct, frozen=True, omit_defaults=True):
     """The code, versions and machine of a measurement; unknown fields are None.
 
+    `code` is a hash of the harness and all families, `family_code` of the cell's family alone.
     `machine` is a hash that distinguishes machines: times are compared within one only. `load` is
     the one-minute load average per core.
     """
 
     shardbench: str | None = None
     code: str | None = None
+    family_code: str | None = None
     python: str | None = None
     packages: dict[str, str] = field(default_factory=dict)
     system: str | None = None

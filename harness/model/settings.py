@@ -18,7 +18,8 @@ class SamplingRule(Struct, frozen=True):
     process: fewer say too little. `precision` is the half-width of an interval, as a share of the
     ratio, that is small enough to stop at. `turn_seconds` is how long a turn lasts at least.
     `way` is for measuring the ways themselves. `counts_work` says whether the work of a call is
-    counted as well, where that takes little of the time.
+    counted as well, where that takes little of the time. With `once` each variant is called a
+    single time, unobserved and with garbage collection on: that call is checked, and is its time.
     """
 
     seconds: float = 60.0
@@ -31,6 +32,7 @@ class SamplingRule(Struct, frozen=True):
     turn_seconds: float = 0.002
     way: Literal["best", "turns", "turns in one process", "side by side", "one core each"] = "best"
     counts_work: bool = True
+    once: bool = False
 
     def quick(self) -> "SamplingRule":
         """Return the rule for a third of the time: wider intervals do, and no work is counted."""
@@ -44,6 +46,8 @@ class SamplingRule(Struct, frozen=True):
 
     def why_ended(self, blocks: int) -> str:
         """Return in words why the timing of an undecided ratio stopped after these blocks."""
+        if self.once:
+            return "each variant was called once"
         if blocks >= self.most_blocks:
             return f"{self.most_blocks} blocks are the most"
         return f"the {self.seconds:g} s for timing are spent"

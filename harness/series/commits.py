@@ -38,6 +38,12 @@ from harness.store.results import append_cells, read_cells
 
 _ENDED = "The child process"  # a child that was killed may run another time
 
+FIRST_CALL_S = 10.0
+"""Seconds from which on a first call, which also loads modules, differs little from the others."""
+
+LONG_CALL_S = 300.0
+"""Seconds from which on one call is enough."""
+
 TREE = "tree"
 """The fact of a stored cell that is the hash of its commit's files in the declared paths."""
 
@@ -58,6 +64,10 @@ class Runner:
         budget: seconds that a commit may take.
         repeat: how many calls to time.
         jobs: how many commits run at a time.
+        counted: whether calls are counted; counting takes some seven times as long as a call.
+            Without it, a first call of FIRST_CALL_S seconds is a sample too, and one of LONG_CALL_S
+            the only one.
+        planner: one of the library's planners; its first one where it is empty.
     """
 
     def __init__(
@@ -70,12 +80,19 @@ class Runner:
         budget: float = 300.0,
         repeat: int = 0,
         jobs: int = 1,
+        counted: bool = True,
+        planner: str = "",
     ) -> None:
         self.declared, self.repository, self.problem = declared, repository, problem
         self.commits = declared.commits or Commits("", ())
         self.ran = 0
         self._results, self._budget, self._repeat, self._jobs = results, budget, repeat, jobs
-        self._request = request_of(problem.workload, topology) | {"parts": list(declared.parts)}
+        self._counted, self._planner = counted, planner
+        self._request = request_of(problem.workload, topology) | {
+            "parts": list(declared.parts),
+            "planner": planner,
+            "warm_up": counted,
+        }
         self._environment = environment_of(declared)
         start_server((__name__, *self.commits.preloaded))
         self._stored: dict[str, Cell] = {}
@@ -85,10 +102,14 @@ class Runner:
             if cell.problem == problem and self._counts_here(cell):
                 self._keep(cell)
 
+    def _variant(self, commit: Point) -> str:
+        return f"{commit.id}+{self._planner}" if self._planner else commit.id
+
     def run(self, commit: Point, *, own: bool = False) -> Run:
         """Run a commit unless its cell is known; with `own` a cell of equal files will not do."""
         tree = self._tree(commit)
-        cell = self._stored.get(commit.id) or (None if own else self._by_tree.get(tree))
+        cell = self._stored.get(self._variant(commit))
+        cell = cell or (None if own else self._by_tree.get(tree))
         if cell is None:
             cell = self._measured(commit, tree)
             with self._appending:
@@ -97,6 +118,10 @@ class Runner:
                 if cell.status in ("ok", "failed"):
                     append_cells(self._results, [cell])
         return Run(commit, cell)
+
+    def is_known(self, commit: Point) -> bool:
+        """Whether a commit itself was run, so that its cell is stored."""
+        return self._variant(commit) in self._stored
 
     def run_all(
         self, commits: Sequence[Point], listen: Callable[[Run], None] = lambda run: None
@@ -125,20 +150,25 @@ class Runner:
     def _counts_here(self, cell: Cell) -> bool:
         """Whether a stored cell can stand for one that would be made now."""
         there, here = cell.environment, self._environment
-        timed = len(cell.cpu_s.samples) if cell.cpu_s else 0
         return (
             there.code in (here.code, *self.declared.earlier)
             and (there.python, there.packages) == (here.python, here.packages)
-            and (cell.status == "failed" or timed >= self._repeat)
+            and cell.variant.partition("+")[2] == self._planner
+            and (cell.status == "failed" or self._is_complete(cell))
         )
+
+    def _is_complete(self, cell: Cell) -> bool:
+        samples = cell.cpu_s.samples if cell.cpu_s else ()
+        sufficient = len(samples) >= self._repeat or max(samples, default=0) >= LONG_CALL_S
+        return sufficient and (bool(cell.counters) or not self._counted)
 
     def _tree(self, commit: Point) -> str:
         return self.repository.tree(commit, self.commits.paths, self.commits.ignored)
 
     def _measured(self, commit: Point, tree: str) -> Cell:
         cell = Cell(
-            id=CellId(self.declared.library, commit.id, self.problem),
-            reference=commit.id,
+            id=CellId(self.declared.library, self._variant(commit), self.problem),
+            reference=self._variant(commit),
             status="ok",
             facts={
                 TREE: tree,
@@ -159,16 +189,20 @@ class Runner:
                 cell.reason = answer.reason.replace(folder, "")
                 return cell
         counted, timed = answer
+        cell.cpu_s = Summary.of([times.cpu_s for times in timed])
+        cell.wall_s = Summary.of([times.wall_s for times in timed])
+        if counted is None:
+            cell.fingerprint = timed[0].fingerprint
+            return cell
         cell.fingerprint, cell.quality = counted.fingerprint, counted.quality
         cell.counters = dict(counted.counters)
         for part, made in counted.calls.items():
             cell.counters[f"{part}_calls"] = sum(made.values())
         for part, made in counted.calls.items():
             cell.counters |= {f"{CALLS}{part} {name}": count for name, count in made.items()}
-        cell.cpu_s = Summary.of([times.cpu_s for times in timed])
         return cell
 
-    def _asked(self, commit: Point, folder: Path) -> tuple[Counted, list[Timed]] | Failed:
+    def _asked(self, commit: Point, folder: Path) -> tuple[Counted | None, list[Timed]] | Failed:
         self.repository.check_out(commit, self.commits.package, folder)
         driver = str(self.declared.driver)
         stage = Stage("Planning", self._budget)
@@ -179,22 +213,31 @@ class Runner:
             str(folder),
             self._request,
             self._repeat,
+            self._counted,
             first=stage,
         )
         if isinstance(answered, Failed):
             return answered
         who = f"The driver of {commit.name}"
-        counted, *timed = answered
-        answer = checked(counted, Counted, who)
-        if not Path(answer.imported_from).is_relative_to(folder):
-            return Failed(f"It was not imported, but {answer.imported_from}")
-        return answer, [checked(times, Timed, who) for times in timed]
+        counted, timed = answered
+        answer = checked(counted, Counted, who) if counted else None
+        samples = [checked(times, Timed, who) for times in timed]
+        for given in ([answer] if answer else []) + samples:
+            if given.imported_from and not Path(given.imported_from).is_relative_to(folder):
+                return Failed(f"It was not imported, but {given.imported_from}")
+        return answer, samples
 
 
 def _answers(
-    driver: str, shims: str, folder: str, request: dict[str, Any], repeat: int, _: Report
-) -> list[dict[str, Any]]:
-    """Child process: import a commit from its folder; return its counts and then its times."""
+    driver: str,
+    shims: str,
+    folder: str,
+    request: dict[str, Any],
+    repeat: int,
+    counted: bool,
+    _: Report,
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Child process: import a commit from its folder; return its counts, if asked, and times."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for standard in (1, 2):  # the warnings of hundreds of commits would hide the messages
         os.dup2(nothing, standard)
@@ -202,4 +245,15 @@ def _answers(
     if shims:
         import_module(shims).install()
     handlers = runpy.run_path(driver)["HANDLERS"]
-    return [handlers["counts"](request), *(handlers["times"](request) for _ in range(repeat))]
+    counts = handlers["counts"](request) if counted else None
+    times: list[dict[str, Any]] = []
+    while len(times) < repeat:
+        times.append(handlers["times"](request))
+        if not counted and len(times) == 1:
+            first = times[0]["cpu_s"]
+            if first >= LONG_CALL_S:
+                break
+            if first < FIRST_CALL_S:  # with what is only done once, that is too much of it
+                times.clear()
+                counted = True
+    return counts, times

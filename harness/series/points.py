@@ -33,6 +33,7 @@ class Timed(Struct, frozen=True):
     cpu_s: Amount
     phases: dict[str, Amount]
     release: str = ""
+    imported_from: str = ""
 
 
 class Counted(Struct, frozen=True):

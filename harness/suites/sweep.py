@@ -30,16 +30,24 @@ from harness.topologies.lookup import placed_on
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The environment that a sweep measures in; `several` machines may have the same."""
+    """The environment that a sweep measures in; `several` machines may have the same.
+
+    With `by_family` stored cells hold as long as the sources of their family are unchanged.
+    """
 
     environment: Environment
     several: bool = False
+    by_family: bool = False
 
     def has_measured(self, cell: Cell, settings: Settings) -> bool:
         """Whether a stored cell can stand for what would be measured here."""
         here, there = self.environment, cell.environment
         machine = [(where.machine, where.cpu, where.cores) for where in (here, there)]
-        same = code_of(here) == code_of(there) and (self.several or machine[0] == machine[1])
+        codes = [code_of(where) for where in (here, there)]
+        if self.by_family:
+            codes[0] = codes[0]._replace(code=here.family_code)
+            codes[1] = codes[1]._replace(code=there.family_code)
+        same = codes[0] == codes[1] and (self.several or machine[0] == machine[1])
         return same and cell.settings == settings
 
 

@@ -16,7 +16,7 @@ from planners.embedding.tables.shard_checks import (
     check_names,
     storage_of,
 )
-from planners.embedding.tables.torchrec_objects import plan_fingerprint
+from planners.embedding.tables.torchrec_objects import plan_fingerprint, weights_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,12 @@ def fingerprint(plan: Plan) -> str:
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
-    """Check that a plan places every table once and whole, on ranks that exist and can hold it."""
+    """Check that a plan places every table once and whole, on ranks that exist and can hold it.
+
+    A planner must also leave the model's weights unchanged.
+    """
+    if problem.weights_digest and weights_digest(problem.module) != problem.weights_digest:
+        raise InfeasibleDecision("Planning has changed the model's weights.")
     tables = dict(zip(problem.fqns, problem.tables, strict=True))
     check_names([option.fqn for option in plan.options], tables)
     for option in plan.options:

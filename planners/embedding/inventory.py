@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec, is_captured_file
 from planners.embedding.tables.files import Table
-from planners.embedding.workloads.catalog import assigned, load_tables, memory_setting
+from planners.embedding.workloads.catalog import assigned, sized_tables, sizes_of
 
 _COLUMNS = (
     Column("name", title="table"),
@@ -34,10 +34,8 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
 
 
 def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table]:
-    if not is_captured_file(workload.name):
-        tables = load_tables(workload)
-        if memory_setting(workload) is None:
-            return tables
+    if not is_captured_file(workload.name) and sizes_of(workload).memory is None:
+        return sized_tables(workload, 0)
     if topology is None:
         raise UsageError(
             f"The inventory of workload '{workload}' depends on the machines; "

@@ -29,14 +29,9 @@ from planners.embedding.tables.torchrec_objects import (
     ModelParallelSharder,
     constraints_of,
     embedding_bags,
+    weights_digest,
 )
-from planners.embedding.workloads.catalog import (
-    MEMORY,
-    assigned,
-    load_tables,
-    memory_setting,
-    scaled,
-)
+from planners.embedding.workloads.catalog import assigned, load_tables, sized_tables, sizes_of
 from planners.embedding.workloads.mixture import mixture
 
 # The share of the tables' bytes that the host memory of a `mixed` problem can hold. The tables take
@@ -79,6 +74,7 @@ class EmbeddingProblem:
     coefficients: Mapping[str, float] = field(default_factory=dict)  # of calibrated machines
     search_seconds: float | None = None  # of variants that search by the clock
     moving: MoveBudget | None = None  # of variants that can stay near a plan
+    weights_digest: str = ""  # of a model with real weights, which planning must not change
     # Figures that hold for every plan, such as `bound_ms`, once they are computed.
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
@@ -126,8 +122,8 @@ class EmbeddingProblem:
 
 def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
     """Build the planning problem of a workload; raises UsageError if the workload is malformed."""
-    tables = load_tables(workload)
     if workload.name == "mixture":
+        tables = load_tables(workload)
         drawn = mixture(workload)
         sharder: ModuleSharder[nn.Module] = EmbeddingBagCollectionSharder()
         return replace(
@@ -137,25 +133,29 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
             kernels=frozenset(drawn.kernels),
             memory=f"HBM {drawn.hbm:g} and DDR {drawn.ddr:g} of the tables",
         )
-    memory = memory_setting(workload)
+    sizes = sizes_of(workload)
     usable_hbm = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
-    if memory is not None:
-        tables = scaled(tables, int(MEMORY[memory] * usable_hbm))
-    if memory == "mixed":
+    tables = sized_tables(workload, usable_hbm)
+    if sizes.memory == "mixed":
         wanted = int(_MIXED_DDR_SHARE * sum(table.bytes for table in tables)) // topology.gpus
         topology = replace(topology, ddr_bytes=min(wanted, topology.ddr_bytes or wanted))
-    return _problem(workload, tables, topology, memory or "as listed")
+    return _problem(workload, tables, topology, sizes.memory or "as listed", sizes.weights)
 
 
 def _problem(
-    workload: WorkloadSpec, tables: tuple[Table, ...], topology: Topology, memory: str = ""
+    workload: WorkloadSpec,
+    tables: tuple[Table, ...],
+    topology: Topology,
+    memory: str = "",
+    weights: str = "meta",
 ) -> EmbeddingProblem:
     machines = torchrec_topology(topology)
+    module = embedding_bags(tables, weights)
     device = machines.devices[0]
     return EmbeddingProblem(
         tables=tables,
         topology=machines,
-        module=embedding_bags(tables),
+        module=module,
         constraints=constraints_of(tables),
         sharders=[ModelParallelSharder()],
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
@@ -163,6 +163,7 @@ def _problem(
         memory=memory,
         assigned=assigned(workload.name),
         coefficients=read_coefficients(topology.coefficients),
+        weights_digest=weights_digest(module),
     )
 
 

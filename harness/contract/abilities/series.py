@@ -1,7 +1,7 @@
 """The declaration of a library with releases, commits or both to measure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.model.quality import Quality
@@ -60,6 +60,8 @@ class Series:
     machine: `imported_from`, the file that the library was imported from, `fingerprint` and
     `quality` of the decision, `counters`, and `calls`, the number of calls that each function
     makes, by part and by function. Its request also has `parts`, the names of the parts to count.
+    A request may have `planner`, one of the names in `planners`, and `warm_up`, which is false if
+    the first call is to be timed too, since it takes minutes.
 
     Attributes:
         library: its name on the package index.
@@ -72,6 +74,8 @@ class Series:
         qualities: the figures in `quality`.
         earlier: codes of earlier versions of the driver (`environment.code` of a stored cell) that
             count and decide the same. Cells of theirs are not measured again.
+        planners: the library's own ways to plan, with their meanings; the first one is used unless
+            another is asked for.
         releases: set where releases can be measured.
         commits: set where commits can be measured.
     """
@@ -83,6 +87,7 @@ class Series:
     counters: Mapping[str, str]
     qualities: tuple[Quality, ...] = ()
     earlier: tuple[str, ...] = ()
+    planners: Mapping[str, str] = field(default_factory=dict)
     releases: Releases | None = None
     commits: Commits | None = None
 

@@ -32,6 +32,11 @@ class Times:
     reference: "Times | None" = None
     work: CountedWork | None = None
 
+    @classmethod
+    def of_one_call(cls, wall_s: float, cpu_s: float) -> "Times":
+        """Return the times of a single call, which make a ratio without an interval."""
+        return cls(wall_s=[wall_s], cpu_s=[cpu_s], blocks={0: [cpu_s]})
+
     def add(
         self,
         block: int,

@@ -23,8 +23,13 @@ SERIES = Series(
         "proposals": "combinations of options that the proposer put forward",
         "partitions": "proposals that the partitioner tried to place",
     },
-    # Of releases and of commits, before and after the drivers named `harness.series`.
-    earlier=("f3c2a1b49fd2", "c8bbb92e974d", "55e1acb12922", "3219ccf5251a"),
+    # Before the drivers named `harness.series`, and before they chose planners.
+    earlier=("f3c2a1b49fd2", "c8bbb92e974d", "55e1acb12922", "3219ccf5251a", "4a47eed29118"),
+    planners={
+        "greedy": "the greedy proposer",
+        "default": "the proposers that it uses when none is named",
+        "dynamic-programming": "DynamicProgrammingProposer",
+    },
     releases=Releases(phases=("enumerate", "propose", "partition", "rate", "other")),
     commits=Commits(
         package="torchrec",

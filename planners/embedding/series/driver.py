@@ -27,14 +27,16 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
 
     def plan() -> list[Any]:
         with recorder.call():
-            return problem.plan()
+            return problem.plan(_planner(request))
 
     with phases(recorder):
-        decided, measured = timed(plan)
+        # A long call that copies tensors needs the garbage collector to stay within memory.
+        decided, measured = timed(plan, collecting=not request.get("warm_up", True))
     # Commits also run where no release is installed.
     releases = [found.version for found in metadata.distributions(name="torchrec")]
     return {
         "release": releases[0] if releases else "",
+        "imported_from": torchrec.__file__,
         "fingerprint": plan_fingerprint(decided),
         **measured,
         "phases": dict(recorder.phases),
@@ -46,12 +48,12 @@ def counts(request: dict[str, Any]) -> dict[str, Any]:
     problem = _problem(request)
     recorder = Recorder()
     with phases(recorder), counted(recorder), recorder.call():
-        plan = problem.plan()
+        plan = problem.plan(_planner(request))
     enumerator = problem.enumerator()
     _, listing = count_calls(lambda: enumerator.enumerate(problem.module, problem.sharders))
     calls = {"enumerate": listing}
     if "search" in request["parts"]:
-        _, whole = count_calls(problem.plan)
+        _, whole = count_calls(lambda: problem.plan(_planner(request)))
         search = {name: count - listing.get(name, 0) for name, count in whole.items()}
         calls["search"] = {name: count for name, count in search.items() if count > 0}
     return {
@@ -63,13 +65,18 @@ def counts(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _planner(request: dict[str, Any]) -> str:
+    return str(request.get("planner") or "greedy")
+
+
 def _problem(request: dict[str, Any]) -> ReleaseProblem:
     """Build a problem, once in a child, and plan it, since a first call differs from the others."""
     key = f"{request['workload']} {request['topology']}"
     if key not in _problems:
         workload = WorkloadSpec.parse(request["workload"])
         problem = build(workload, Topology(**request["topology"]))
-        problem.plan()
+        if request.get("warm_up", True):
+            problem.plan(_planner(request))
         _problems[key] = problem
     return _problems[key]
 

@@ -13,7 +13,7 @@ from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
+from torchrec.distributed.planner.types import ParameterConstraints, Proposer, ShardingOption
 from torchrec.distributed.planner.types import Topology as TorchrecTopology
 
 from harness.contract import Topology, UsageError, WorkloadSpec
@@ -23,7 +23,7 @@ from planners.embedding.tables.torchrec_objects import (
     constraints_of,
     embedding_bags,
 )
-from planners.embedding.workloads.catalog import MEMORY, load_tables, memory_setting, scaled
+from planners.embedding.workloads.catalog import sized_tables, sizes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class ReleaseProblem:
             topology=self.topology, batch_size=BATCH_SIZE, constraints=self.constraints
         )
 
-    def plan(self) -> list[ShardingOption]:
-        """Plan with a new planner and the greedy proposer; a planner's second plan may be wrong."""
+    def plan(self, named: str = "greedy") -> list[ShardingOption]:
+        """Plan with a new planner, since a planner's second plan may be wrong."""
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             enumerator=self.enumerator(),
             storage_reservation=FixedPercentageStorageReservation(percentage=RESERVED_FRACTION),
-            proposer=GreedyProposer(),
+            proposer=_proposer(named),
             partitioner=GreedyPerfPartitioner(),
             constraints=self.constraints,
             stats=[],
@@ -57,18 +57,25 @@ class ReleaseProblem:
         return list(planner._best_plan or ())
 
 
+def _proposer(named: str) -> Proposer | None:
+    """Return the proposer of one of the declared planners, None for those that are the default."""
+    if named == "dynamic-programming":  # since 2024-08
+        from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
+
+        return DynamicProgrammingProposer()
+    return None if named == "default" else GreedyProposer()
+
+
 def build(workload: WorkloadSpec, topology: Topology) -> ReleaseProblem:
     """Build a workload on a topology; raises UsageError where the workload is malformed."""
-    tables = load_tables(workload)
-    memory = memory_setting(workload)
-    if memory == "mixed":
+    sizes = sizes_of(workload)
+    if sizes.memory == "mixed":
         raise UsageError("Releases are measured with tables in GPU memory, not with memory=mixed.")
-    if memory is not None:
-        usable = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
-        tables = scaled(tables, int(MEMORY[memory] * usable))
+    usable = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
+    tables = sized_tables(workload, usable)
     return ReleaseProblem(
         torchrec_topology(topology),
-        embedding_bags(tables),
+        embedding_bags(tables, sizes.weights),
         constraints_of(tables),
         [ModelParallelSharder()],
     )

@@ -37,11 +37,11 @@ class ModelParallelSharder(EmbeddingBagCollectionSharder):
         ]
 
 
-def embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
-    """Return a module of the tables on the meta device; raises UsageError for bad names."""
+def embedding_bags(tables: Sequence[Table], device: str = "meta") -> EmbeddingBagCollection:
+    """Return a module of the tables on a device; raises UsageError for bad names."""
     try:
         return EmbeddingBagCollection(
-            device=torch.device("meta"),
+            device=torch.device(device),
             tables=[
                 EmbeddingBagConfig(
                     name=table.name,
@@ -55,6 +55,17 @@ def embedding_bags(tables: Sequence[Table]) -> EmbeddingBagCollection:
         )
     except KeyError as error:
         raise UsageError(_why_refused(tables, str(error.args[0]))) from None
+
+
+def weights_digest(module: EmbeddingBagCollection) -> str:
+    """Hash a module's weights; return "" where they are on the meta device and have no values."""
+    weights = [weight.detach() for weight in module.state_dict().values()]
+    if any(weight.is_meta for weight in weights):
+        return ""
+    digest = hashlib.sha256()
+    for weight in weights:
+        digest.update(weight.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def _why_refused(tables: Sequence[Table], error: str) -> str:

@@ -41,28 +41,45 @@ HBM = (0.45, 0.7, 0.9, 1.3, 2.5)
 """The HBM of a `mixture` as a share of its tables' bytes; its seed draws one of these."""
 DDR = (0.3, 0.7, 2.0)
 
+REAL_BYTES = 24 * 2**20
+"""The bytes of all tables together with `weights=cpu`; a planner may copy them per proposal."""
+
 _Tables = Annotated[int, Meta(ge=1, le=MOST_TABLES)]
 _Share = Annotated[float, Meta(gt=0, le=100)]
 
 
-class SampleParameters(Parameters, frozen=True):
-    """The number of tables that a seed samples, None for all, and how tight memory is."""
+class SizedParameters(Parameters, frozen=True):
+    """How the tables' rows are scaled: to fill a share of the HBM, or to be real weights.
+
+    With `weights=cpu` the model has real tensors, of REAL_BYTES together; otherwise its tensors are
+    on the meta device, have their full size, and copying them costs nothing.
+    """
+
+    memory: Literal["roomy", "tight", "mixed"] | None = None
+    weights: Literal["meta", "cpu"] = "meta"
+
+    def __post_init__(self) -> None:
+        if self.memory and self.weights == "cpu":
+            raise ValueError("'memory' and 'weights=cpu' both scale the rows; give one of them")
+
+
+class SampleParameters(SizedParameters, frozen=True):
+    """The number of tables that a seed samples, None for all."""
 
     tables: Count | None = None
     seed: Seed | None = None
-    memory: Literal["roomy", "tight", "mixed"] | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.seed is not None and self.tables is None:
             raise ValueError("'seed' must come with 'tables', the number of tables to sample")
 
 
-class SyntheticParameters(Parameters, frozen=True):
-    """The number of tables to generate, the seed, and how tight memory is."""
+class SyntheticParameters(SizedParameters, frozen=True):
+    """The number of tables to generate, and the seed."""
 
     tables: _Tables = 100
     seed: Seed = 0
-    memory: Literal["roomy", "tight", "mixed"] | None = None
 
 
 class MixtureParameters(Parameters, frozen=True):
@@ -252,16 +269,24 @@ def parameters_of(
     return read_parameters(spec, SampleParameters)
 
 
-def memory_setting(spec: WorkloadSpec) -> str | None:
-    """Return the parameter `memory`, a key of MEMORY, None without it; raises UsageError."""
+def sizes_of(spec: WorkloadSpec) -> SizedParameters:
+    """Return how a workload's rows are scaled; raises UsageError for unknown parameters."""
     asked = parameters_of(spec)
-    return None if isinstance(asked, MixtureParameters) else asked.memory
+    return asked if isinstance(asked, SizedParameters) else SizedParameters()
+
+
+def sized_tables(spec: WorkloadSpec, usable_hbm: int) -> tuple[Table, ...]:
+    """Return a workload's tables, scaled as its parameters ask, to `usable_hbm` bytes in all."""
+    tables, sizes = load_tables(spec), sizes_of(spec)
+    if sizes.weights == "cpu":
+        return scaled(tables, REAL_BYTES)
+    return scaled(tables, int(MEMORY[sizes.memory] * usable_hbm)) if sizes.memory else tables
 
 
 def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     """Return the tables of a workload: one of `list_workloads`, or a path to .csv or .parquet.
 
-    A sample keeps the original order of its tables. `memory` is not applied: see `scaled`. Raises
+    A sample keeps the original order of its tables. Rows are not scaled: see `sized_tables`. Raises
     UsageError.
     """
     asked = parameters_of(spec)

@@ -5,12 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loading import NAMES, load
 
+from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from planners.embedding.tables.files import Table
 from planners.embedding.workloads.catalog import (
     MEMORY,
-    memory_setting,
+    REAL_BYTES,
     scaled,
+    sized_tables,
+    sizes_of,
 )
 
 
@@ -21,11 +24,18 @@ def test_memory_changes_no_table_here() -> None:
 
 @pytest.mark.parametrize("setting", MEMORY)
 def test_memory_setting_is_one_of_three(setting: str) -> None:
-    assert memory_setting(WorkloadSpec.parse(f"dlrm-856[memory={setting}]")) == setting
+    assert sizes_of(WorkloadSpec.parse(f"dlrm-856[memory={setting}]")).memory == setting
 
 
 def test_memory_setting_may_be_left_out() -> None:
-    assert memory_setting(WorkloadSpec("dlrm-856")) is None
+    assert sizes_of(WorkloadSpec("dlrm-856")).memory is None
+
+
+def test_real_weights_fit_into_memory_and_exclude_a_memory_setting() -> None:
+    tables = sized_tables(WorkloadSpec.parse("dlrm-856[weights=cpu]"), 0)
+    assert sum(table.bytes for table in tables) == pytest.approx(REAL_BYTES, rel=0.1)
+    with pytest.raises(UsageError, match="weights"):
+        sizes_of(WorkloadSpec.parse("dlrm-856[weights=cpu,memory=tight]"))
 
 
 any_tables = st.lists(

@@ -1,0 +1,115 @@
+"""`shardbench record`: the declared suite, measured at the sizes of the claims into `record/`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.measuring.monitor import Event, Listener
+from harness.model.errors import UsageError
+from harness.suites.record import Part, Record
+from reports.core.formatting import plural
+from shardbench.command import resumable
+from shardbench.options import check_folder, found_registry, messages, write
+from shardbench.progress import roughly
+from shardbench.results_file import measuring_into
+
+
+def record(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of the record, with its suite.toml.")
+    ] = Path("record"),
+    repository: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIBRARY=PATH", help="A clone of a library, to run its commits; repeatable."
+        ),
+    ] = None,
+    stale: Annotated[
+        bool,
+        typer.Option("--stale", help="Measure only what changed sources of a family made old."),
+    ] = False,
+    only: Annotated[
+        str, typer.Option(help="Measure only the parts that have this text in their names.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the parts, and measure nothing.")
+    ] = False,
+) -> None:
+    """Measure the record of all claims, going on where a run was stopped."""
+    held = Record.read(folder)
+    clones = _clones(repository or [])
+    registry = found_registry()
+    with measuring_into(held.cells_file), measuring_into(held.commits_file):
+        parts = [
+            part for part in held.parts(registry, clones, _write_page, stale) if only in part.name
+        ]
+        if not parts:
+            raise UsageError(f"No part of {folder} has '{only}' in its name.")
+        left = [part for part in parts if not part.is_measured]
+        took = {name: run.seconds for name, run in held.runs().items()}
+        if dry_run:
+            for part in parts:
+                state = "measured " if part.is_measured else "to measure"
+                last = f", {roughly(took[part.name])} last time" if part.name in took else ""
+                print(f"{state:10}  {part.kind} {part.name}{last}")
+            print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {folder}.")
+            return
+        check_folder(folder)
+        with resumable(folder):
+            failed = _measure(held, left, took)
+    measured = len(parts) - len(left)
+    messages.print(
+        f"{plural(len(left), 'part')} measured into {folder}, {measured} were measured already."
+    )
+    if failed:
+        raise typer.Exit(1)
+
+
+def _clones(named: Sequence[str]) -> dict[str, Path]:
+    clones = {}
+    for text in named:
+        library, equals, path = text.partition("=")
+        if not (library and equals and path):
+            raise UsageError(f"--repository must be LIBRARY=PATH, not '{text}'.")
+        clones[library] = Path(path)
+    return clones
+
+
+def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
+    from reports.profile.page import flame_page
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, flame_page(profiles, problem))
+
+
+def _measure(held: Record, left: Sequence[Part], took: dict[str, float]) -> int:
+    """Measure the remaining parts; returns how many could not be measured."""
+    done = failed = 0
+    waiting = {part.name: took.get(part.name) for part in left}
+
+    def listen(part: Part) -> Listener:
+        shown = ""
+
+        def step(event: Event) -> None:
+            nonlocal shown
+            text = f"{event.stage} {event.variant}"
+            if text != shown and event.steps:
+                shown = text
+                messages.print(f"  {part.name}: {text}")
+
+        return step
+
+    def ended(part: Part, outcome: str, seconds: float) -> None:
+        nonlocal done, failed
+        done += 1
+        failed += outcome.startswith("not measured")
+        waiting.pop(part.name)
+        known = [last for last in waiting.values() if last is not None]
+        guess = sum(known) * len(waiting) / len(known) if known else 0.0
+        rest = f"; {roughly(guess)} left" if guess else ""
+        messages.print(f"{done}/{len(left)} {part.name} in {seconds:.0f} s: {outcome}{rest}")
+
+    held.measure(left, listen, ended)
+    return failed
