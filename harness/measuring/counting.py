@@ -1,4 +1,4 @@
-"""The work of one call, counted: exact where time is not."""
+"""Count the function calls that one call makes: exact, unlike time."""
 
 from typing import Any
 
@@ -8,7 +8,10 @@ from harness.model.cell import CountedWork
 
 
 def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:
-    """Count the work of a call, in one or two calls that are not timed."""
+    """Count the function calls in a variant's call, in two untimed calls or in one.
+
+    With two, the result is the lower count, and their difference as `spread`.
+    """
     first, share = _count(prepared)
     if not is_counted_twice:
         return CountedWork(first, None, share)
@@ -17,7 +20,7 @@ def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> Counte
 
 
 def _count(prepared: Prepared[Any]) -> tuple[int, float]:
-    """Return how many calls the planner's thread makes, and the share of time in built-in ones."""
+    """Return the number of calls in this thread, and the share of time in built-in functions."""
     with prepared.installed():
         prepared.begin()
         _, entries = profiled(prepared.run)

@@ -1,4 +1,4 @@
-"""The environment of a measurement: code, versions, machine, load."""
+"""Describe the environment of a measurement: code, package versions, machine and load."""
 
 import hashlib
 import os
@@ -33,7 +33,7 @@ def _machine(cores: int | None) -> str:
 
 @cache
 def source_digest() -> str:
-    """Return a short hash of the harness and of the packages that families come from."""
+    """Return a short hash of the source files of the harness and of the families' packages."""
     digest = hashlib.sha256()
     modules = {found.module for found in metadata.entry_points(group=ENTRY_POINTS)}
     for package in sorted({"harness", *(module.partition(".")[0] for module in modules)}):
@@ -47,7 +47,7 @@ def source_digest() -> str:
 
 
 def environment(seed: int) -> Environment:
-    """Describe the code, the versions and the machine of this process."""
+    """Return the code, the versions and the machine of this process; `seed` is copied into it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Environment(
         shardbench=metadata.version("shardbench"),
