@@ -57,7 +57,7 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Moving(Generic[P, D]):
-    """Functions for `shardbench plan --from`, which changes a deployed decision as little as asked.
+    """Functions for `shardbench plan --from`, which limits the moves from a deployed decision.
 
     Attributes:
         within: returns the problem with a limit on moves from the decision in a file. It takes the

@@ -185,9 +185,9 @@ class Family(Generic[P, D]):
     def decider(
         self, name: str, **declared: Unpack[Declared]
     ) -> Callable[[Callable[[P], D]], Callable[[P], D]]:
-        """Register the decorated function, `problem -> decision`, as a variant; it is timed whole.
+        """Register a function `problem -> decision` as a variant; the whole function is timed.
 
-        It takes the same arguments as `variant`, and raises the same errors.
+        This decorator takes the same arguments as `variant`, and raises the same errors.
         """
 
         def register(decide: Callable[[P], D]) -> Callable[[P], D]:
@@ -212,7 +212,7 @@ class Family(Generic[P, D]):
         requires: tuple[str, ...] = (),
         upstream: str = "",
     ) -> Callable[[Prepare[P]], Prepare[P]]:
-        """Register the decorated function, `problem -> Prepared`, as a variant; `run` is timed.
+        """Register a function `problem -> Prepared` as a variant; only `Prepared.run` is timed.
 
         `requires` names modules that must be installed, `upstream` the folder of a real library
         that `make upstreams` installs. Raise RegistryError for a duplicate name, or a second
@@ -248,7 +248,7 @@ class Family(Generic[P, D]):
 
     @property
     def reference(self) -> Variant[P, D]:
-        """The family's reference variant, the default to compare with; RegistryError if missing."""
+        """The default variant to compare with; raises RegistryError if the family has none."""
         found = self._reference()
         if found is None:
             raise RegistryError(f"Family '{self.name}' has no reference variant.")
@@ -261,10 +261,7 @@ class Family(Generic[P, D]):
         return self.variants[name]
 
     def models_of(self, variant: Variant[P, D]) -> list[Variant[P, D]]:
-        """Return the chain of variants with the decision that `variant` must make, nearest first.
-
-        It follows `same_as` from variant to variant.
-        """
+        """Return the variants that `variant` must reproduce, by following `same_as` repeatedly."""
         return [self.variants[name] for name in models_of(variant.name, self._same_as)]
 
     @property

@@ -12,10 +12,7 @@ ENTRY_POINTS = "shardbench.families"
 
 
 class Registry:
-    """The known families by name, each checked when it is added.
-
-    `failures` has the reason for each family, or entry point, that could not be loaded.
-    """
+    """The known families; `failures` has, by name, the reason why a family could not be loaded."""
 
     def __init__(self, families: Iterable[Family[Any, Any]] = ()) -> None:
         self._families: dict[str, Family[Any, Any]] = {}
@@ -46,10 +43,7 @@ class Registry:
         return tuple(self._families[name] for name in sorted(self._families))
 
     def find(self, name: str) -> Family[Any, Any]:
-        """Return a family by name.
-
-        Raise UsageError with similar names, or with the reason why the family failed to load.
-        """
+        """Return a family by name; raise UsageError if it is unknown or could not be loaded."""
         if name in self._families:
             return self._families[name]
         if name in self.failures:

@@ -1,4 +1,4 @@
-"""Variants: functions from a problem to a `Prepared` object, with the method `run` to time."""
+"""Variants: each sets up a problem as a `Prepared` object, which has the function `run` to time."""
 
 import importlib.util
 from collections.abc import Callable, Mapping

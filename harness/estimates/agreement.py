@@ -24,7 +24,7 @@ class Agreement(Struct, frozen=True):
 
     Attributes:
         estimate: the name of the estimate.
-        spearman: Spearman's rank correlation; `_low` and `_high` end its 95 % interval.
+        spearman: Spearman's rank correlation, with 95 % interval `spearman_low` to `spearman_high`.
         apart: the number of decisions in a subset with disjoint intervals of measured time;
             `spearman_apart` is their rank correlation, None for fewer than three.
         picks: the decision with the lowest estimate; `fastest` has the lowest measured time.
@@ -64,7 +64,7 @@ class MeasuredMs(Struct, frozen=True):
 
     @classmethod
     def of(cls, ratio: Ratio, reference_ms: float) -> "MeasuredMs":
-        """Convert a ratio to the reference into milliseconds; clip the interval to 10 times."""
+        """Convert a ratio to the reference into ms; clip the interval to a factor of 10."""
         low, high = max(ratio.low, ratio.value / _WIDEST), min(ratio.high, ratio.value * _WIDEST)
         return cls(*(reference_ms * factor for factor in (ratio.value, low, high)))
 
@@ -76,10 +76,7 @@ def agreement(
     measured: Sequence[MeasuredMs],
     seed: int = 0,
 ) -> Agreement:
-    """Compare estimated with measured times (in ms) of decisions; all sequences have equal length.
-
-    `names` are the decisions' names; `seed` is for the bootstrap of the rank correlation.
-    """
+    """Compare estimated with measured milliseconds; the sequences have an entry per decision."""
     import numpy as np
 
     values = np.array([decision.value for decision in measured])

@@ -97,7 +97,7 @@ class TimesFile:
 
     @property
     def reference_ms(self) -> float:
-        """The reference's median time in milliseconds; ratios times this are times."""
+        """The reference's median milliseconds, the factor that converts ratios to milliseconds."""
         return 1000 * statistics.median(pair.reference for pair in self._all())
 
 
@@ -109,10 +109,7 @@ def _lines(path: Path) -> list[str]:
 
 
 class Stopwatch:
-    """Time each pass right after the reference, so that a slow spell of the machine affects both.
-
-    Pairs are stored in `times`. `on_progress` can be set to report progress.
-    """
+    """Time each pass right after the reference, so that slow spells of the machine affect both."""
 
     def __init__(
         self,

@@ -150,10 +150,7 @@ def _time_slowest(
 
 
 def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> None:
-    """Time the slowest rank of each decision at least five times.
-
-    A new time can make another rank the slowest, so this repeats until the slowest has enough.
-    """
+    """Time each decision's slowest rank at least 5 times, even if a new time changes that rank."""
     for number, decision in enumerate(decisions):
         stopwatch.on_progress("slowest ranks, once more", number, len(decisions))
         while True:

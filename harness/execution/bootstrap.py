@@ -80,10 +80,7 @@ def run_child(
     output: Connection,
     memory_gib: float,
 ) -> None:
-    """In a child process: call `work` with the arguments and a `Report`, and send its outcome.
-
-    `messages` and `output` are the pipes for messages and for the printed output.
-    """
+    """In a child process: call `work` with the arguments and a `Report`, and send its outcome."""
     os.setsid()  # so that the parent can kill this process and its children as one group
     adopt_orphans()
     _print_into(output)

@@ -34,10 +34,7 @@ def shared_limit_gib(gib: float, variants: int) -> float:
 
 
 def limit_memory(gib: float) -> None:
-    """Limit the data memory of this process and its future children to `gib` GiB plus a margin.
-
-    The process gets MemoryError, or its equivalent, beyond that. A lower existing limit stays.
-    """
+    """Limit the memory of this process, and of children that it starts, to `gib` and a margin."""
     with suppress(OSError, ValueError, KeyError):  # the parent also checks the memory
         has = _own_bytes()
         room = max(0, round(gib * GIB) - has["VmRSS"]) + _RESERVED

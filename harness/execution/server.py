@@ -123,10 +123,7 @@ def start_process(process: BaseProcess) -> None:
 
 
 def end_orphans(ended: int) -> None:
-    """Kill the processes that left the process group of child `ended`; they belong to the server.
-
-    `ended` is the pid of a child that has ended. The server adopts its orphans.
-    """
+    """Kill the orphans of a child that has ended, by its pid; the server has adopted them."""
     _running.discard(ended)
     for _ in range(_ORPHAN_ROUNDS):  # killing an orphan turns its own children into orphans
         with _starting:

@@ -29,9 +29,7 @@ _KEPT_LETTERS = 200
 
 
 def folder(name: str) -> Path:
-    """Return the folder of an upstream, which need not exist.
-
-    Its parent is SHARDBENCH_UPSTREAMS, or else `upstreams` in the checkout.
+    """Return an upstream's folder, in $SHARDBENCH_UPSTREAMS or the checkout; it may not exist.
 
     Args:
         name: The upstream with its release, e.g. `colossalai-0.4.1`.

@@ -77,10 +77,7 @@ class Comparison:
         self._remaining = Remaining(len(self._order), self._settings.sampling.seconds)
 
     def _left_to_run(self, variants: Sequence[Variant[Any, Any]]) -> list[Variant[Any, Any]]:
-        """Return the variants without stored cells.
-
-        If there are any, the variant to compare with runs again, unless its stored cell failed.
-        """
+        """Return the variants to run: those without stored cells, and the one to compare with."""
         left = [variant for variant in variants if variant.name not in self._stored]
         held = self._stored.get(self._against.name)
         again = self._against if left and held and held.status == "ok" else None
@@ -176,10 +173,7 @@ class Comparison:
         )
 
     def _work_out_figures(self) -> None:
-        """Compute the figures common to all decisions, e.g. a proven bound, once for all variants.
-
-        Errors are ignored here, because the checks raise them again.
-        """
+        """Compute the figures common to all decisions; ignore errors, which the checks repeat."""
         able = [variant for variant in self._order if not variant.missing()]
         if self.family.abilities.figures is None or len(able) < 2:
             return
@@ -221,7 +215,7 @@ class Comparison:
         )
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
-        """If the variant to compare with is not applicable, replace it by the first that passed."""
+        """If the variant to compare with is not applicable, use the first that passed its check."""
         if not self._waits_for_stand_in(cells):
             return
         applicable = [v for v in self._variants if v.name in self._checked]
@@ -248,10 +242,7 @@ class Comparison:
         return [variant, *self.family.models_of(variant)][-1]
 
     def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
-        """Return whether `same_as` links `variant` and the variant to compare with to one root.
-
-        If so, both must make the same decision.
-        """
+        """Return whether `variant` and the variant to compare with must make one decision."""
         return self._root(variant) is self._root(self._against)
 
     def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:
@@ -260,9 +251,9 @@ class Comparison:
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
         """Return the fingerprint that `variant` must have; None if it is unknown.
 
-        It is that of the farthest checked variant in its chain of `same_as`, because a nearer one
-        may be wrong itself. If none was checked, the variant to compare with is used, if both have
-        the same root.
+        It is that of the last checked variant in the chain of `same_as`, because an earlier variant
+        may be wrong itself. If none was checked, the variant to compare with replaces them, if both
+        chains end at the same variant.
         """
         decided = {name: cell.fingerprint for name, cell in self._stored.items()}
         decided |= {name: checked.fingerprint for name, checked in self._checked.items()}
@@ -304,10 +295,7 @@ class Comparison:
             fill_from_times(cells[name], times[name], self._settings.sampling)
 
     def _limits(self) -> Limits:
-        """Return, by variant, the ratios that goals and the request set as limits.
-
-        The timing continues until each measured ratio is clearly above or below them.
-        """
+        """Return, by variant, the limits that goals and the request set for its ratio."""
         limits = {name: [limit] for name, limit in self._request.limits.items()}
         for goal in self._goals:
             against = goal.against or self.family.reference.name

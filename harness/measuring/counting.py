@@ -8,9 +8,9 @@ from harness.model.cell import CountedWork
 
 
 def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:
-    """Count the function calls in a variant's call, in two untimed calls or in one.
+    """Count the function calls in one or two untimed runs; return the lower count, and the spread.
 
-    With two, the result is the lower count, and their difference as `spread`.
+    `spread` is the difference between the two counts, None for one run.
     """
     first, share = _count(prepared)
     if not is_counted_twice:

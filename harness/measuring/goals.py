@@ -31,8 +31,8 @@ Sign = Literal["", "≥", "<", ">"]
 class Standing:
     """The result for a goal: `outcome`, with `value` and `limit` in `unit`, or else a `reason`.
 
-    `low` and `high` are the interval of the value; NaN without one. A `sign` means that `value` is
-    only a bound: the true value is, for example, `≥` it.
+    `low` and `high` are the interval of the value; NaN without one. If `sign` is not empty, `value`
+    is only a bound: with `≥`, for example, the true value is at least `value`.
     """
 
     outcome: Outcome

@@ -33,7 +33,7 @@ _INTERVALS = "scipy.special"  # computing the interval of a ratio needs it
 
 
 class Reported(Struct, frozen=True):
-    """The progress of a job; None if the variant reports no progress.
+    """The progress of a job; `progress` is None if the variant reports none.
 
     `peak_memory_bytes` is the peak so far of a call that is being checked.
     """
@@ -49,10 +49,7 @@ def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
 
 
 def run_figures(job: Job, report: Report) -> Mapping[str, float]:
-    """Compute the figures that are common to all decisions, such as a proven bound.
-
-    It runs in a process without variants, which could tamper with the figures.
-    """
+    """Compute the figures common to all decisions, before a variant could tamper with them."""
     request = job.request()
     problem = request.build()
     report.send(job.stage(_BOUND))

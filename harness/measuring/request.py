@@ -45,7 +45,7 @@ class Request:
 
     @property
     def given(self) -> ProblemId:
-        """The id of the problem in the user's words; in cells' ids its workload may differ."""
+        """The problem's id with the workload as the user named it; cells have `problem` instead."""
         return ProblemId(self.workload, self.topology.name, self.topology.gpus)
 
     @property

@@ -76,10 +76,7 @@ def write_captured(path: Path, family: str, names: Names, content: Mapping[str, 
 
 
 def read_captured(path: str | Path, family: str) -> dict[str, Any]:
-    """Return the content of a family's captured file without its header.
-
-    Raise UsageError if the file was not captured, or is of another family or version.
-    """
+    """Return a captured file's content; raise UsageError for another kind, family or version."""
     held = read_json(path)
     header = held.pop(_HEADER, None)
     if not isinstance(header, dict) or "family" not in header:

@@ -75,9 +75,10 @@ class CandidateSet:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """The computations that a calibration measures, and the function that fits a machine to them.
+    """The computations that a calibration measures, and a function that fits a machine to them.
 
-    `fit` takes the milliseconds by a work's key and by pass, and the reference's milliseconds.
+    `fit` takes two arguments: milliseconds by a work's key and by pass, and the milliseconds of the
+    reference.
     """
 
     works: Sequence[TimedWork]

@@ -81,10 +81,7 @@ class Inventory:
         return names.index(name)
 
     def place_of_bars(self, sort: str) -> int:
-        """Return the index of the column to draw as bars if rows are sorted by column `sort`.
-
-        A column of texts cannot be drawn, so the default column is drawn instead.
-        """
+        """Return the index of the column to draw as bars: `sort`, or the default for texts."""
         place = self.place(sort)
         return self.place(self.sort) if self.columns[place].kind == "text" else place
 

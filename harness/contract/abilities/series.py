@@ -51,8 +51,8 @@ class Series:
     The driver is a file that runs in a child process, which imports one release or one commit of
     the library. Its `HANDLERS` maps the requests `times` and `counts` to functions from a request
     to an answer. A request has `workload`, in the form that ids use, and `topology`, the fields of
-    a `Topology`. Both handlers first warm the problem up, because a first call differs from later
-    ones.
+    a `Topology`. Both handlers call a new problem once before they measure, because a first call
+    differs from later calls.
 
     `times` makes one call and answers with `release`, the version that the child has loaded (only
     needed for releases), `fingerprint` of the decision, `wall_s` and `cpu_s`, seconds of the call,

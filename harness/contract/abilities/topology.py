@@ -1,4 +1,4 @@
-"""Topologies in a user's own notation, values in them that mislead planners, library arguments."""
+"""The types for checking a topology: the user's text, misleading values, library arguments."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class TopologyTrap(Struct, frozen=True):
 
 
 class TopologyRow(Struct, frozen=True):
-    """A topology as a user wrote it, not yet validated: the text of each field by column.
+    """A topology as a user wrote it, before validation: the text of each field, by column.
 
     `where` is its name in messages. If the user wrote a library's arguments, `library` describes
     them, and `gpus` is the number of GPUs in them.
@@ -28,7 +28,7 @@ class TopologyRow(Struct, frozen=True):
     gpus: int | None = None
 
     def called(self, column: str) -> str:
-        """Return the name that the user's notation has for a column."""
+        """Return the user's name of a column: the library's argument, or else the column's name."""
         return self.library.arguments.get(column, column) if self.library else column
 
 

@@ -57,9 +57,8 @@ class Profile:
 
     `stacks` has the own time of each stack, outermost frame first; the empty stack is the call
     itself. `calls` is the number of profiled calls, and `unprofiled_s` the time of a call without
-    the profiler. `drift` is the standard error of the mean call over turns, relative to the mean, 0
-    for one turn. `is_elsewhere` means that the variant works in another process, which is not
-    profiled.
+    the profiler. `drift` is the standard error of the mean over turns, relative to the mean; 0 for
+    one turn. `is_elsewhere` means that the variant works in another process, which is not profiled.
     """
 
     family: str
@@ -77,7 +76,7 @@ class Profile:
 
     @property
     def overhead(self) -> float:
-        """The time of a call with the profiler over that without it; NaN if unknown."""
+        """The ratio of a call's time with the profiler to its time without; NaN if unknown."""
         return self.seconds / self.unprofiled_s if self.unprofiled_s > 0 else math.nan
 
 
@@ -91,7 +90,7 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class PairedSeconds:
-    """A frame's `seconds` per call in one variant, those in the variant it is compared `against`.
+    """The seconds per call in a variant, those in the variant to compare with, and their `noise`.
 
     `noise` is the difference, in seconds, that chance alone may cause.
     """
@@ -112,7 +111,7 @@ class PairedSeconds:
 
     @property
     def stands_out(self) -> bool:
-        """Whether the difference is twice the noise: among hundreds, a few exceed it by chance."""
+        """Whether the difference exceeds twice the noise: of hundreds, some exceed it by chance."""
         return abs(self.difference) > 2 * self.noise
 
 
@@ -224,7 +223,7 @@ class Node:
 
 
 def _with_calls(own: Mapping[Stack, Weight]) -> dict[Stack, Weight]:
-    """Return each stack's time including all stacks below it; callers get entries, too."""
+    """Return, for each stack and each of its callers, the time including all stacks below it."""
     whole: dict[Stack, Weight] = {}
     for stack, weight in own.items():
         for depth in range(len(stack) + 1):

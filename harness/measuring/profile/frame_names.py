@@ -90,7 +90,7 @@ def _qualified_names(file: str) -> dict[tuple[int, str], str]:
     """Return the qualified name of each function in a file, by first line and name.
 
     The profiler only knows the class of the object that a method runs on, not the class that
-    defines the method. With it, an inherited method would have a different name in each subclass.
+    defines the method, so an inherited method would have a different name in each subclass.
     """
     try:
         with warnings.catch_warnings(action="ignore"):

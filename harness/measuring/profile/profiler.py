@@ -99,10 +99,7 @@ class _Recording:
     records: list[tuple[list[str], float]] = field(default_factory=list)
 
     def warm_up(self) -> None:
-        """Make a call to warm up, and a second call to set the calls of a turn.
-
-        A long first call sets `is_long` and is the only one.
-        """
+        """Call once to warm up and, unless that took long, again to set the calls of a turn."""
         for _ in range(2):
             with self.prepared.installed():
                 started = self.clock.wall()

@@ -80,7 +80,7 @@ def self_test(
 
 
 def note_selftest(found: SelfTest, path: Path = SELFTESTS) -> None:
-    """Append the results of a self-test to a file; raise ShardbenchError if that fails."""
+    """Append a self-test's results to a file; raise ShardbenchError if it cannot be written."""
     append_lines(path, [msgspec.json.encode(found).decode()])
 
 

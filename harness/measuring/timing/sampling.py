@@ -121,10 +121,7 @@ TimeBlock = Callable[[Variants, Sequence[str], random.Random], list[Sample]]
 
 
 class Group:
-    """Variants that are timed in the same way, including the reference.
-
-    `active` has the names of the variants to time further, and `times` the times by name.
-    """
+    """Variants that are timed in the same way; `active` has the names of those still timed."""
 
     def __init__(
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
@@ -153,10 +150,7 @@ class Group:
         return self._request.reference is None or self.blocks >= min(least, self._rule.most_blocks)
 
     def look(self) -> None:
-        """Remove variants with a settled ratio from `active`, if there are enough new blocks.
-
-        Looks are a tenth more blocks apart. At the largest number of blocks, remove all.
-        """
+        """Remove variants with settled ratios from `active`, whenever blocks grow by a tenth."""
         reference = self._request.reference
         if self.blocks >= self._next_look:
             self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
@@ -189,11 +183,11 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
     """Time prepared variants in blocks, and return their times by name.
 
     The `observer` is called at each event. A block interleaves the variants, so that a slow spell
-    of the machine affects all alike. After `least_blocks`, and then after every tenth more blocks,
-    verdicts are computed. Variants with a settled verdict, and a ratio clearly above or below each
-    of its limits, are then dropped; the reference runs until all others are dropped. Without a
-    reference, every variant runs the least blocks, if there is time. The `reference` of each result
-    has the reference's times.
+    of the machine affects all alike. Verdicts are computed after `least_blocks`, and again whenever
+    the number of blocks has grown by a tenth. A variant is then dropped if its verdict is settled
+    and its ratio is clearly above or below each of its limits; the reference runs until all others
+    are dropped. Without a reference, every variant runs the least blocks, if there is time. The
+    `reference` of each result has the reference's times.
     """
     observer = observer or Observer()
     warm = _warm_up(request, observer)

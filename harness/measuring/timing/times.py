@@ -113,11 +113,11 @@ def _spread(ratios: Sequence[float]) -> float | None:
 
 
 def _spreads(blocks: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
-    """Return the standard deviations, of log ratios, within processes and between processes.
+    """Return the standard deviations of log ratios within processes, and between processes.
 
-    This is a one-way analysis of variance (Fisher 1925): the variance within processes is
-    subtracted from that of their means. If each process has a single pair, the first figure
-    includes the spread between processes, and the second is None. Each list is one process.
+    `blocks` has the pairs' ratios for each process. This is a one-way analysis of variance (Fisher
+    1925): the part due to pairs is subtracted from the variance of the processes' means. If each
+    process has a single pair, the first figure includes the second, which is then None.
     """
     means = [math.exp(statistics.fmean(map(math.log, block))) for block in blocks]
     many = [block for block in blocks if len(block) > 1]

@@ -51,7 +51,7 @@ class Turn(NamedTuple):
     """The mean wall and CPU seconds of a call in one turn, and the last call's decision.
 
     `cpu_s` includes all threads, so that moving work to another thread is not a speed-up.
-    `thread_cpu_s` is that of the calling thread; None for a call measured in another process.
+    `thread_cpu_s` is of the calling thread only; None for a call measured in another process.
     """
 
     wall_s: float

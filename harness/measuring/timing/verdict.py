@@ -75,7 +75,7 @@ def _exponential(value: float) -> float:
 
 
 def judge(ratio: Ratio, noise_floor: float = NOISE_FLOOR) -> Verdict:
-    """Return the verdict if the whole interval supports the same one, else `inconclusive`."""
+    """Return the verdict that every ratio in the interval supports, else `inconclusive`."""
     if ratio.high < 1 - noise_floor:
         return "faster"
     if ratio.low > 1 + noise_floor:

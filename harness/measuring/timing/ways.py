@@ -97,7 +97,7 @@ class SideBySide:
     All forks run at the same time, so a change of the machine's speed affects all alike. A fork's
     share of the core is proportional to the duration of its turn, so all turns end at about the
     same time. Each fork continues until the last one has done its turns; unfinished turns are
-    dropped. So no call runs alone at its end.
+    dropped. So no fork has the core to itself while it is timed.
 
     The durations of warm-up calls are inexact, and wrong shares triple the noise. So shares are
     updated after each block, and a first block with wrong shares is repeated, unless `compares` is
@@ -142,7 +142,7 @@ class SideBySide:
         return statistics.median(took) if took else variants.seconds[name]
 
     def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
-        """Return, by name, the increments of niceness that make all turns end at about one time.
+        """Return the niceness to add for each variant, so that all turns end at about one time.
 
         Short turns, whose forks sleep between them, have 0.
         """
@@ -268,5 +268,5 @@ def _touch_all_objects() -> None:
 
 
 def cores() -> list[int]:
-    """Return the numbers of the cores that this process can be pinned to; empty without support."""
+    """Return the ids of the cores that this process can be pinned to; empty without OS support."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
