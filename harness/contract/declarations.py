@@ -121,7 +121,7 @@ def check_counters(family: str, counters: Sequence[Counter]) -> None:
 
 
 def check_studies(family: str, reference: str, studies: Iterable[Study]) -> None:
-    """Raise RegistryError if two studies compare one problem's variants with different variants.
+    """Raise RegistryError if two studies of one problem differ in the variant to compare with.
 
     A cell's id does not name the variant to compare with, so the two studies' cells would collide.
     """

@@ -34,9 +34,9 @@ class Prepared(Generic[D]):
     """A variant that is set up on a problem; only `run` is timed.
 
     `installed` returns a context manager around each turn (one or several calls); a variant that
-    changes the process, e.g. by patching modules, does so in it. `renew` is called before each call
-    of `run`, untimed, so that a variant that uses up its input can make a new one. `close` frees
-    the resources.
+    must change the process, e.g. by patching modules, does it in that context. `renew` is called
+    before each call of `run`, untimed, so that a variant that uses up its input can make a new
+    input. `close` frees the resources.
     """
 
     run: Callable[[], D | Measured[D]]

@@ -38,8 +38,7 @@ class RankFound(Struct, frozen=True):
 class DecisionFound(Struct, frozen=True):
     """The computation time of a decision's slowest rank in milliseconds, estimated and measured.
 
-    `modelled_ms` is the estimated communication time of the rank with the most of it; it is not
-    measured.
+    `modelled_ms` is the largest estimated communication time of a rank, which is not measured.
     """
 
     name: str

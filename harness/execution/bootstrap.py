@@ -49,7 +49,7 @@ class Report:
         self._owner, self._status = os.getpid(), os.fstat(pipe.fileno())
 
     def take_over(self, pipe: int | None = None) -> None:
-        """Let this process, a fork of the sender, send instead; to `pipe` if one is given."""
+        """Let a fork use this connection; call it in the fork. Send to `pipe` if one is given."""
         if pipe is not None:
             os.dup2(pipe, self._pipe.fileno())
             self._status = os.fstat(pipe)

@@ -22,8 +22,8 @@ class Checked:
 
     `peak_memory_bytes` is the peak resident memory during the call, and `memory_before_bytes` the
     resident memory just before; both are None for a call in another process. `ranks` has the
-    figures of each rank, if the family can plan. `front` has better decisions by the GiB that must
-    move to change this decision into them.
+    figures of each rank, if the family can plan. `front` has better decisions, each with the GiB
+    that must move to change this decision into it.
     """
 
     fingerprint: str
@@ -110,7 +110,7 @@ def check(
 def _front(
     family: Family[Any, Any], planning: Planning[Any, Any] | None, problem: Any, decision: Any
 ) -> tuple[FrontPoint, ...]:
-    """Return the points of the move-budget front at a decision; none if it would take too long."""
+    """Return the move-budget front of a decision; empty if finding it takes more than seconds."""
     moving = planning.moving if planning else None
     near = moving.near(problem, decision) if moving else None
     if moving is None or near is None:

@@ -242,7 +242,7 @@ class Comparison:
         return [variant, *self.family.models_of(variant)][-1]
 
     def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
-        """Return whether `variant` and the variant to compare with must make one decision."""
+        """Return whether `variant` and the variant to compare with must make the same decision."""
         return self._root(variant) is self._root(self._against)
 
     def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Count the function calls that one call makes: exact, unlike time."""
+"""Count the function calls in one call of a variant: a measure of work that is exact."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class RankWork:
-    """The work of one rank under a decision.
+    """The computation and communication of one rank under a decision.
 
     Attributes:
         work: the rank's computation, which is measured.

@@ -86,7 +86,7 @@ class Inventory:
         return self.place(self.sort) if self.columns[place].kind == "text" else place
 
     def largest(self, sort: str, most: int) -> tuple[tuple[Cell, ...], ...]:
-        """Return the `most` rows with the largest values in a column, or the first texts."""
+        """Return the `most` rows that are largest in a column, or first by alphabet for texts."""
         place = self.place(sort)
         is_text = self.columns[place].kind == "text"
         ordered = sorted(self.rows, key=lambda row: row[place], reverse=not is_text)
@@ -131,7 +131,7 @@ def _edges(distinct: list[float], column: Column) -> list[float]:
     if column.scale != "log" or low <= 0:
         return _equal(low, high)
     steps = (16.0, 4.0, 2.0) if column.kind == "bytes" else (10.0, 10**0.5, 2.0)
-    for step in steps:
+    for step in steps:  # take the largest base that gives more than three ranges
         first = math.floor(math.log(low, step) + 1e-9)
         last = math.floor(math.log(high, step) + 1e-9) + 1
         if last - first > _FEW_STEPS or step == steps[-1]:

@@ -90,7 +90,7 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class PairedSeconds:
-    """The seconds per call in a variant, those in the variant to compare with, and their `noise`.
+    """The `seconds` per call in one variant, and in the variant `against` which it is compared.
 
     `noise` is the difference, in seconds, that chance alone may cause.
     """

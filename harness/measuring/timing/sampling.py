@@ -121,7 +121,7 @@ TimeBlock = Callable[[Variants, Sequence[str], random.Random], list[Sample]]
 
 
 class Group:
-    """Variants that are timed in the same way; `active` has the names of those still timed."""
+    """Variants that are timed in the same way; `active` has the variants that need more blocks."""
 
     def __init__(
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock

@@ -26,6 +26,8 @@ BLOCK_SECONDS = 0.3
 _LOOK_SECONDS = 0.1
 _MOST_NICE = 19
 _WEIGHT_OF_NICE = 1.25  # Linux divides a process's share of its core by this for each nice level
+# A turn is short if the longest takes over 20 times as long. The forks of short turns get 20 % of
+# the core together, and the others another 4 levels of niceness, so that short turns come first.
 _FAR_SHORTER, _STEPS_BEHIND, _SHARE_OF_SHORT = 20, 4, 0.2
 _MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
 
@@ -174,9 +176,9 @@ class SideBySide:
         observer = variants.observer
         longest = max(self._seconds(variants, name) for name in names)
         turns = max(1, math.ceil(self._seconds_of_block / longest))
-        done = mmap.mmap(-1, len(names))
+        done = mmap.mmap(-1, len(names))  # shared with the forks: 1 once a fork has its turns
         short = sum(not steps for steps in shares.values())
-        rest = short / _SHARE_OF_SHORT - 1
+        rest = short / _SHARE_OF_SHORT - 1  # a short turn's pause, in durations of the turn
         held, release = os.pipe()
 
         def side(place: int, name: str) -> Callable[[Send], None]:
