@@ -1,4 +1,4 @@
-"""The contract between planners and the harness: all that the author of a planner imports."""
+"""The contract between planners and the harness: everything that a planner's author imports."""
 
 from harness.contract.abilities.captured_file import (
     Names,

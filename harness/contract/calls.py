@@ -1,4 +1,4 @@
-"""Calls counted under a profiler, by the function making them: exact everywhere."""
+"""Count calls under a profiler, by calling function; the counts are equal on every machine."""
 
 import cProfile
 import gc
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 @contextmanager
 def collection_off() -> Iterator[None]:
-    """Collect garbage now, and not again until this is left."""
+    """Collect garbage now, then switch the collector off inside the `with` block."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -27,9 +27,9 @@ def collection_off() -> Iterator[None]:
 
 
 def profiled(function: Callable[[], R]) -> tuple[R, list[Any]]:
-    """Call a function under cProfile; returns its result and the profiler's entries.
+    """Call a function under cProfile; return its result and the profiler's entries.
 
-    The garbage collector is off, since it makes calls at other times in each run.
+    The garbage collector is off, because its calls happen at different times in each run.
     """
     profile = cProfile.Profile()
     with collection_off():
@@ -42,14 +42,14 @@ def profiled(function: Callable[[], R]) -> tuple[R, list[Any]]:
 
 
 def count_calls(function: Callable[[], R]) -> tuple[R, dict[str, int]]:
-    """Call a function, and count all calls until it returns, by the function making them.
+    """Call a function, and count the calls made until it returns, by caller.
 
-    Python functions and built-in ones are counted alike, and each call has one maker, so that the
-    counts add up to all calls. A function is named by the last part of its module's name and its
-    own name in there, e.g. `annotations._get_annotated_method`.
+    Calls of Python functions and of built-in functions are both counted, each for its direct
+    caller. A caller is named by the last part of its module's name and its qualified name, e.g.
+    `annotations._get_annotated_method`.
 
     Returns:
-        What the function returned, and the counts without those of 0.
+        The function's result, and the counts above 0, the largest first.
     """
     result, entries = profiled(function)
     made: Counter[str] = Counter()

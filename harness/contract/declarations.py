@@ -1,4 +1,4 @@
-"""The plain records that a family declares, and checks of the names in them."""
+"""The data classes that a family declares, and checks of the names in them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ D = TypeVar("D")
 class Counter:
     """A deterministic count of work done in one call.
 
-    `sufficient` is a count that suffices: a number, or the name of the counter with that number;
-    None where it is not known. All work beyond it is repeated work.
+    `sufficient` is the count that one call needs: a number, or the name of another counter; None if
+    it is not known. All work beyond it is repeated work.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload as `shardbench list workloads` shows it."""
+    """A workload's line in `shardbench list workloads`."""
 
     name: str
     summary: str
@@ -44,8 +44,8 @@ class Workload:
 class Study:
     """A problem of the family's suite, and the variants to run on it.
 
-    `against` names the variant to compare the others with; None means the family's reference. A
-    `large` study takes no part in the default report.
+    `against` names the variant to compare the others with; None means the family's reference. The
+    default report leaves out `large` studies.
     """
 
     problem: str
@@ -57,17 +57,17 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class Moving(Generic[P, D]):
-    """How `shardbench plan --from` stays near a decision that is carried out already.
+    """Functions for `shardbench plan --from`, which limits the moves from a deployed decision.
 
     Attributes:
-        within: returns the problem of staying near the decision in a file. It takes the GiB that
-            may move, perhaps infinite, and the ranks of that decision that no longer exist. Raises
-            UsageError where the file holds no decision on the problem.
-        moved: GiB that a decision moves.
-        front: yields decisions that move more and more, each better than the one before, each with
-            the problem of moving no more than it does.
-        near: returns the problem of moving any amount of a decision; None where it is too large for
-            a front within seconds.
+        within: returns the problem with a limit on moves from the decision in a file. It takes the
+            GiB that may move, perhaps infinite, and the ranks of that decision that no longer
+            exist. Raises UsageError if the file contains no decision on the problem.
+        moved: returns the GiB that a decision moves.
+        front: yields decisions in order of the moved GiB, each better than the previous one, with
+            the problem in which no more than that may move.
+        near: returns the problem with unlimited moves from a decision; None if it is too large to
+            find a front within seconds.
     """
 
     within: Callable[[P, Path, float, Collection[int]], P]
@@ -78,15 +78,15 @@ class Moving(Generic[P, D]):
 
 @dataclass(frozen=True, slots=True)
 class Planning(Generic[P, D]):
-    """How `shardbench plan` plans with a family.
+    """A family's settings and functions for `shardbench plan`.
 
     Attributes:
-        variant: the variant that plans unless the user names another.
-        document: returns a decision as plain JSON types, to be carried out.
-        ranks: returns each rank's part of a decision.
-        limited: returns the problem with a limit in seconds on the search; None where no variant
-            can be stopped.
-        moving: how to stay near another decision; None where moves are not counted.
+        variant: the default variant to plan with.
+        document: returns a decision as plain JSON types, ready to be deployed.
+        ranks: returns a decision's figures by rank, such as memory and time.
+        limited: returns the problem with a limit in seconds on the search; None if no variant can
+            be stopped early.
+        moving: functions to limit moves from a deployed decision; None if moves are not counted.
     """
 
     variant: str
@@ -97,7 +97,7 @@ class Planning(Generic[P, D]):
 
 
 def check_qualities(family: str, qualities: Sequence[Quality]) -> None:
-    """Raise RegistryError where a bound is of no other quality, or none is better."""
+    """Raise RegistryError for an unknown direction (`better`), or a bound on an unknown quality."""
     for quality in qualities:
         if quality.better not in ("lower", "higher"):
             raise RegistryError(f"Quality '{quality.name}' must be better lower or higher.")
@@ -110,7 +110,7 @@ def check_qualities(family: str, qualities: Sequence[Quality]) -> None:
 
 
 def check_counters(family: str, counters: Sequence[Counter]) -> None:
-    """Raise RegistryError where the sufficient count is a counter that the family lacks."""
+    """Raise RegistryError if a `sufficient` names a counter that the family does not define."""
     names = {counter.name for counter in counters}
     for counter in counters:
         if isinstance(counter.sufficient, str) and counter.sufficient not in names:
@@ -121,9 +121,9 @@ def check_counters(family: str, counters: Sequence[Counter]) -> None:
 
 
 def check_studies(family: str, reference: str, studies: Iterable[Study]) -> None:
-    """Raise RegistryError where one problem is studied against two variants.
+    """Raise RegistryError if two studies of one problem differ in the variant to compare with.
 
-    A cell's id does not name the variant it is compared with, so their cells would be mixed up.
+    A cell's id does not name the variant to compare with, so the two studies' cells would collide.
     """
     against: dict[ProblemId, str] = {}
     for study in studies:
@@ -139,7 +139,7 @@ def check_studies(family: str, reference: str, studies: Iterable[Study]) -> None
 def check_goals(
     family: str, goals: Iterable[Goal], variants: Collection[str], qualities: Sequence[Quality]
 ) -> None:
-    """Raise RegistryError where a goal names what its family does not have."""
+    """Raise RegistryError if a goal names a measure, variant or quality that does not exist."""
     lower = {quality.name for quality in qualities if quality.better == "lower"}
     for goal in goals:
         subject = f"Goal '{goal.text}' of family '{family}'"
@@ -166,7 +166,7 @@ def check_overview(
     variants: Collection[str],
     counters: Sequence[Counter],
 ) -> None:
-    """Raise RegistryError where a row of the overview names what its family does not have."""
+    """Raise RegistryError if an overview row names a variant or counter that does not exist."""
     counted = {counter.name for counter in counters}
     for row in rows:
         subject = f"Overview row '{row.system}' of family '{family}'"

@@ -1,4 +1,4 @@
-"""A family of variants: its declaration, its implementation and its abilities."""
+"""A family of planner variants: its declaration, its implementation and its abilities."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +42,7 @@ Prepare = Callable[[P], Prepared[Any]]
 
 
 class Declared(TypedDict, total=False):
-    """The declaration of a variant, without its name."""
+    """The keyword arguments of `Family.variant`, which describe a variant."""
 
     summary: str
     source: str
@@ -54,32 +54,32 @@ class Declared(TypedDict, total=False):
 
 
 class Implementation(Protocol[P, D_contra]):
-    """A family's work on its own problems and decisions: a module, or an object, with these."""
+    """The functions of a family on its problems and decisions, in a module or an object."""
 
     def build(self, workload: WorkloadSpec, topology: Topology) -> P:
-        """Make the problem of a workload on a sized topology; never timed."""
+        """Build the problem of a workload on a topology with a number of GPUs; never timed."""
         ...
 
     def facts(self, problem: P) -> Mapping[str, float | str]:
-        """Return facts about a problem for reports; the first one is its size, a number."""
+        """Return facts about a problem for reports; the first fact is its size, a number."""
         ...
 
     def fingerprint(self, decision: D_contra) -> str:
-        """Return a stable hash of a decision, equal exactly where decisions are equal."""
+        """Return a hash of a decision; two hashes are equal if and only if the decisions are."""
         ...
 
     def validate(self, problem: P, decision: D_contra) -> None:
-        """Raise InfeasibleDecision where a decision cannot be carried out."""
+        """Raise InfeasibleDecision if a decision cannot be deployed, e.g. exceeds memory."""
         ...
 
     def quality(self, problem: P, decision: D_contra) -> Mapping[str, float]:
-        """Return the figures that the family's `qualities` name."""
+        """Return a decision's figure for each of the family's `qualities`, by name."""
         ...
 
     def observe(self, recorder: Recorder) -> AbstractContextManager[Any]:
-        """Record counters, phases and progress of the call inside.
+        """Record counters, phases and progress of the call inside the `with` block.
 
-        It may slow the call, which is never the one that is measured.
+        Observing may slow the call, because an observed call is never timed.
         """
         ...
 
@@ -89,25 +89,25 @@ Capturing = Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, A
 
 @dataclass(frozen=True, slots=True)
 class Abilities(Generic[P, D]):
-    """What a family can do beyond comparing variants: objects, or their names, "module:name".
+    """Optional abilities of a family beyond comparing variants: objects, or names "module:name".
 
     Attributes:
-        planning: how `shardbench plan` plans.
-        explain: explains a decision, for `shardbench explain`.
-        capture: a context manager for `shardbench.capture`. It takes the writer of names, and
-            yields a function that returns the content captured so far as plain JSON types, or None
-            where another process captures it. The function raises ShardbenchError for content that
-            no file can hold.
-        inventory: returns the parts of a workload, for `shardbench workload show`; raises
-            UsageError where they depend on the machines and none are given.
-        importing: how `shardbench workload import` reads files of other programs.
+        planning: the settings of `shardbench plan`.
+        explain: the function for `shardbench explain`; it explains a decision.
+        capture: a context manager for `shardbench.capture`. It takes the translator of table names,
+            and yields a function that returns the content captured so far as plain JSON types, or
+            None if another process captures it. The function raises ShardbenchError for content
+            that cannot be written.
+        inventory: the function for `shardbench workload show`; it returns a workload's parts, and
+            raises UsageError if they depend on the topology and none is given.
+        importing: the reader of other programs' files, for `shardbench workload import`.
         series: the library with the releases of `shardbench releases` and the commits of
             `shardbench history`.
-        figures: figures that hold for every decision on a problem, such as a proven bound. The
-            function takes the known figures, keeps them for `quality`, works out the others and
-            returns all. A comparison calls it once, before any variant runs.
-        measuring: the workbench that measures decisions on this machine and calibrates it.
-        topology: the library's arguments for a topology, and their traps, for
+        figures: a function that computes figures common to all decisions on a problem, such as a
+            proven bound. It takes the known figures, stores them for `quality`, computes the
+            others and returns all. A comparison calls it once, before any variant runs.
+        measuring: makes the workbench that measures decisions on this machine and calibrates it.
+        topology: the library's arguments for a topology and the values that mislead it, for
             `shardbench topology check` and `show`.
     """
 
@@ -123,7 +123,7 @@ class Abilities(Generic[P, D]):
 
 
 def load(named: Any) -> Any:
-    """Import and return the object of "module" or "module:name"; return others unchanged."""
+    """Import the object that the string "module" or "module:name" names; return others as is."""
     if not isinstance(named, str):
         return named
     module, _, name = named.partition(":")
@@ -133,22 +133,22 @@ def load(named: Any) -> Any:
 
 @dataclass(slots=True)
 class Family(Generic[P, D]):
-    """One planning job with several implementations.
+    """One planning task with several implementations, its variants.
 
     Attributes:
-        implementation: its work on problems and decisions, or the name of the module with it, which
-            is imported when first needed: listing must be quick, and work without heavy libraries.
+        implementation: the functions on problems and decisions, or the name of their module, which
+            is imported on first use, so that listing is quick and needs no heavy libraries.
         workloads: lists the workloads for `shardbench list workloads`.
-        label: returns a workload's name in ids, where it differs from the given one (a file);
-            raises UsageError for a workload that does not exist, before anything is built.
-        brings: returns the topology of a captured workload, named `captured`, or None where a
-            workload has none; raises UsageError for a file that cannot be read.
-        requires: modules that all of its variants need.
-        preload: other modules worth importing once before child processes start.
+        label: returns a workload under its name in ids, which differs for files; raises
+            UsageError for a workload that does not exist, before anything is built.
+        brings: returns the topology that a captured workload contains, named `captured`, or None
+            for other workloads; raises UsageError for a file that cannot be read.
+        requires: modules that all variants need.
+        preload: other modules to import once, before child processes are forked.
         benchmarks: ids of the problems that asv runs.
-        studies: the family's part of the report.
+        studies: the family's problems in the report.
         goals: the goals of its variants, which reports judge.
-        overview: its rows of the table that a report opens with.
+        overview: the family's rows in the table at the top of a report.
         abilities: its abilities beyond comparing variants.
     """
 
@@ -172,7 +172,7 @@ class Family(Generic[P, D]):
 
     @property
     def work(self) -> Implementation[P, D]:
-        """The implementation, imported now at the latest."""
+        """The implementation; its module is imported on first use."""
         found: Implementation[P, D] = load(self.implementation)
         return found
 
@@ -185,16 +185,16 @@ class Family(Generic[P, D]):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Modules worth importing once before child processes start."""
+        """The modules to import once, before child processes are forked."""
         named = self.implementation if isinstance(self.implementation, str) else ""
         return (*([named.partition(":")[0]] if named else []), *self.preload)
 
     def decider(
         self, name: str, **declared: Unpack[Declared]
     ) -> Callable[[Callable[[P], D]], Callable[[P], D]]:
-        """Register the decorated function, `problem -> decision`; its whole call is timed.
+        """Register a function `problem -> decision` as a variant; the whole function is timed.
 
-        Arguments and errors are those of `variant`.
+        This decorator takes the same arguments as `variant`, and raises the same errors.
         """
 
         def register(decide: Callable[[P], D]) -> Callable[[P], D]:
@@ -219,11 +219,11 @@ class Family(Generic[P, D]):
         requires: tuple[str, ...] = (),
         upstream: str = "",
     ) -> Callable[[Prepare[P]], Prepare[P]]:
-        """Register the decorated function, `problem -> Prepared`; `run` is timed.
+        """Register a function `problem -> Prepared` as a variant; only `Prepared.run` is timed.
 
         `requires` names modules that must be installed, `upstream` the folder of a real library
-        that `make upstreams` installs. Raises RegistryError for a name or a reference that is there
-        already.
+        that `make upstreams` installs. Raise RegistryError for a duplicate name, or a second
+        reference.
         """
 
         def register(prepare: Prepare[P]) -> Prepare[P]:
@@ -255,20 +255,20 @@ class Family(Generic[P, D]):
 
     @property
     def reference(self) -> Variant[P, D]:
-        """The variant that the others are compared with; raises RegistryError without one."""
+        """The default variant to compare with; raises RegistryError if the family has none."""
         found = self._reference()
         if found is None:
             raise RegistryError(f"Family '{self.name}' has no reference variant.")
         return found
 
     def find(self, name: str) -> Variant[P, D]:
-        """Return a variant by name; raises UsageError with close names."""
+        """Return a variant by name; raise UsageError, which suggests similar names, if unknown."""
         if name not in self.variants:
             raise unknown(f"variant of family '{self.name}',", name, self.variants)
         return self.variants[name]
 
     def models_of(self, variant: Variant[P, D]) -> list[Variant[P, D]]:
-        """Return the variants that this one must decide the same as, nearest first."""
+        """Return the variants that `variant` must reproduce, by following `same_as` repeatedly."""
         return [self.variants[name] for name in models_of(variant.name, self._same_as)]
 
     @property
@@ -276,7 +276,7 @@ class Family(Generic[P, D]):
         return {name: variant.same_as for name, variant in self.variants.items()}
 
     def check(self) -> None:
-        """Raise RegistryError where the family contradicts itself, e.g. has no reference."""
+        """Raise RegistryError if the declaration is inconsistent, e.g. has no reference."""
         if not self.name or set(self.name) & set("/@"):
             raise RegistryError(f"Family '{self.name}' needs a name without '/' and '@'.")
         check_qualities(self.name, self.qualities)
@@ -294,5 +294,5 @@ class Family(Generic[P, D]):
             last = [name, *models_of(name, self._same_as)][-1]
             if last not in self.variants:
                 raise RegistryError(f"{must} '{last}', which is not registered.")
-            if self._same_as[last] is not None:  # it stands in the chain already
+            if self._same_as[last] is not None:  # the chain is a cycle, which `models_of` cut
                 raise RegistryError(f"{must} itself.")

@@ -19,9 +19,9 @@ Count = Annotated[int, Meta(ge=1)]
 class Parameters(Struct, frozen=True, kw_only=True):
     """Parameters of one kind of workload; a subclass declares them as fields with defaults.
 
-    A field is an int or a float with limits, a Literal, or a tuple of these, with the separator of
-    its items in `Meta(extra={"separator": "x"})`. `__post_init__` raises ValueError for values that
-    exclude each other.
+    A field is an int or a float with limits, a Literal, or a tuple of these; a tuple gives the
+    separator of its items in `Meta(extra={"separator": "x"})`. A subclass can raise ValueError in
+    `__post_init__` for values that exclude each other.
     """
 
 
@@ -31,8 +31,8 @@ P = TypeVar("P", bound=Parameters)
 def workload_parameters(spec: WorkloadSpec, family: str, kinds: Mapping[str, type[P]]) -> P:
     """Return a workload's parameters as the struct that a family declares for its name.
 
-    Captured files take those of CAPTURED_FILE. Raises UsageError for an unknown name or parameter,
-    or a value that is not allowed.
+    For a captured file it is the struct under the key CAPTURED_FILE. Raise UsageError for an
+    unknown name or parameter, or a value that is not allowed.
     """
     name = CAPTURED_FILE if is_captured_file(spec.name) else spec.name
     if name not in kinds:
@@ -41,7 +41,7 @@ def workload_parameters(spec: WorkloadSpec, family: str, kinds: Mapping[str, typ
 
 
 def read_parameters(spec: WorkloadSpec, kind: type[P]) -> P:
-    """Return a workload's parameters as a struct; UsageError names the parameter and its limits."""
+    """Return a workload's parameters as a `kind`; raise UsageError for a wrong name or value."""
     fields = {field.encode_name: field.type for field in structs.fields(kind)}
     spec.check_parameters(fields)
     values = {}
@@ -63,7 +63,7 @@ def read_parameters(spec: WorkloadSpec, kind: type[P]) -> P:
 
 
 def _parsed(text: str, kind: inspect.Type) -> Any:
-    """Return a text as a number or a list, or as it is; limits are not checked here."""
+    """Convert a text to a number or a list, or return it unchanged; limits are not checked."""
     match kind:
         case inspect.IntType():
             return whole_number(text)

@@ -18,7 +18,7 @@ _observed_calls = 0
 
 @contextmanager
 def observed_call() -> Iterator[None]:
-    """Enclose an observed call: inside, `is_observing` returns True."""
+    """Mark the `with` block as an observed call: inside it, `is_observing` returns True."""
     global _observed_calls
     _observed_calls += 1
     try:
@@ -28,16 +28,16 @@ def observed_call() -> Iterator[None]:
 
 
 def is_observing() -> bool:
-    """Whether a call is observed just now; then work in another process must be counted too."""
+    """Return whether a call is being observed; if so, work in other processes is also counted."""
     return _observed_calls > 0
 
 
 class Recorder:
     """Counters and phases of one call, filled by a family's observer.
 
-    Phases are exclusive: while an inner one runs, the outer one stands still, so that they add up
-    to the call. What belongs to none is `other`. `progress` is read from another thread while the
-    call runs; an observer may replace it.
+    `phases` has CPU seconds by phase. Phases are exclusive: time in an inner phase does not count
+    for the outer one, so they add up to the call's time. Time outside of all phases is `other`.
+    Another thread calls `progress` while the call runs; an observer may replace that function.
     """
 
     def __init__(self, cpu: Callable[[], float] = time.thread_time) -> None:
@@ -50,7 +50,7 @@ class Recorder:
 
     @property
     def current(self) -> str | None:
-        """The innermost phase that is running."""
+        """The innermost running phase; None outside of the call."""
         return self._open[-1] if self._open else None
 
     def _switch(self) -> None:
@@ -61,7 +61,7 @@ class Recorder:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Attribute what runs inside to phase `name`."""
+        """Attribute the CPU time of the `with` block to phase `name`."""
         self._switch()
         self._open.append(name)
         try:
@@ -72,14 +72,15 @@ class Recorder:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Enclose the whole call."""
+        """Enclose the whole call; time outside of its phases goes to phase `other`."""
         with self.phase("other"):
             yield
 
     def timed(self, name: str, function: Callable[A, R], counter: str = "") -> Callable[A, R]:
-        """Return `function` attributed to phase `name`, counting its calls if `counter` is given.
+        """Wrap `function` to attribute its CPU time to phase `name`, and count its calls.
 
-        Outside of the call nothing is recorded.
+        An empty `counter` means that calls are not counted. Outside of the observed call nothing is
+        recorded.
         """
 
         @wraps(function)
@@ -94,7 +95,7 @@ class Recorder:
         return timed_function
 
     def counted(self, counter: str, function: Callable[A, R]) -> Callable[A, R]:
-        """Return `function` with its calls counted; outside of the call nothing is recorded."""
+        """Wrap `function` to count its calls in `counter` during the observed call."""
 
         @wraps(function)
         def counted_function(*args: A.args, **kwargs: A.kwargs) -> R:

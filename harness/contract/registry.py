@@ -1,4 +1,4 @@
-"""The families that are known, found through entry points."""
+"""The registry of planner families, which are found through entry points."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -12,7 +12,7 @@ ENTRY_POINTS = "shardbench.families"
 
 
 class Registry:
-    """The families that are known, each checked when it is added."""
+    """The known families; `failures` has, by name, the reason why a family could not be loaded."""
 
     def __init__(self, families: Iterable[Family[Any, Any]] = ()) -> None:
         self._families: dict[str, Family[Any, Any]] = {}
@@ -21,11 +21,11 @@ class Registry:
             self.add(family)
 
     def add(self, family: Family[Any, Any]) -> None:
-        """Register a family; raises RegistryError where it contradicts itself or another.
+        """Check and register a family; raise RegistryError if it is inconsistent.
 
-        A family that is known already is checked again: a package may add variants to it, and
-        offer it under an entry point of its own so that they are found. Where they contradict it,
-        the family is no longer known.
+        It is also an error if another family has its name. A known family is checked again, because
+        another package may have added variants and offer the family under its own entry point. If
+        that check fails, the family is removed from the registry.
         """
         if self._families.get(family.name, family) is not family:
             raise RegistryError(f"Two families are named '{family.name}'.")
@@ -39,11 +39,11 @@ class Registry:
 
     @property
     def families(self) -> tuple[Family[Any, Any], ...]:
-        """All families, by name."""
+        """All families, sorted by name."""
         return tuple(self._families[name] for name in sorted(self._families))
 
     def find(self, name: str) -> Family[Any, Any]:
-        """Return a family by name; raises UsageError with close names, or why it did not load."""
+        """Return a family by name; raise UsageError if it is unknown or could not be loaded."""
         if name in self._families:
             return self._families[name]
         if name in self.failures:
@@ -53,15 +53,15 @@ class Registry:
 
 @cache
 def family_modules() -> tuple[str, ...]:
-    """Return the modules that the entry points name, which every `load_registry` imports."""
+    """Return the names of the entry points' modules; `load_registry` imports all of them."""
     return tuple(sorted({found.module for found in metadata.entry_points(group=ENTRY_POINTS)}))
 
 
 def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> Registry:
-    """Find families through the entry-point group `shardbench.families`.
+    """Load families from the entry-point group `shardbench.families`.
 
-    A family that cannot be imported or is refused is kept in `failures` with the reason, and the
-    others work on.
+    If a family cannot be imported or fails its check, the reason goes into `failures`, and the
+    other families are still loaded.
     """
     registry = Registry()
     if entry_points is None:
@@ -69,6 +69,6 @@ def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> 
     for entry_point in entry_points:
         try:
             registry.add(entry_point.load())
-        except Exception as error:  # somebody else's package may raise anything
+        except Exception as error:  # another package's import may raise anything
             registry.failures[entry_point.name] = str(error) or type(error).__name__
     return registry

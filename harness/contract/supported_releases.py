@@ -1,4 +1,4 @@
-"""Drop-ins run on the releases they were tested with; on all others upstream's own code does."""
+"""Run a drop-in only on releases that it was tested with; on others upstream's own code runs."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _said: set[str] = set()
 
 
 class UnsupportedRelease(UserWarning):
-    """A drop-in leaves the work to upstream, since it was not tested with that release."""
+    """Warn that a drop-in was not tested with the installed release, so upstream's code runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,24 +18,25 @@ class SupportedReleases:
     """The releases of a library that a drop-in was tested with.
 
     Attributes:
-        library: Its name on the index.
-        releases: Its releases, oldest first, as `1.9.2`.
+        library: The library's name on the package index.
+        releases: The tested releases, oldest first, such as `1.9.2`.
     """
 
     library: str
     releases: Sequence[str]
 
     def include(self, installed: str) -> bool:
-        """Return whether a release is among them; a build such as `2.13.0+cpu` is `2.13.0`."""
+        """Return whether a release was tested; a build such as `2.13.0+cpu` counts as `2.13.0`."""
         try:
             return Version(installed).public in self.releases
         except InvalidVersion:
             return False
 
     def allow(self, drop_in: str, installed: str, *, any_release: bool) -> bool:
-        """Return whether a drop-in runs on a release; warn once a process if it does not.
+        """Return whether a drop-in may run on a release; if not, warn once per process.
 
-        `drop_in` is its name for users, as `accelerate()`; `any_release` runs it on every release.
+        `drop_in` is its name in the warning, such as `accelerate()`. If `any_release` is True, the
+        drop-in may run on every release.
         """
         if any_release or self.include(installed):
             return True

@@ -1,4 +1,4 @@
-"""Variants: functions from a problem to a `Prepared` object; its `run` is timed."""
+"""Variants: each sets up a problem as a `Prepared` object, which has the function `run` to time."""
 
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -16,9 +16,10 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True)
 class Measured(Generic[D]):
-    """A decision with times from elsewhere, e.g. from the child process of a real upstream.
+    """A decision with times measured elsewhere, e.g. in the child process of a real upstream.
 
-    `wall_s` and `cpu_s` are seconds; they replace the harness's own measurement.
+    `wall_s`, `cpu_s` and the values of `phases` are seconds. All figures replace the harness's own
+    measurements.
     """
 
     decision: D
@@ -30,12 +31,12 @@ class Measured(Generic[D]):
 
 @dataclass(frozen=True, slots=True)
 class Prepared(Generic[D]):
-    """A variant that is ready on a problem; only `run` is timed.
+    """A variant that is set up on a problem; only `run` is timed.
 
-    `installed` is entered around each turn of this variant and left after it, also on errors: a
-    variant that changes the process does so there. `renew` is called before each call of `run`,
-    untimed: a variant that uses up its input makes a new one there. `close` frees what was
-    prepared.
+    `installed` returns a context manager around each turn (one or several calls); a variant that
+    must change the process, e.g. by patching modules, does it in that context. `renew` is called
+    before each call of `run`, untimed, so that a variant that uses up its input can make a new
+    input. `close` frees the resources.
     """
 
     run: Callable[[], D | Measured[D]]
@@ -44,7 +45,7 @@ class Prepared(Generic[D]):
     renew: Callable[[], None] | None = None
 
     def begin(self) -> None:
-        """Make ready for one call of `run`."""
+        """Prepare one call of `run`, by `renew` if there is one."""
         if self.renew is not None:
             self.renew()
 
@@ -58,7 +59,7 @@ def _is_installed(module: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Variant(Generic[P, D]):
-    """One implementation in a family."""
+    """One implementation in a family; see `Family.variant` for the fields."""
 
     name: str
     prepare: Callable[[P], Prepared[D]]
@@ -71,7 +72,7 @@ class Variant(Generic[P, D]):
     upstream: str = ""
 
     def prepared(self, problem: P) -> Prepared[D]:
-        """Set the variant up on a problem; raises RegistryError where that gives no `Prepared`."""
+        """Set the variant up on a problem; raise RegistryError if it returns no `Prepared`."""
         prepared = self.prepare(problem)
         if not isinstance(prepared, Prepared):
             raise RegistryError(
@@ -81,13 +82,13 @@ class Variant(Generic[P, D]):
         return prepared
 
     def missing(self) -> tuple[str, ...]:
-        """Return the requirements that are not installed: modules, a real upstream's folder."""
+        """Return the missing requirements: modules, and the folder of a real upstream."""
         missing = [name for name in self.requires if not _is_installed(name)]
         if self.upstream and not is_ready(self.upstream):
             missing.append(f"{self.upstream} (make upstreams)")
         return tuple(missing)
 
     def check_installed(self) -> None:
-        """Raise ShardbenchError where something is missing that the variant needs."""
+        """Raise ShardbenchError if a module or upstream that the variant needs is missing."""
         if missing := self.missing():
             raise ShardbenchError(f"'{self.name}' is not installed: it needs {', '.join(missing)}.")

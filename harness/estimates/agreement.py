@@ -1,4 +1,4 @@
-"""Agreement of an estimate with measurements: rank correlation, the plan it picks, its error."""
+"""Compare estimated with measured times: rank correlation, the estimate's best plan, its error."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -16,21 +16,23 @@ if TYPE_CHECKING:  # every command imports this module, and numpy would double t
 _RESAMPLED = 2000
 _PERCENTILES = (2.5, 97.5)
 _NORMAL_99 = 2.576
-_WIDEST = 10.0  # an interval is cut to this factor above and below its value
+_WIDEST = 10.0  # an interval is clipped to this factor above and below its value
 
 
 class Agreement(Struct, frozen=True):
     """Agreement of an estimate with measurements of the same decisions.
 
     Attributes:
-        spearman: the rank correlation, with the ends of its 95 % interval.
-        apart: the number of decisions left once those with overlapping intervals are removed;
+        estimate: the name of the estimate.
+        spearman: Spearman's rank correlation, with 95 % interval `spearman_low` to `spearman_high`.
+        apart: the number of decisions in a subset with disjoint intervals of measured time;
             `spearman_apart` is their rank correlation, None for fewer than three.
-        picks: the decision that the estimate calls fastest; `fastest` is the measured one.
-        is_top: whether both are the same; `is_top_within_noise` whether their intervals overlap.
-        regret: how much slower the pick is than the fastest when measured, as a fraction.
-        error: the geometric mean of the factor by which the estimate is off, less one.
-        scaled_error: the same after the best common factor, so the error of the form alone.
+        picks: the decision with the lowest estimate; `fastest` has the lowest measured time.
+        is_top: whether `fastest` has the lowest estimate, too.
+        is_top_within_noise: whether the measured intervals of `picks` and `fastest` overlap.
+        regret: the excess of the pick's measured time over the fastest's, as a fraction of it.
+        error: the geometric mean of max(estimate/time, time/estimate), minus 1.
+        scaled_error: `error` once the estimates are divided by the median of estimate/time.
     """
 
     estimate: str
@@ -49,12 +51,12 @@ class Agreement(Struct, frozen=True):
 
     @property
     def is_first(self) -> bool:
-        """Whether the pick is the fastest decision or within the noise of it."""
+        """Whether the pick is the fastest decision, or its interval overlaps the fastest's."""
         return self.is_top or self.is_top_within_noise
 
 
 class MeasuredMs(Struct, frozen=True):
-    """Milliseconds with the ends of their 99 % interval."""
+    """A measured time in milliseconds, with the ends of its 99 % interval."""
 
     value: float
     low: float
@@ -62,7 +64,7 @@ class MeasuredMs(Struct, frozen=True):
 
     @classmethod
     def of(cls, ratio: Ratio, reference_ms: float) -> "MeasuredMs":
-        """Return a ratio to a reference as milliseconds."""
+        """Convert a ratio to the reference into ms; clip the interval to a factor of 10."""
         low, high = max(ratio.low, ratio.value / _WIDEST), min(ratio.high, ratio.value * _WIDEST)
         return cls(*(reference_ms * factor for factor in (ratio.value, low, high)))
 
@@ -74,7 +76,7 @@ def agreement(
     measured: Sequence[MeasuredMs],
     seed: int = 0,
 ) -> Agreement:
-    """Compare an estimate of some decisions with their measurements."""
+    """Compare estimated with measured milliseconds; the sequences have an entry per decision."""
     import numpy as np
 
     values = np.array([decision.value for decision in measured])
@@ -101,7 +103,7 @@ def agreement(
 
 
 def _spearman(one: "Floats", other: "Floats") -> "Floats":
-    """Return the rank correlation of each row; 0 where all values of a row are equal.
+    """Return the rank correlation of `one` and `other` along the last axis, 0 for constant rows.
 
     `scipy.stats.spearmanr` compares the columns of one matrix, not two matrices row by row.
     """
@@ -119,9 +121,10 @@ def _spearman(one: "Floats", other: "Floats") -> "Floats":
 def _interval(
     estimated: "Floats", measured: Sequence[MeasuredMs], seed: int
 ) -> tuple[float, float]:
-    """Return the 95 % interval of the rank correlation.
+    """Return the 95 % bootstrap interval of the rank correlation.
 
-    Decisions are drawn with replacement, and the time of each from its own interval.
+    Decisions are drawn with replacement; each measured time is drawn from a log-normal distribution
+    with the spread of its interval.
     """
     import numpy as np
 
@@ -135,7 +138,7 @@ def _interval(
 
 
 def _apart(measured: Sequence[MeasuredMs]) -> list[int]:
-    """Return the decisions with disjoint intervals, the fastest first."""
+    """Return indices of decisions with disjoint intervals, chosen greedily from the fastest on."""
     kept: list[int] = []
     for number in sorted(range(len(measured)), key=lambda number: measured[number].value):
         if not kept or measured[number].low > measured[kept[-1]].high:

@@ -1,4 +1,4 @@
-"""Calibration of a machine: the times of a design, and the topology file fitted to them."""
+"""Calibrate a machine: time the computations of a design, fit parameters, write a topology file."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ _ROUNDS = 2
 
 @long_lived_objects_left_alone()
 def calibrate(design: Design, stopwatch: Stopwatch) -> FittedMachine:
-    """Measure the works of a design in rounds, and fit a machine to their times."""
+    """Measure the computations of a design in rounds, and fit a machine's parameters to them."""
     for turn in range(1, _ROUNDS + 1):
         for number, work in enumerate(design.works):
             stopwatch.on_progress(f"kernels, round {turn} of {_ROUNDS}", number, len(design.works))
@@ -32,7 +32,7 @@ def calibrate(design: Design, stopwatch: Stopwatch) -> FittedMachine:
 def topology_file(
     name: str, base: Topology, machine: FittedMachine, device: str, environment: Environment
 ) -> str:
-    """Return a topology as CSV: its measured columns, and those of `base` that are not measured."""
+    """Return a topology file as CSV text: the measured columns, and the other columns of `base`."""
     date = (environment.started or "")[:10]
     packages = ", ".join(
         f"{package} {version}" for package, version in environment.packages.items()

@@ -1,4 +1,4 @@
-"""Times of works paired with a reference, kept in a file so that an interrupted run resumes."""
+"""Time computations, each paired with a reference; store the times so that a run can resume."""
 
 import json
 import statistics
@@ -27,7 +27,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 class Pair(Struct, frozen=True):
-    """Seconds of a pass of a work, and of the reference right before it."""
+    """The seconds of one pass (`call`) of work `key`, and of the reference right before it."""
 
     key: str
     call: str
@@ -36,10 +36,11 @@ class Pair(Struct, frozen=True):
 
 
 class TimesFile:
-    """Pairs of times by work and pass: a line of settings, then one JSON line for each pair.
+    """Pairs of times by work and pass, in a file: a line of settings, then a JSON line per pair.
 
-    A file with the same settings is continued, unless `fresh`; any other is replaced. A last line
-    that a kill left torn is dropped. Raises UsageError for a damaged file.
+    An existing file with the same settings is continued, unless `fresh` is True; any other file is
+    replaced. An incomplete last line, left by a killed run, is dropped. Raise UsageError for a
+    damaged file.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class TimesFile:
         self._pairs: dict[str, dict[str, list[Pair]]] = {}
         head = json.dumps({"settings": settings}, sort_keys=True)
         lines = _lines(path) if path.exists() and not fresh else []
-        kept = lines[1:-1] if lines[:1] == [head] else []  # what follows the last line end is torn
+        kept = lines[1:-1] if lines[:1] == [head] else []  # [-1] is empty or incomplete
         for number, line in enumerate(kept, start=2):
             try:
                 self._keep(msgspec.json.decode(line, type=Pair))
@@ -67,7 +68,7 @@ class TimesFile:
         self._pairs.setdefault(pair.key, {}).setdefault(pair.call, []).append(pair)
 
     def add(self, pair: Pair) -> None:
-        """Keep a pair, here and in the file; raises ShardbenchError where that is not possible."""
+        """Store a pair in memory and append it to the file; raise ShardbenchError on failure."""
         self._keep(pair)
         try:
             with self._path.open("ab") as file:
@@ -76,11 +77,11 @@ class TimesFile:
             raise cannot_be_written(self._path, error) from None
 
     def pairs(self, key: str) -> int:
-        """Return the number of pairs that each pass of a work has at least."""
+        """Return the smallest number of pairs that a pass of work `key` has; 0 for unknown work."""
         return min(map(len, self._pairs.get(key, {}).values()), default=0)
 
     def ratios(self, key: str) -> dict[str, Ratio]:
-        """Return the ratio of each pass of a work to the reference, with 99 % intervals."""
+        """Return, by pass of work `key`, its time over the reference's, with a 99 % interval."""
         return {
             call: estimate_ratio([p.seconds for p in pairs], [p.reference for p in pairs])
             for call, pairs in self._pairs[key].items()
@@ -91,12 +92,12 @@ class TimesFile:
 
     @property
     def seconds(self) -> float:
-        """The duration of all calls, in seconds."""
+        """The total seconds of all stored calls, including those of the reference."""
         return sum(pair.seconds + pair.reference for pair in self._all())
 
     @property
     def reference_ms(self) -> float:
-        """The median of the reference in milliseconds, which turns ratios into times."""
+        """The reference's median milliseconds, the factor that converts ratios to milliseconds."""
         return 1000 * statistics.median(pair.reference for pair in self._all())
 
 
@@ -108,7 +109,7 @@ def _lines(path: Path) -> list[str]:
 
 
 class Stopwatch:
-    """Times works, each pass right after the reference, so that a slow spell falls on both."""
+    """Time each pass right after the reference, so that slow spells of the machine affect both."""
 
     def __init__(
         self,
@@ -123,14 +124,14 @@ class Stopwatch:
         (self._reference,) = self._prepared(bench.reference).values()
 
     def _prepared(self, work: TimedWork) -> Mapping[str, Prepared[Any]]:
-        """Return the passes of a work, each called once."""
+        """Prepare the passes of a work, and call each once to warm up."""
         passes = work.passes()
         for prepared in passes.values():
             timed_turn(prepared, self.clock)
         return passes
 
     def time(self, work: TimedWork, pairs: int) -> None:
-        """Time a work until `pairs` pairs of each pass are kept."""
+        """Time a work until at least `pairs` pairs of each pass are stored."""
         if self.times.pairs(work.key) >= pairs:
             return
         passes = self._prepared(work)

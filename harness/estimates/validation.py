@@ -1,4 +1,4 @@
-"""Validation of estimates: decisions on one problem, estimated and measured."""
+"""Validate a family's time estimates: measure several decisions on one problem, and compare."""
 
 import math
 import random
@@ -16,17 +16,18 @@ from harness.measuring.environment import environment
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.model.cell import Environment, Ratio
 
-# A rank this near the slowest one after one pair may be the slowest.
+# A rank may be its decision's slowest if it takes at least this share of the slowest rank's time;
+# at most three ranks of a decision are considered.
 _NEARLY_SLOWEST, _MOST_OF_A_DECISION = 0.85, 3
 _PAIRS_AT_ONCE = 4
-_WHOLE = "both"  # passes of a rank
+_WHOLE = "both"  # the pass that is forward and backward together
 _LEAST_PAIRS, _MOST_PAIRS = 5, 41
-_FEWEST = 3  # decisions, measured however long they take
-_LATER = 0.6  # the part of the seconds for times after the first ones
+_FEWEST = 3  # this many decisions are measured even if the time is over
+_LATER = 0.6  # the share of the seconds that is reserved for repeated measurements
 
 
 class RankFound(Struct, frozen=True):
-    """The milliseconds that a rank computes, by each estimate and measured."""
+    """A rank's computation time in milliseconds: measured, and by name of the estimate."""
 
     rank: int
     estimated_ms: dict[str, float]
@@ -35,9 +36,9 @@ class RankFound(Struct, frozen=True):
 
 
 class DecisionFound(Struct, frozen=True):
-    """The milliseconds that the slowest rank of a decision computes, estimated and measured.
+    """The computation time of a decision's slowest rank in milliseconds, estimated and measured.
 
-    `modelled_ms` is the communication of its slowest rank, by the estimate.
+    `modelled_ms` is the largest estimated communication time of a rank, which is not measured.
     """
 
     name: str
@@ -51,9 +52,10 @@ class DecisionFound(Struct, frozen=True):
 
 
 class Residual(Struct, frozen=True):
-    """The factor by which an estimate is off for ranks of one kind, as a geometric mean.
+    """The geometric mean of estimate over measurement, for ranks with one value of one property.
 
-    Above 1 the estimate is too high. The factor common to all ranks is taken out.
+    It is relative to the mean over all ranks: above 1, the estimate is too high for these ranks.
+    `fact` names the property, such as `kernel`, and `ranks` is the number of ranks.
     """
 
     estimate: str
@@ -64,7 +66,7 @@ class Residual(Struct, frozen=True):
 
 
 class Validation(Struct, frozen=True):
-    """The estimates of a problem, validated by measurements."""
+    """The results of a validation on one problem; see `validate`."""
 
     problem: str
     device: str
@@ -87,10 +89,10 @@ def validate(
     seconds: float,
     seed: int = 0,
 ) -> Validation:
-    """Measure the ranks of decisions, the possibly slowest ones many times, and compare.
+    """Measure the ranks of candidate decisions, and compare their times with the estimates.
 
-    All ranks are timed once. Then the slowest of each decision are timed in turns across the
-    decisions, until the seconds are spent.
+    All ranks are timed once. Then the ranks that may be the slowest of their decision are timed
+    repeatedly, in random order across decisions, until `seconds` are spent.
     """
     end = stopwatch.clock.wall() + seconds - stopwatch.times.seconds
     measured = _time_once(candidates, stopwatch, end - _LATER * seconds)
@@ -102,8 +104,8 @@ def validate(
 def _time_once(candidates: CandidateSet, stopwatch: Stopwatch, end: float) -> CandidateSet:
     """Time all ranks once, decision by decision; return the decisions measured before `end`."""
     number = len(candidates.decisions)
-    # The first decisions tend to be the best. Alternating between both ends keeps those that are
-    # measured in time as mixed as all of them.
+    # The first decisions tend to be the best. Alternating between both ends of the list makes the
+    # decisions that are measured before the deadline a fair mix.
     turns = sorted(range(number), key=lambda turn: min(turn, number - 1 - turn))
     done: list[int] = []
     for turn in turns:
@@ -128,7 +130,7 @@ def _time_once(candidates: CandidateSet, stopwatch: Stopwatch, end: float) -> Ca
 def _time_slowest(
     decisions: Sequence[Candidate], stopwatch: Stopwatch, end: float, rng: random.Random
 ) -> None:
-    """Time the possibly slowest ranks of all decisions, in rounds of turns."""
+    """Time the ranks that may be their decision's slowest, in rounds over all decisions."""
     times = stopwatch.times
     for pairs in range(1 + _PAIRS_AT_ONCE, _MOST_PAIRS + 1, _PAIRS_AT_ONCE):
         slowest = {
@@ -147,7 +149,7 @@ def _time_slowest(
 
 
 def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> None:
-    """Time the slowest rank of each decision often enough, also where a later time changed it."""
+    """Time each decision's slowest rank at least 5 times, even if a new time changes that rank."""
     for number, decision in enumerate(decisions):
         stopwatch.on_progress("slowest ranks, once more", number, len(decisions))
         while True:
@@ -158,7 +160,7 @@ def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> No
 
 
 def _maybe_slowest(candidate: Candidate, times: TimesFile) -> list[RankWork]:
-    """Return the ranks of a decision that may be its slowest one, the slowest first."""
+    """Return the ranks of a decision that may be its slowest rank, by falling time so far."""
     by_time = sorted(candidate.ranks, key=lambda rank: -_ratio(times, rank).value)
     distinct = list({rank.work.key: rank for rank in by_time}.values())
     least = _NEARLY_SLOWEST * _ratio(times, distinct[0]).value
@@ -230,7 +232,7 @@ def _found(candidate: Candidate, times: TimesFile, reference_ms: float) -> Decis
 
 
 def _residuals(decisions: Sequence[DecisionFound], estimates: Sequence[str]) -> Iterator[Residual]:
-    """Yield the factor by which each estimate is off, by each fact of the ranks."""
+    """Yield the residuals of each estimate, for each value of each property of the ranks."""
     ranks = [rank for decision in decisions for rank in decision.ranks if rank.measured_ms > 0]
     for estimate in estimates:
         estimated = [rank for rank in ranks if rank.estimated_ms[estimate] > 0]
@@ -247,7 +249,7 @@ def _residuals(decisions: Sequence[DecisionFound], estimates: Sequence[str]) -> 
 
 
 def _order(value: str) -> tuple[float, str]:
-    """Sort numbers by value, before other texts."""
+    """Return a sort key that puts texts with a leading number first, by that number."""
     try:
         return float(value.split(" ")[0]), value
     except ValueError:

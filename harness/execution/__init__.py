@@ -1,1 +1,1 @@
-"""Any callable in a child process, under limits; real libraries in environments of their own."""
+"""Run callables in child processes under limits, and real libraries in their own environments."""

@@ -1,4 +1,4 @@
-"""Set up the server that children are forked from, and each child before its work begins."""
+"""Set up the fork server, which child processes are forked from, and each child process."""
 
 import ctypes
 import errno
@@ -37,10 +37,10 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 class Report:
-    """The connection of a child's work to its parent; any of its threads may use it.
+    """The connection on which a child's work sends messages to the parent; it is thread-safe.
 
     Attributes:
-        closing: called once the parent knows the result, or why there is none.
+        closing: cleanup functions to call after the result, or the failure, has been sent.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -49,7 +49,7 @@ class Report:
         self._owner, self._status = os.getpid(), os.fstat(pipe.fileno())
 
     def take_over(self, pipe: int | None = None) -> None:
-        """Report from this process, a fork of the one that did; to another pipe if one is given."""
+        """Let a fork use this connection; call it in the fork. Send to `pipe` if one is given."""
         if pipe is not None:
             os.dup2(pipe, self._pipe.fileno())
             self._status = os.fstat(pipe)
@@ -57,19 +57,19 @@ class Report:
         self.closing = []
 
     def send(self, message: Message) -> None:
-        """Send a message; this process ends where it cannot."""
-        if os.getpid() != self._owner:  # a fork that went on where it should have ended
+        """Send a message; if that fails, end this process instead of raising an error."""
+        if os.getpid() != self._owner:  # a fork that the work made, which should have exited
             os._exit(1)
         line = encode(message)
         with self._lock:
             try:
-                # Where the work has closed it, a file of its own may have its number by now.
+                # If the work has closed the pipe, another file may have its descriptor by now.
                 if not os.path.samestat(self._status, os.fstat(self._pipe.fileno())):
                     raise OSError(errno.EBADF, os.strerror(errno.EBADF))
                 write_line(self._pipe, line)
             except OSError as error:
                 if error.errno != errno.EPIPE:
-                    threading.Event().wait()  # the parent has noticed and stops this process
+                    threading.Event().wait()  # wait for the parent to kill this process
                 os.killpg(0, signal.SIGKILL)  # the parent is gone
 
 
@@ -80,29 +80,29 @@ def run_child(
     output: Connection,
     memory_gib: float,
 ) -> None:
-    """Child process: call `work` with its arguments and a `Report`, and send what comes of it."""
-    os.setsid()  # so that the parent can stop this process together with its own children
+    """In a child process: call `work` with the arguments and a `Report`, and send its outcome."""
+    os.setsid()  # so that the parent can kill this process and its children as one group
     adopt_orphans()
     _print_into(output)
     faulthandler.enable(file=2, all_threads=False)
-    with suppress(OSError, ValueError):  # gigabytes on the disk for every crash
+    with suppress(OSError, ValueError):  # no core dumps, which are gigabytes for every crash
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     limit_memory(memory_gib)
     report = Report(messages)
     try:
         report.send(Result(work(*arguments, report)))
-    except BaseException as error:  # it may raise anything
+    except BaseException as error:  # the work may raise anything
         report.send(error.failed if isinstance(error, ForkFailedError) else failure_of(error))
     for close in report.closing:
-        with suppress(BaseException):  # the result is known; the rest ends with the process
+        with suppress(BaseException):  # the result has been sent; cleanup may fail
             close()
     report.send(Closed())
 
 
 def failure_of(error: BaseException) -> Failed:
-    """Return an error as the message that there is no result, once memory is allowed again."""
+    """Convert an error into a `Failed` message; lift the memory limit first, to have room."""
     lift_limit()
     if os.environ.get("SHARDBENCH_TRACEBACK"):
         traceback.print_exc()
@@ -117,7 +117,7 @@ def failure_of(error: BaseException) -> Failed:
             return Failed(str(error))
     try:
         return Failed(one_line(error), "memory" if is_memory_error(error) else "error")
-    except BaseException:  # even its text is code of the work
+    except BaseException:  # the error's `__str__` is code of the work, and may raise
         return Failed(type(error).__name__)
 
 
@@ -125,7 +125,7 @@ def _print_into(output: Connection) -> None:
     for standard in (1, 2):
         os.dup2(output.fileno(), standard)
     output.close()
-    # By lines, so that no output is lost when this process is stopped.
+    # Line-buffered, so that no printed line is lost when this process is killed.
     sys.stdout, sys.stderr = (
         open(standard, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115 - for the process's life
         for standard in (1, 2)
@@ -133,13 +133,13 @@ def _print_into(output: Connection) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, so that they can be found and stopped."""
-    with suppress(OSError, AttributeError):  # a system without it
+    """Become the parent of orphaned descendants, so that they can be found and killed."""
+    with suppress(OSError, AttributeError):  # a system without prctl
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_with_parent() -> None:
-    """End this process and its children as soon as the parent has ended, for any reason."""
+    """Wait for the parent to end, for any reason; then kill this process and its children."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -147,16 +147,17 @@ def _end_with_parent() -> None:
 
 
 def _become_server(modules: list[str], main: str | None, path: list[str]) -> None:
-    """Import what children need, once, in the process that they are forked from.
+    """Set this process up as the fork server, and import the modules that children need.
 
-    Each child would also import the parent's main module, from its file. What cannot be imported is
-    left to the child that needs it: in the server any error but ImportError would end all children.
+    The parent's main module is also imported here, because each child would import it otherwise.
+    Import errors are ignored here, because most of them would end the server and so all children;
+    the child that needs the module raises the error.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.dup2(2, 1)  # imported modules may print
     adopt_orphans()
-    # Orphans that it adopted end, and it knows nothing of them.
+    # multiprocessing does not know the adopted orphans, and warns when one ends.
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
     sys.path = path
     for module in modules:
@@ -164,12 +165,12 @@ def _become_server(modules: list[str], main: str | None, path: list[str]) -> Non
             import_module(module)
     if main is not None:
         server: Any = multiprocessing.current_process()
-        server._inheriting = True  # so that a main module can start no process
+        server._inheriting = True  # makes multiprocessing refuse to start processes during import
         with suppress(Exception, SystemExit):
             spawn.import_main_path(main)
         del server._inheriting
 
 
-# Only the server is started with it; processes that it starts must not become servers.
+# Only the server is started with this variable; its children must not become servers.
 if (_preload := os.environ.pop(PRELOAD, None)) is not None:
     _become_server(**json.loads(_preload))

@@ -1,4 +1,4 @@
-"""Run any callable in a child process, under limits, and end it with all that it has started."""
+"""Run a callable in a child process under limits, then kill the child and its descendants."""
 
 import os
 import signal
@@ -41,17 +41,17 @@ def run(
     listen: Callable[[Any], None] = lambda message: None,
     memory_gib: float | None = None,
 ) -> Any | Failed:
-    """Call `work` in a child process; returns its result, or why there is none.
+    """Call `work` in a child process; return its result, or a `Failed` with the reason.
 
-    The child is ended when a stage takes too long, or when it and its children use too much
-    memory, or when `listen` raises.
+    The child is killed if a stage takes too long, if the child and its children use too much
+    memory, or if `listen` raises.
 
     Args:
-        work: the function to run; it gets the arguments and a `Report`.
-        arguments: further arguments of `work`, which must be picklable.
-        first: the stage that the work begins with; it reports the others.
-        listen: called with each `Stage` that begins and the content of each note.
-        memory_gib: how much memory it may have, in GiB; 90 % of the machine's where it is None.
+        work: the function to run; it is called with the arguments and a `Report`.
+        arguments: the arguments of `work`, which must be picklable.
+        first: the stage that the work begins with; the work reports later stages itself.
+        listen: called with each `Stage` that begins, and with the content of each `Note`.
+        memory_gib: the memory limit in GiB; None means 90 % of the machine's memory.
 
     Raises:
         ShardbenchError: no process can be started.
@@ -77,7 +77,7 @@ def run(
             if process.is_over_memory():
                 failed = process.over_memory()
                 break
-            # Only where nothing waits to be read: what does may say that the stage is over.
+            # Only if no message is waiting: it may report that the stage is over.
             if message is None and elapsed > stage.seconds:
                 failed = Failed(f"{stage.what} was stopped after {elapsed:.0f} s", "time")
                 break
@@ -85,9 +85,9 @@ def run(
 
 
 class Child:
-    """A child process and the messages it sends; it is ended on leaving, whatever happens.
+    """A child process and its messages; leaving the `with` block kills it and its descendants.
 
-    Raises ShardbenchError where no process can be started. `output` is its output.
+    `output` is the output that it prints. Raise ShardbenchError if no process can be started.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Child:
             start_process(self._process)
 
     def receive(self, timeout: float) -> Message | None:
-        """Return the next message, or None after `timeout` seconds; a dead child is Failed."""
+        """Return the next message, None after `timeout` seconds, or `Failed` for a dead child."""
         if self._end is None:
             try:
                 line = self._lines.next(timeout)
@@ -134,16 +134,16 @@ class Child:
         return Failed(f"{reason}.")
 
     def wait_until_closed(self) -> None:
-        """Wait for the work's cleanup; its failure is ignored."""
+        """Wait until the work's cleanup is over; ignore its failure, and stop after 30 s."""
         until = time.monotonic() + _CLOSING_SECONDS
         while time.monotonic() < until:
             if isinstance(self.receive(_POLL_SECONDS), Closed | Failed):
                 return
 
     def is_over_memory(self) -> bool:
-        """Whether the child and all that it started have more memory than their limit.
+        """Return whether the child and its descendants use more memory than their limit.
 
-        It looks a few times a second at most, and returns False in between.
+        Memory is only checked every 0.25 s; a call in between returns False.
         """
         now = time.monotonic()
         if now - self._looked_at_memory < _LOOK_AT_MEMORY_SECONDS or self._process.pid is None:
@@ -152,7 +152,7 @@ class Child:
         return has_more_than(self._process.pid, self._memory_gib * GIB)
 
     def over_memory(self) -> Failed:
-        """Return the failure of a child that had too much memory or was refused some."""
+        """Return the `Failed` for a child that exceeded its memory limit."""
         return Failed(f"passed its memory limit of {self._memory_gib:g} GiB", "memory")
 
     def __enter__(self) -> Self:
@@ -162,9 +162,9 @@ class Child:
         """End the child and all its descendants."""
         pid = self._process.pid
         if pid is not None:
-            try:  # also where the child is gone: its group may live on
+            try:  # even if the child has ended: its process group may still have members
                 os.killpg(pid, signal.SIGKILL)
-            except ProcessLookupError:  # it has not made its group yet, or all are gone
+            except ProcessLookupError:  # the child has not made its group yet, or all have ended
                 with suppress(ProcessLookupError):
                     self._process.kill()
             self._process.join(_END_SECONDS)
@@ -174,10 +174,10 @@ class Child:
 
 
 def how_it_ended(code: int) -> str:
-    """Return in words how a process ended, by its exit code: minus the signal that killed it."""
+    """Describe an exit code in words; a negative code is minus the signal that killed a process."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
         return f"was killed by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:  # one of those without a name
+    except ValueError:  # a real-time signal has no name
         return f"was killed by signal {-code}"

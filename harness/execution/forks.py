@@ -1,4 +1,4 @@
-"""Forks of a child process: copies that use its prepared variants, and end with it."""
+"""Forks of a child process, which share its prepared variants and end when it ends."""
 
 import os
 import selectors
@@ -28,12 +28,12 @@ Send = Callable[[Any], None]
 
 
 class Fork:
-    """A fork of this process that runs `work`, and is ended on leaving, whatever happens.
+    """A fork of this process that runs `work`; leaving the `with` block kills the fork.
 
-    `work` is given a function that sends a value to this process. Its stages and notes go through
-    the report, if there is one, to the parent; with `is_apart` they come here too, so that
-    whatever it sends is known to be its own. `failing` is called before this process fails because
-    the fork has.
+    `work` is called with a function that sends a value to this process. If the work also uses
+    `report`, its messages go to this process's parent, or to this process if `is_apart`, which then
+    knows the fork that sent them. `failing` is called just before the failure of the fork makes
+    this process fail.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class Fork:
         os.close(pipe)
 
     def fileno(self) -> int:
-        """Return what can be read when messages have come."""
+        """Return the file descriptor that becomes readable when messages arrive."""
         return self._pipe
 
     def read(self) -> list[Message]:
-        """Read the messages that have come; waits where there are none.
+        """Return the messages that have arrived; wait if there are none.
 
-        Where the fork has ended without a result, this process ends in the same way: its parent
-        sees the same as if this process had done the work itself.
+        If the fork has ended without a result, this process ends with the same exit code or signal,
+        as if it had done the work itself.
 
         Raises:
-            ForkFailedError: the fork reports a failure, or sends no valid message.
+            ForkFailedError: the fork reports a failure, or sends an invalid message.
         """
         piece = os.read(self._pipe, _CHUNK)
         if not piece:
@@ -81,14 +81,14 @@ class Fork:
         raise ForkFailedError(failed)
 
     def result(self) -> Any:
-        """Wait for the result; raises ForkFailedError without one."""
+        """Wait for the work's result and return it; raise ForkFailedError if the fork fails."""
         while True:
             for _, message in listen({"": self}, _LOOK_FOR_END_SECONDS):
                 if isinstance(message, Result):
                     return message.value
 
     def look_for_end(self, seconds: float = 0.0) -> None:
-        """End this process as the fork has ended, if it has or does so within some seconds."""
+        """Wait `seconds` for the fork to end; if it does, end this process in the same way."""
         until = time.monotonic() + seconds
         while not (ended := os.waitpid(self._pid, os.WNOHANG))[0]:
             if time.monotonic() >= until:
@@ -112,27 +112,27 @@ class Fork:
 
 
 def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message]]:
-    """Return the messages that arrive from some forks within some seconds, by name.
+    """Wait up to `seconds` for messages, and return them, each with the name of its fork.
 
-    Errors are those of `Fork.read`.
+    It raises the errors of `Fork.read`.
     """
     with selectors.DefaultSelector() as selector:
         for name, fork in forks.items():
             selector.register(fork, selectors.EVENT_READ, name)
         ready = [str(key.data) for key, _ in selector.select(seconds)]
-    if not ready:  # a process that one of them has left may keep its pipe open
+    if not ready:  # a fork may have ended while a process that it started keeps its pipe open
         for fork in forks.values():
             fork.look_for_end()
     return [(name, message) for name in ready for message in forks[name].read()]
 
 
 def _run(work: Callable[[Send], Any], report: Report | None, pipe: int, is_apart: bool) -> None:
-    """Run the work, send what comes of it, and end this process."""
+    """Run the work, send its result or failure, and end this process."""
 
     owner = os.getpid()
 
     def send(message: Message) -> None:
-        if os.getpid() != owner:  # a fork of the work's own that went on where it should have ended
+        if os.getpid() != owner:  # a fork that the work made, which should have exited
             os._exit(1)
         left = memoryview(encode(message))
         while left:
@@ -142,7 +142,7 @@ def _run(work: Callable[[Send], Any], report: Report | None, pipe: int, is_apart
         if report is not None:
             report.take_over(pipe if is_apart else None)
         end: Message = Result(work(lambda value: send(Note(value))))
-    except BaseException as error:  # it may raise anything
+    except BaseException as error:  # the work may raise anything
         end = failure_of(error)
     with suppress(BaseException):
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Lines that arrive from another process through a pipe."""
+"""Read and write lines through a pipe between processes."""
 
 import math
 import os
@@ -15,12 +15,12 @@ _LOOK_FOR_END_SECONDS = 0.5
 
 
 class Lines:
-    """The lines that a process sends; its output is read as well while waiting for one.
+    """Read the lines that a process sends; while waiting, also read its printed output.
 
     Args:
-        pipe: the end that the lines arrive at.
-        output: the output of the process.
-        has_ended: whether the process has ended; its forks may keep the pipe open.
+        pipe: the reading end of the pipe for lines.
+        output: the printed output of the process.
+        has_ended: returns whether the process has ended; its forks may keep the pipe open.
     """
 
     def __init__(self, pipe: Connection, output: Output, has_ended: Callable[[], bool]) -> None:
@@ -28,16 +28,16 @@ class Lines:
         self._pieces = [b""]
 
     def next(self, timeout: float = math.inf) -> bytes | None:
-        """Return the next line without its end, or None after `timeout` seconds.
+        """Return the next line without its newline, or None after `timeout` seconds.
 
-        A line that is too long is returned as an empty one.
+        For a line above 1 GiB, return an empty line.
 
         Raises:
-            EOFError: no whole line can come any more.
+            EOFError: the process has ended, or closed the pipe, before a whole line arrived.
         """
         until = time.monotonic() + timeout
         while b"\n" not in self._pieces[-1]:
-            has_ended = self._has_ended()  # asked first: its last lines are still read
+            has_ended = self._has_ended()  # checked before reading, to get its last lines
             left = 0.0 if has_ended else until - time.monotonic()
             sources: list[Any] = [self._pipe, *([self._output] if self._output.is_open else [])]
             ready: list[Any] = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))
@@ -63,7 +63,7 @@ class Lines:
 
 
 def write_line(pipe: Connection, line: bytes) -> None:
-    """Write a whole line, with its end; raises OSError where nobody reads it."""
+    """Write all of `line`, which ends in a newline; raise OSError if the other end is closed."""
     left = memoryview(line)
     while left:
         left = left[os.write(pipe.fileno(), left) :]

@@ -1,4 +1,4 @@
-"""The messages of a child process to its parent, each written as one line."""
+"""The messages of a child process to its parent, each encoded as one line."""
 
 import pickle
 from binascii import a2b_base64, b2a_base64
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Stage(Struct, frozen=True):
-    """The child is at stage `what` from now on, for at most `seconds`, on behalf of `subject`."""
+    """The child begins stage `what`, which may take `seconds`; `subject` is often a variant."""
 
     what: str
     seconds: float
@@ -16,7 +16,7 @@ class Stage(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """A message to the listener of the work while it runs."""
+    """A message with any content, such as progress, sent while the work runs."""
 
     content: Any
 
@@ -28,11 +28,11 @@ class Result(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """The work has no result, for a reason in one line.
+    """The work failed: `reason` is one line, and there is no result.
 
-    Of the causes, `usage` is a UsageError, `not applicable` a NotApplicable, `memory` a limit on
-    memory and `time` a stage that took too long; `error` is everything else. `stage` is where the
-    child was, for how many seconds, and `output` the last that it printed.
+    A `cause` of `usage` means a UsageError, `not applicable` a NotApplicable, `memory` an exceeded
+    memory limit, `time` a stage that took too long, and `error` any other failure. `stage` is the
+    stage that failed after `elapsed_s` seconds, and `output` the end of the child's output.
     """
 
     reason: str
@@ -43,12 +43,12 @@ class Failed(Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """The subject that the child worked for."""
+        """The subject of the failed stage, often a variant's name; empty without one."""
         return self.stage.subject
 
 
 class ForkFailedError(Exception):
-    """A fork of the child has no result: `failed` gives the reason, and the child reports it."""
+    """A fork of the child failed; the child sends `failed`, which has the reason, to its parent."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.reason)
@@ -65,14 +65,14 @@ NO_MESSAGE = Failed("The child process sent something that is no message.")
 
 
 def encode(message: Message) -> bytes:
-    """Write a message as one line, with its end."""
+    """Encode a message as one line, including the newline."""
     return b2a_base64(pickle.dumps(message))
 
 
 def decode(line: bytes) -> Message:
-    """Read a line that a child has sent; `NO_MESSAGE` where it is none."""
+    """Decode a line from a child; return `NO_MESSAGE` if it is not a message."""
     try:
         message: Message = pickle.loads(a2b_base64(line, strict_mode=True))
-    except Exception:  # it may be anything that the work has written there
+    except Exception:  # the work may have written anything into the pipe
         return NO_MESSAGE
     return message if isinstance(message, get_args(Message)) else NO_MESSAGE

@@ -1,4 +1,4 @@
-"""The output of a child process: its beginning is passed on, its end is kept."""
+"""The printed output of a child process: print its beginning, store its end for error messages."""
 
 import codecs
 import os
@@ -13,16 +13,16 @@ _PASSED_BYTES = 8 * 1024
 _PASSED_LINES = 100
 _KEPT_LETTERS = 2 * 1024
 _CHUNK = 1 << 16
-_MOST_CHUNKS = 64  # more than a pipe holds: a living process may print without end
-# Modules that a crash lists, hundreds of names in one line; the stack stands before them.
+_MOST_CHUNKS = 64  # more than a pipe's buffer: a running process may print without end
+# faulthandler lists hundreds of module names in one line after the stack of a crash.
 _EXTENSION_MODULES = re.compile(rb"\n+Extension modules: [^\n]*\n?")
 
 
 class Output:
-    """The end of a pipe that a child prints into, read whenever there is something.
+    """The reading end of a pipe that a child prints into.
 
-    It is never waited for: a process that the child started may keep the pipe open. The beginning
-    goes to standard error, unless it is not `passed_on`.
+    Reading never blocks and never waits for the end of the output, because a process that the child
+    started may keep the pipe open. If `passed_on`, the beginning is printed to standard error.
     """
 
     def __init__(self, pipe: Connection, passed_on: bool = True) -> None:
@@ -41,10 +41,10 @@ class Output:
         return self._pipe.fileno()
 
     def read(self) -> bool:
-        """Read a chunk without waiting; returns whether there was one."""
+        """Read a chunk without waiting; return whether there was any output."""
         try:
             chunk = os.read(self.fileno(), _CHUNK)
-        except OSError:  # nothing just now
+        except OSError:  # nothing to read at the moment
             return False
         self.is_open = bool(chunk)
         self._last = (self._last + chunk)[-_CHUNK:]
@@ -65,7 +65,7 @@ class Output:
             _to_standard_error(self._decoder.decode(begin))
 
     def close(self) -> None:
-        """Read the rest without waiting, print how much was left out, and close the pipe."""
+        """Read the rest without waiting, print the number of omitted bytes, and close the pipe."""
         self._read_rest()
         self._pipe.close()
         if self._left_out:
@@ -75,9 +75,9 @@ class Output:
             )
 
     def last(self) -> str:
-        """Return the last 2 KiB that were printed, in whole lines where possible.
+        """Return the last 2048 characters of the output, cut to whole lines if possible.
 
-        Control characters and bytes that are no text are written as escapes.
+        Control characters and bytes that are not UTF-8 are written as escapes.
         """
         self._read_rest()
         found = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")

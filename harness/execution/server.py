@@ -1,4 +1,4 @@
-"""The server that children are forked from, with heavy modules imported once."""
+"""The fork server: a process with heavy modules imported, from which children are forked."""
 
 import json
 import os
@@ -24,25 +24,25 @@ _starting = threading.Lock()
 
 
 def start_server(preload: tuple[str, ...]) -> None:
-    """Start the server with these modules, so that no child has to import them.
+    """Start the fork server with these modules imported, so that no child has to import them.
 
-    Hash randomisation is off in it: torchrec enumerates options in the order of a set of strings,
-    so plans with ties would otherwise differ from run to run. A server that has not imported these
-    modules is ended first, unless it has children: each would import them for itself.
+    Hash randomisation is off in the server: torchrec enumerates options in the order of a set of
+    strings, so plans with ties would otherwise differ from run to run. A running server without
+    these modules is replaced, unless it has children; then new children import them themselves.
     """
     global _preloaded
     with _starting:
         server = _server_pid()
         if server is not None and not _imported.issuperset(preload) and not _running:
             _kill(server)
-            with suppress(ChildProcessError):  # multiprocessing asks for it too
+            with suppress(ChildProcessError):  # multiprocessing may have waited for it already
                 os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
         _preloaded = preload
         _ensure_server()
 
 
 def _ensure_server() -> None:
-    """Start it with its settings where it does not run, or does no more: a child may end it."""
+    """Start the server if it is not running; a child may have killed a previous one."""
     global _imported
     server = _server_pid()
     parent = spawn.get_preparation_data("server")
@@ -56,8 +56,8 @@ def _ensure_server() -> None:
     os.environ.update(settings)
     try:
         get_context("forkserver").set_forkserver_preload(["harness.execution.bootstrap"])
-        resource_tracker.ensure_running()  # it lets interrupts through where it starts
-        with _interrupts_held():  # the server takes them from its first line on, then ignores them
+        resource_tracker.ensure_running()  # first, because starting it unblocks interrupts
+        with _interrupts_held():  # the server inherits the block until it ignores interrupts
             forkserver.ensure_running()
         if _server_pid() != server:
             _imported = frozenset(_preloaded)
@@ -71,7 +71,7 @@ def _ensure_server() -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold interrupts back, also from a process that is started, which inherits that."""
+    """Block interrupts in this thread; a process started in the `with` block inherits that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -90,10 +90,10 @@ def _kill(pid: int) -> None:
 
 
 def start_process(process: BaseProcess) -> None:
-    """Start a process of the server's.
+    """Start a process by forking the server.
 
     Raises:
-        ShardbenchError: the server does not answer: an import may never end.
+        ShardbenchError: the server fails, or takes over 600 s, e.g. because an import hangs.
     """
     with _starting:
         _ensure_server()
@@ -123,9 +123,9 @@ def start_process(process: BaseProcess) -> None:
 
 
 def end_orphans(ended: int) -> None:
-    """End the processes that left the group of an ended child: the server has adopted them."""
+    """Kill the orphans of a child that has ended, by its pid; the server has adopted them."""
     _running.discard(ended)
-    for _ in range(_ORPHAN_ROUNDS):  # one that is ended leaves its own children behind
+    for _ in range(_ORPHAN_ROUNDS):  # killing an orphan turns its own children into orphans
         with _starting:
             orphans = _orphans()
         if not orphans:
@@ -137,18 +137,18 @@ def end_orphans(ended: int) -> None:
 
 
 def _orphans() -> list[psutil.Process]:
-    """Return the server's living children that descend from an ended child.
+    """Return the server's running children that descend from an ended child.
 
-    A child has a session of its own, and what descends from it can not come back to the server's.
+    Each child has its own session, and its descendants cannot return to the server's session.
     """
     server = _server_pid()
     orphans: list[psutil.Process] = []
     if server is None:
         return orphans
-    with suppress(psutil.Error, ProcessLookupError):  # the server is gone
+    with suppress(psutil.Error, ProcessLookupError):  # the server has ended
         session = os.getsid(server)
         for child in psutil.Process(server).children():
-            with suppress(psutil.Error, ProcessLookupError):  # ended since
+            with suppress(psutil.Error, ProcessLookupError):  # the child has ended since
                 is_ours = child.pid not in _running and os.getsid(child.pid) != session
                 if is_ours and child.status() != psutil.STATUS_ZOMBIE:
                     orphans.append(child)

@@ -1,7 +1,7 @@
-"""Real libraries in folders of their own, each driven in a child process.
+"""Run real libraries ("upstreams"), each installed in its own folder, in child processes.
 
-Two releases of one library cannot be imported side by side, and a library may need an environment
-that this project does not run in. `upstream_child.py` is the other end.
+One process cannot import two releases of a library, and a library may need other dependencies than
+this project. `upstream_child.py` is the program of the child process.
 """
 
 import json
@@ -29,7 +29,7 @@ _KEPT_LETTERS = 200
 
 
 def folder(name: str) -> Path:
-    """Return where an upstream is or would be installed: by SHARDBENCH_UPSTREAMS or the checkout.
+    """Return an upstream's folder, in $SHARDBENCH_UPSTREAMS or the checkout; it may not exist.
 
     Args:
         name: The upstream with its release, e.g. `colossalai-0.4.1`.
@@ -38,26 +38,25 @@ def folder(name: str) -> Path:
 
 
 def is_ready(name: str) -> bool:
-    """Return whether an upstream is installed; its folder gets its name when it is complete."""
+    """Return whether an upstream is installed; installation creates its folder as the last step."""
     return folder(name).is_dir()
 
 
 class Upstream:
-    """A real library, asked in a child process of its own.
+    """A real library in its own child process, which answers requests.
 
-    The child starts with the first question, stays for the next ones, and ends with `close`, with
-    this process, or when it fails to answer; the question after that starts another one. One thread
-    at a time may ask.
+    The first request starts the child. `close`, the end of this process, or a failure to answer
+    ends it; the next request then starts a new child. It is not thread-safe.
 
-    Where the upstream's folder has a `bin/python`, that runs the child; otherwise this interpreter
-    does, with the folder first among its import paths.
+    If the upstream's folder has a `bin/python`, that interpreter runs the child; otherwise this
+    interpreter does, with the folder first on its import path.
 
     Args:
         name: The upstream with its release, which is also its folder's name.
-        driver: The answering code in the child: a file that ends in `.py`, or the name of a module
-            that the child can import. Its `HANDLERS` maps each kind of request to a function from a
-            request to an answer.
-        at: The folder of the upstream, where it is not `folder(name)`.
+        driver: The code that answers in the child: a file that ends in `.py`, or the name of a
+            module that the child can import. Its `HANDLERS` maps each kind of request to a function
+            from a request to an answer.
+        at: The folder of the upstream; None means `folder(name)`.
     """
 
     def __init__(self, name: str, driver: str | Path, at: Path | None = None) -> None:
@@ -67,16 +66,16 @@ class Upstream:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
-        """Return the upstream's answer to one request.
+        """Send one request to the child, and return the upstream's answer.
 
         Args:
-            request: `kind` names one of the driver's handlers, which is given the rest; all of it
-                as JSON can hold it. Floats arrive bit for bit, both ways.
-            seconds: How long the answer may take before the child is ended; None for no limit.
+            request: JSON types. `kind` names one of the driver's handlers, which gets the other
+                fields. Floats arrive unchanged, in both directions.
+            seconds: The time limit for the answer, after which the child is killed; None for none.
 
         Raises:
-            ShardbenchError: the upstream is not installed, raised, ended without an answer, took
-                too long, or answered something else than one JSON object.
+            ShardbenchError: the upstream is not installed, raised an error, ended without an
+                answer, took too long, or did not answer with one JSON object.
         """
         process = self._process or self._start()
         try:
@@ -105,7 +104,7 @@ class Upstream:
         raise ShardbenchError(f"{self.name} answered no JSON object but '{begin}'.")
 
     def close(self) -> None:
-        """End the child, also in the middle of an answer."""
+        """Kill the child, even in the middle of an answer."""
         if self._process is not None:
             self._end(self._process)
 
@@ -122,7 +121,7 @@ class Upstream:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         python = found / "bin" / "python"
         if python.exists():
-            environment.pop("PYTHONPATH", None)  # it is for this interpreter
+            environment.pop("PYTHONPATH", None)  # those modules are for this interpreter
         else:
             python = Path(sys.executable)
             paths = [str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -131,7 +130,7 @@ class Upstream:
         self._answers, answers = Pipe(duplex=False)
         printed, output = Pipe(duplex=False)
         with requests, answers, output:
-            # -P: a driver's neighbours must not stand before the upstream's own modules.
+            # -P: files next to the driver must not shadow the upstream's modules.
             process = subprocess.Popen(
                 [python, "-P", _CHILD, self._driver, f"{requests.fileno()}", f"{answers.fileno()}"],
                 stdin=subprocess.DEVNULL,
@@ -146,7 +145,7 @@ class Upstream:
         return process
 
     def _end(self, process: subprocess.Popen[bytes]) -> int:
-        """End the child, and return its exit code."""
+        """Kill the child, and return its exit code."""
         self._process = None
         process.kill()
         code = process.wait()

@@ -1,1 +1,1 @@
-"""One problem measured: checked calls, interleaved turns, ratios and verdicts."""
+"""Measure variants on one problem: check each, time them interleaved, compute verdicts."""

@@ -1,4 +1,4 @@
-"""The checked call: one observed call, and its decision validated, fingerprinted and rated."""
+"""Check a variant: make one observed call, then validate, fingerprint and rate its decision."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,11 +19,12 @@ from harness.model.quality import find_bound
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of one checked call. Where it was observed, its time is no measurement.
+    """The result of one checked call. The times of an observed call include the observer's work.
 
-    `peak_memory_bytes` is the most resident memory during the call and `memory_before_bytes` what
-    there was just before; both are None for a call that was made elsewhere. `ranks` has each rank's
-    part, where the family can plan, and `front` better decisions that move little of this one.
+    `peak_memory_bytes` is the peak resident memory during the call, and `memory_before_bytes` the
+    resident memory just before; both are None for a call in another process. `ranks` has the
+    figures of each rank, if the family can plan. `front` has better decisions, each with the GiB
+    that must move to change this decision into it.
     """
 
     fingerprint: str
@@ -50,10 +51,11 @@ def check(
 ) -> Checked:
     """Call a variant once, under the family's observer unless that is not wanted, and check it.
 
-    `with_front` adds the front of better decisions by how much they move of this one.
+    `call_begins` and `call_ended` are called just before and after the call. `with_front` adds
+    `Checked.front`.
 
     Raises:
-        InfeasibleDecision: the decision cannot be carried out.
+        InfeasibleDecision: the decision cannot be deployed, e.g. exceeds memory.
         RegistryError: the variant or the family breaks the contract.
     """
     prepared = variant.prepared(problem)
@@ -119,7 +121,7 @@ def check(
 def _front(
     family: Family[Any, Any], planning: Planning[Any, Any] | None, problem: Any, decision: Any
 ) -> tuple[FrontPoint, ...]:
-    """Return the move-budget front near a decision, if the family finds one within seconds."""
+    """Return the move-budget front of a decision; empty if finding it takes more than seconds."""
     moving = planning.moving if planning else None
     near = moving.near(problem, decision) if moving else None
     if moving is None or near is None:

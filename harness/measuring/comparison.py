@@ -1,4 +1,4 @@
-"""Compare the variants of a family on one problem: check each, then time those that passed."""
+"""Compare the variants of a family on one problem: check each, then time those that pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as with_fields
@@ -37,7 +37,7 @@ from harness.model.settings import Settings
 
 
 class Comparison:
-    """The variants of a family on one problem, from the first check to the stored cells."""
+    """A comparison of a family's variants on one problem; `run` checks, times and judges them."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Comparison:
         settings: Settings | None = None,
         registry: Callable[[], Registry] = load_registry,
     ) -> None:
-        """Prepare to compare; `registry` is how child processes find the family.
+        """Prepare the comparison; child processes call `registry` to find the family.
 
         Raises:
-            UsageError: the workload or a variant is not known.
+            UsageError: the workload or a variant does not exist.
         """
         family = self.family = request.family
         self._request = request
@@ -61,7 +61,7 @@ class Comparison:
         self._variants = self._left_to_run(
             [v for v in family.variants.values() if v.name in names or v is self._against]
         )
-        # The variant to compare with is first: until its check is over, no cell is final.
+        # The variant to compare with is checked first: until then, no cell is final.
         self._order = sorted(self._variants, key=lambda variant: variant is not self._against)
         self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
         self._overview = [
@@ -77,7 +77,7 @@ class Comparison:
         self._remaining = Remaining(len(self._order), self._settings.sampling.seconds)
 
     def _left_to_run(self, variants: Sequence[Variant[Any, Any]]) -> list[Variant[Any, Any]]:
-        """Leave out stored variants, except the one that the others are compared with."""
+        """Return the variants to run: those without stored cells, and the one to compare with."""
         left = [variant for variant in variants if variant.name not in self._stored]
         held = self._stored.get(self._against.name)
         again = self._against if left and held and held.status == "ok" else None
@@ -92,9 +92,9 @@ class Comparison:
         listen: Listener = lambda event: None,
         settled: Callable[[Cell], None] = lambda cell: None,
     ) -> list[Cell]:
-        """Measure; returns one cell for each variant, in the order they are registered.
+        """Measure; return one cell for each variant, in the order of registration.
 
-        `settled` gets each cell as soon as it is final.
+        `listen` gets progress events, and `settled` each cell as soon as it is final.
         """
         self._listen, self._settled = listen, settled
         start_server_for([self.family])
@@ -130,7 +130,7 @@ class Comparison:
         return [cells[name] for name in names if name not in self._stored]
 
     def failed(self, reason: str) -> list[Cell]:
-        """Return a failed cell for each variant that is left to run, for one reason."""
+        """Return a failed cell with this reason for each variant without a stored cell."""
         cells = self._new(self._empty_cells())
         for cell in cells:
             cell.status, cell.reason = "failed", reason
@@ -144,7 +144,7 @@ class Comparison:
         return cells
 
     def _waits_for_stand_in(self, cells: Mapping[str, Cell]) -> bool:
-        """Whether another variant must stand in for the one to compare with, which has no part."""
+        """Return whether the variant to compare with is not applicable, so another replaces it."""
         against = cells.get(self._against.name)
         return against is not None and against.status == "not applicable"
 
@@ -173,7 +173,7 @@ class Comparison:
         )
 
     def _work_out_figures(self) -> None:
-        """Work out the figures of every decision once; an error here shows in the checks too."""
+        """Compute the figures common to all decisions; ignore errors, which the checks repeat."""
         able = [variant for variant in self._order if not variant.missing()]
         if self.family.abilities.figures is None or len(able) < 2:
             return
@@ -195,7 +195,7 @@ class Comparison:
             if _fails_to_build(outcome, "usage"):
                 raise UsageError(outcome.reason)
             if _fails_to_build(outcome, "time"):
-                self._unbuilt = outcome  # it would be for the next one, and take as long
+                self._unbuilt = outcome  # building it for the next variant would take as long
             fill_from_failure(cell, outcome)
         else:
             self._checked[variant.name], facts = outcome
@@ -204,7 +204,7 @@ class Comparison:
     def _run(
         self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
     ) -> Any | Failed | OverBudget:
-        """Run a job in a child process that holds `held` variants."""
+        """Run a job in a child process with `held` variants, which scale its memory limit."""
         gib = self._settings.memory_gib
 
         def listen(event: Event) -> None:
@@ -215,7 +215,7 @@ class Comparison:
         )
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
-        """Compare with the first applicable variant, if the one to compare with is not."""
+        """If the variant to compare with is not applicable, use the first that passed its check."""
         if not self._waits_for_stand_in(cells):
             return
         applicable = [v for v in self._variants if v.name in self._checked]
@@ -242,17 +242,18 @@ class Comparison:
         return [variant, *self.family.models_of(variant)][-1]
 
     def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
-        """Whether it and the variant to compare with share a root, so that they decide the same."""
+        """Return whether `variant` and the variant to compare with must make the same decision."""
         return self._root(variant) is self._root(self._against)
 
     def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:
         return variant.same_as is not None or self._is_like_against(variant)
 
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
-        """Return the fingerprint of the last checked variant that it must decide the same as.
+        """Return the fingerprint that `variant` must have; None if it is unknown.
 
-        A nearer one may itself decide differently. Where none of them was checked, the variant to
-        compare with stands for them, if it shares their root.
+        It is that of the last checked variant in the chain of `same_as`, because an earlier variant
+        may be wrong itself. If none was checked, the variant to compare with replaces them, if both
+        chains end at the same variant.
         """
         decided = {name: cell.fingerprint for name, cell in self._stored.items()}
         decided |= {name: checked.fingerprint for name, checked in self._checked.items()}
@@ -287,10 +288,10 @@ class Comparison:
                 times = outcome
                 break
             if isinstance(outcome, Failed) and outcome.stage.what == TOGETHER:
-                # In turns it will be known which variant failed.
+                # Timing in turns will show which variant failed.
                 rule = replace(rule, way="turns in one process")
                 continue
-            # Where it is not known which variant failed, all have.
+            # If the failed variant is unknown, all variants fail.
             failed = [outcome.subject] if outcome.subject else names
             for name in failed:
                 fill_from_failure(cells[name], outcome)
@@ -299,7 +300,7 @@ class Comparison:
             fill_from_times(cells[name], times[name], self._settings.sampling)
 
     def _limits(self) -> Limits:
-        """Return by variant the ratios of this comparison's goals and limits."""
+        """Return, by variant, the limits that goals and the request set for its ratio."""
         limits = {name: [limit] for name, limit in self._request.limits.items()}
         for goal in self._goals:
             against = goal.against or self.family.reference.name
@@ -309,5 +310,5 @@ class Comparison:
 
 
 def _fails_to_build(outcome: Failed | OverBudget, cause: str) -> TypeGuard[Failed]:
-    """Whether the problem cannot be built, for one of the causes of `Failed`."""
+    """Return whether building the problem failed for this `cause` of a `Failed`."""
     return isinstance(outcome, Failed) and (outcome.stage.what, outcome.cause) == (BUILDING, cause)

@@ -1,4 +1,4 @@
-"""The work of one call, counted: exact where time is not."""
+"""Count the function calls in one call of a variant: a measure of work that is exact."""
 
 from typing import Any
 
@@ -8,7 +8,10 @@ from harness.model.cell import CountedWork
 
 
 def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:
-    """Count the work of a call, in one or two calls that are not timed."""
+    """Count the function calls in one or two untimed runs; return the lower count, and the spread.
+
+    `spread` is the difference between the two counts, None for one run.
+    """
     first, share = _count(prepared)
     if not is_counted_twice:
         return CountedWork(first, None, share)
@@ -17,7 +20,7 @@ def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> Counte
 
 
 def _count(prepared: Prepared[Any]) -> tuple[int, float]:
-    """Return how many calls the planner's thread makes, and the share of time in built-in ones."""
+    """Return the number of calls in this thread, and the share of time in built-in functions."""
     with prepared.installed():
         prepared.begin()
         _, entries = profiled(prepared.run)

@@ -1,4 +1,4 @@
-"""The environment of a measurement: code, versions, machine, load."""
+"""Describe the environment of a measurement: code, package versions, machine and load."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ def _machine(cores: int | None) -> str:
 
 
 def source_digest() -> str:
-    """Return a short hash of the harness and of the packages that families come from."""
+    """Return a short hash of the source files of the harness and of the families' packages."""
     modules = {found.module for found in metadata.entry_points(group=ENTRY_POINTS)}
     return digest_of(*sorted({"harness", *(module.partition(".")[0] for module in modules)}))
 
@@ -52,9 +52,9 @@ def digest_of(*packages: str) -> str:
 
 
 def environment(seed: int, package: str = "") -> Environment:
-    """Describe the code, the versions and the machine of this process.
+    """Return the code, the versions and the machine of this process; `seed` is copied into it.
 
-    `package` is a family's own, to be hashed as well.
+    With `package`, a family's own, its source files are hashed separately as well.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Environment(

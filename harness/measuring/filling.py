@@ -1,4 +1,4 @@
-"""Fill a cell from its check, its times, or the reason for having none."""
+"""Fill a cell from its check, its times, or the reason of a failure."""
 
 from msgspec.structs import replace
 
@@ -28,7 +28,7 @@ def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str])
 
 
 def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
-    """Fill a cell with the reason why a call did not end, or why there was none."""
+    """Fill a cell with the reason why its check or its timing failed or was stopped."""
     if isinstance(outcome, OverBudget):
         cell.status = "over budget"
         cell.reason = f"stopped after {outcome.elapsed_s:.0f} s"
@@ -38,7 +38,7 @@ def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
             elapsed_s, progress = outcome.last
             cell.progress = replace(progress, elapsed_s=elapsed_s)
     else:
-        # A variant that passed its check has a part in the problem, whatever it raises later.
+        # A variant that passed its check is applicable, even if it raises NotApplicable later.
         has_no_part = outcome.cause == "not applicable" and cell.fingerprint is None
         cell.status = "not applicable" if has_no_part else "failed"
         cell.reason = outcome.reason
@@ -46,7 +46,7 @@ def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
 
 
 def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
-    """Fill a cell with its times, and the verdict over those of the reference if there are some."""
+    """Fill a cell with its times and, if there are times to compare with, its ratio and verdict."""
     reference = times.reference
     cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
     cell.thread_cpu_s, cell.work = Summary.of(times.thread_cpu_s), times.work

@@ -1,4 +1,4 @@
-"""Objects that live long, kept out of the garbage collections between measurements."""
+"""Exclude long-lived objects from the garbage collections between measurements."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def long_lived_objects_left_alone() -> Iterator[None]:
-    """Keep the collections between turns short: imported modules and problems stay anyway.
+    """Freeze all present objects inside the `with` block, so that collections are short.
 
-    Objects that a caller has frozen already stay so.
+    Imported modules and problems would survive every collection in it. If a caller has frozen
+    objects already, all stay frozen afterwards.
     """
     was_frozen = gc.get_freeze_count() > 0
     gc.collect()

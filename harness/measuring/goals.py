@@ -1,4 +1,4 @@
-"""The standing of a family's goals: met, missed, projected or not measured."""
+"""Judge whether a family's goals are met, missed, projected or not measured."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from harness.model.overview import Goal, Measure
 from harness.model.quality import Place, place
 
 MIB = 2**20
-# Two sums of the same figures in different orders may differ by this share.
+# Sums of the same figures in different orders may differ by this share.
 _ROUNDING = 1e-9
 
 
@@ -29,10 +29,10 @@ Sign = Literal["", "≥", "<", ">"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a goal stands: `value` and `limit`, both in `unit`, or the reason for having no value.
+    """The result for a goal: `outcome`, with `value` and `limit` in `unit`, or else a `reason`.
 
-    `low` and `high` are the interval of the value; NaN where there is none. `sign` says that the
-    true value is above or below.
+    `low` and `high` are the interval of the value; NaN without one. If `sign` is not empty, `value`
+    is only a bound: with `≥`, for example, the true value is at least `value`.
     """
 
     outcome: Outcome
@@ -54,7 +54,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class _GoalCase:
-    """A goal with the cells of its problem: of its variant, of the `other` it is set against."""
+    """A goal, its variant's `cell`, the cell to compare with (`other`), and the problem's cells."""
 
     goal: Goal
     cell: Cell
@@ -63,14 +63,15 @@ class _GoalCase:
     cells: Mapping[str, Cell]
 
     def stands(self, value: float, limit: float, unit: str, sign: Sign = "") -> Standing:
-        """Return whether a value is at most a limit, both in `unit`."""
+        """Return the standing `met` if `value` is at most `limit`, else `missed`."""
         return Standing("met" if value <= limit else "missed", value, limit, unit, sign=sign)
 
 
 def standing(goal: Goal, cells: Mapping[str, Cell]) -> Standing:
-    """Return how a goal stands by the cells of its problem, which are given by variant.
+    """Judge a goal by the cells of its problem; `cells` maps a variant to its cell.
 
-    A goal in time is met or missed where the whole interval is on one side, else inconclusive.
+    A goal `times faster` is met or missed if the whole interval of the speed-up is on one side of
+    the limit, else inconclusive.
     """
     cell = cells.get(goal.variant)
     other = goal.against or ("" if goal.quality or cell is None else cell.reference)
@@ -108,7 +109,7 @@ def _seconds(case: _GoalCase) -> Standing | None:
 
 
 def _memory(case: _GoalCase) -> Standing | None:
-    """Compare peaks; the peak of a call over budget is the least that the whole call would need."""
+    """Compare peaks; the peak of an unfinished call is a lower bound on that of the whole call."""
     cell, other = case.cell, case.other
     if cell.peak_memory_bytes and other and other.peak_memory_bytes:
         value, limit = cell.peak_memory_bytes / MIB, case.goal.limit * other.peak_memory_bytes / MIB
@@ -156,10 +157,10 @@ def _value(cell: Cell, quality: str) -> float | None:
 
 
 def _median(cell: Cell | None) -> float | None:
-    """Wall seconds of a call."""
+    """Return the median wall seconds of a call; None if the cell has no times."""
     return cell.wall_s.median if cell and cell.status == "ok" and cell.wall_s else None
 
 
 def _budget(cell: Cell) -> float | None:
-    """Wall seconds that a call took at least, where it was stopped over its budget."""
+    """Return the budget in seconds if a call was stopped over it: it took at least that long."""
     return cell.settings.budget if cell.status == "over budget" and cell.settings else None

@@ -1,4 +1,4 @@
-"""The work of child processes: check one variant, time several in turns, profile some."""
+"""The jobs of child processes: check one variant, time several interleaved, or profile some."""
 
 import os
 import threading
@@ -29,13 +29,13 @@ _AFTER_CALL = "what followed its call"
 _BOUND = "proving a bound"
 _COUNTING = "counting its work"
 _REPORT_SECONDS = 0.2
-_INTERVALS = "scipy.special"  # the interval of a ratio imports it
+_INTERVALS = "scipy.special"  # computing the interval of a ratio needs it
 
 
 class Reported(Struct, frozen=True):
-    """How far the work has come, where it reports that.
+    """The progress of a job; `progress` is None if the variant reports none.
 
-    `peak_memory_bytes` is the peak of a checked call so far.
+    `peak_memory_bytes` is the peak so far of a call that is being checked.
     """
 
     progress: Progress | None
@@ -43,13 +43,13 @@ class Reported(Struct, frozen=True):
 
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
-    """Start the server with the modules that every job imports, and those the families name."""
+    """Start the fork server with the modules that all jobs, and these families, import."""
     wanted = (module for family in families for module in family.modules)
     start_server((__name__, _INTERVALS, *family_modules(), *wanted))
 
 
 def run_figures(job: Job, report: Report) -> Mapping[str, float]:
-    """Work out the figures of every decision, where no variant has run that could change them."""
+    """Compute the figures common to all decisions, before a variant could tamper with them."""
     request = job.request()
     problem = request.build()
     report.send(job.stage(_BOUND))
@@ -57,7 +57,7 @@ def run_figures(job: Job, report: Report) -> Mapping[str, float]:
 
 
 def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str, float | str]]:
-    """Check one variant, and report progress while it runs; returns the problem's facts as well."""
+    """Check one variant, and report progress; return the check's result and the problem's facts."""
     request = job.request()
     family, problem = request.family, request.build()
     if job.figures:
@@ -93,9 +93,9 @@ def _report_progress(recorder: Recorder, report: Report) -> None:
 
 
 class Reporting(Observer):
-    """Reports the stages of timing, each with its limit in seconds, to the parent process.
+    """Report the stages of timing, each with its limit in seconds, to the parent process.
 
-    `check` is given each turn's variant and decision.
+    `check` is called with the variant's name and the decision after each turn.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Reporting(Observer):
     ) -> None:
         self.report: Report = report
         self._job, self._check = job, check
-        self._folder = os.open(".", os.O_PATH)  # whatever its name, even if it was removed
+        self._folder = os.open(".", os.O_PATH)  # works even if the folder was renamed or removed
 
     def turn_begins(self, name: str) -> None:
-        """Report that a variant's calls begin, in the folder that all began in."""
-        os.fchdir(self._folder)  # the last variant may have changed it
+        """Report that a variant's calls begin, and restore the original working directory."""
+        os.fchdir(self._folder)  # the previous variant may have changed it
         self.report.send(self._job.stage(CALL, name))
 
     def turn_ended(self, name: str, decision: Any) -> None:
@@ -119,15 +119,15 @@ class Reporting(Observer):
         self._check(name, decision)
 
     def together(self, processes: int) -> None:
-        """Report that calls begin side by side; together they may take as long as one by one."""
+        """Report that calls begin side by side; their limit is the sum of the single limits."""
         self.report.send(Stage(TOGETHER, processes * self._job.settings.budget))
 
     def counting(self, name: str) -> None:
-        """Report that the work of a call is counted."""
+        """Report that counting the work of a variant's call begins."""
         self.report.send(self._job.stage(_COUNTING, name))
 
     def block_ended(self, block: int, turns: Sequence[Sample]) -> None:  # noqa: ARG002
-        """Report how many blocks have been timed."""
+        """Report the number of blocks that have been timed."""
         self.report.send(Note(Reported(Progress(block + 1, unit="blocks"))))
 
 
@@ -139,10 +139,11 @@ def run_sampling(
     limits: Limits,
     report: Report,
 ) -> dict[str, Times]:
-    """Set all variants up on one problem, and time them interleaved.
+    """Set variants up on one problem, time them interleaved, and return their times by name.
 
-    `fingerprints` are the checked decisions by variant: the timed calls must decide the same.
-    `limits` are the ratios to the reference to decide about, by variant.
+    `fingerprints` has, by variant, the fingerprint of its checked decision, which every timed call
+    must reproduce. `limits` has, by variant, ratios to the reference; the timing continues until
+    the measured ratio is clearly above or below each.
     """
     request = job.request()
     problem = request.build()
@@ -157,7 +158,7 @@ def run_sampling(
 
 
 def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Any]:
-    """Call variants in turns, without a profiler and with one; returns a `Profiled` by name."""
+    """Call variants in turns, with and without a profiler; return a `Profiled` by variant name."""
     from harness.measuring.profile.profiler import profile
 
     request = job.request()

@@ -1,4 +1,4 @@
-"""Run a job in a child process, and report how far it and the whole comparison have come."""
+"""Run a job in a child process, and report its progress and that of the whole comparison."""
 
 import time
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from harness.measuring.request import BUILDING, CALL, Job
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A stage of the comparison and how far it has come, for a progress display.
+    """A stage of the comparison and its progress, for a progress display.
 
-    `step` counts variants while checking and blocks while timing; `steps` is 0 where how many
-    there will be is not known. `doing` is the part of a check that the child process is at, and
-    `left_s` a guess of how many seconds the whole comparison still takes.
+    `step` counts variants while checking and blocks while timing; `steps` is their total, 0 if
+    unknown. `doing` is the current part of a check, and `left_s` an estimate of the seconds until
+    the whole comparison ends.
     """
 
     stage: str
@@ -35,8 +35,8 @@ class Event:
 
 
 CHECKING = "checking"
-# A variant that passed its check is called at least once to warm up, four times to be timed, and
-# once more where the first shares of the core were wrong.
+# A variant that passes its check is called at least once to warm up and four times to be timed,
+# and sometimes once more, if the first block ran with wrong shares of the core (see `SideBySide`).
 _LEAST_CALLS = 6
 
 Listener = Callable[[Event], None]
@@ -44,9 +44,10 @@ Listener = Callable[[Event], None]
 
 @dataclass(slots=True)
 class OverBudget:
-    """A stopped call of variant `subject`, with its first and last report and their times.
+    """A call of variant `subject` that was stopped after `elapsed_s` seconds, over its budget.
 
-    `peak_memory_bytes` is the peak until then: the whole call would have had that much or more.
+    `first` and `last` are its first and last progress reports, with the seconds since the call
+    began. `peak_memory_bytes` is a lower bound on the peak of the whole call.
     """
 
     elapsed_s: float = 0.0
@@ -56,15 +57,15 @@ class OverBudget:
     last: tuple[float, Progress] | None = None
 
     def report(self, seconds: float, progress: Progress) -> None:
-        """Record a report; where it counts another unit, or begins again, the pace is a new one."""
+        """Record a progress report; start over if its unit changes or its count goes down."""
         last, self.last = self.last, (seconds, progress)
         if last is None or last[1].unit != progress.unit or last[1].done > progress.done:
             self.first = self.last
 
     def projection(self) -> float | None:
-        """Project the call in seconds from the pace between first and last progress.
+        """Return the projected seconds of the whole call, at the pace from `first` to `last`.
 
-        Where more steps follow, it is the least that the whole call takes.
+        None without two reports. If more steps follow the reported one, it is a lower bound.
         """
         if self.first is None or self.last is None:
             return None
@@ -84,10 +85,10 @@ def run_job(
     memory_gib: float,
     held: int = 1,
 ) -> Any | Failed | OverBudget:
-    """Run a job's work in a child process; returns its result, or why there is none.
+    """Run a job's work in a child process; return its result, or the reason for having none.
 
-    `listen` is called with the event, and again with whatever changes of it. The child process
-    holds `held` variants, each with `memory_gib`.
+    `listen` is called with the event, and again each time that it changes. The child process has
+    `held` variants at a time, and `memory_gib` for each, as far as the machine has that much.
     """
     over = OverBudget()
     began = time.monotonic()
@@ -130,12 +131,12 @@ def run_job(
 
 
 class Remaining:
-    """Guesses how many seconds a comparison still takes, from the checks that have ended."""
+    """Estimate the seconds until a comparison ends, from the checks that have ended."""
 
     def __init__(
         self, checks: int, timing_seconds: float, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin with the number of checks, and the seconds for timing."""
+        """Begin with the number of checks, and the seconds for the timing that follows them."""
         self._left, self._timing_seconds, self._now = checks, timing_seconds, now
         self._took: list[float] = []
         self._calls: list[float] = []
@@ -146,7 +147,7 @@ class Remaining:
         self._began = self._now()
 
     def check_ended(self, call_seconds: float | None) -> None:
-        """Record that a check has ended, with the seconds of its call if that is to be timed."""
+        """Record that a check has ended; `call_seconds` is its call's time, None if it failed."""
         self._took.append(self._now() - self._began)
         self._left -= 1
         if call_seconds is not None:
@@ -154,7 +155,7 @@ class Remaining:
         self._began = self._now()
 
     def seconds(self) -> float | None:
-        """Return the guess in seconds; None before a check has ended."""
+        """Return the estimated seconds until the end; None until the first check has ended."""
         if not self._took:
             return None
         spent, mean = self._now() - self._began, fmean(self._took)

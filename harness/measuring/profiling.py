@@ -19,9 +19,10 @@ def profile_variants(
     listen: Listener = lambda event: None,
     registry: Callable[[], Registry] = load_registry,
 ) -> dict[str, Profiled]:
-    """Profile a request's variants, each for at least these seconds; returns them by name.
+    """Profile a request's variants, each for at least `seconds`; return the profiles by name.
 
-    Raises ShardbenchError where a variant is not installed, fails, or is over budget.
+    Raise ShardbenchError if a variant is not installed, fails, or is over budget, and UsageError if
+    the problem cannot be built.
     """
     for name in request.variants:
         request.family.find(name).check_installed()

@@ -1,4 +1,4 @@
-"""The request for a comparison: a family's variants on one problem."""
+"""The request to compare a family's variants on one problem, and its form for child processes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -23,13 +23,14 @@ class Request:
     """Variants of a family to be compared on one problem.
 
     Attributes:
-        variants: names; none means all. The variant that they are compared with is always added.
-        against: the variant to compare with; the family's reference where it is empty.
-        purpose: why, in a few words for a report.
-        limits: ratios by variant; the timing goes on until each is clear of its limit.
-        stored: cells of this problem that an earlier comparison has measured. They are not
-            measured again, and the others are judged as if they had been measured with them.
-        is_measured: whether nothing is left to measure.
+        variants: names; empty means all. The variant to compare with is always added.
+        against: the variant to compare with; empty means the family's reference.
+        purpose: the purpose of the comparison, in a few words for a report.
+        limits: ratios by variant; the timing continues until the measured ratio is clearly above
+            or below the limit.
+        stored: cells of this problem from an earlier comparison. They are not measured again; new
+            cells are judged as if all had been measured together.
+        is_measured: whether all variants have stored cells, so that nothing is left to measure.
     """
 
     family: Family[Any, Any]
@@ -44,12 +45,12 @@ class Request:
 
     @property
     def given(self) -> ProblemId:
-        """The problem as the user names it; cells may call its workload otherwise."""
+        """The problem's id with the workload as the user named it; cells have `problem` instead."""
         return ProblemId(self.workload, self.topology.name, self.topology.gpus)
 
     @property
     def problem(self) -> ProblemId:
-        """The problem as cells call it; raises UsageError for a workload that does not exist."""
+        """The problem's id in cells; raises UsageError for a workload that does not exist."""
         return replace(self.given, workload=self.family.label(self.workload))
 
     def cell_id(self, variant: str) -> CellId:
@@ -58,32 +59,33 @@ class Request:
 
     @property
     def reference(self) -> Variant[Any, Any]:
-        """The variant to compare with; raises UsageError where it is not known."""
+        """The variant to compare with; raises UsageError for an unknown name."""
         return self.family.find(self.against) if self.against else self.family.reference
 
     def names(self) -> set[str]:
-        """Return all variants that run; raises UsageError where one is not known."""
+        """Return the names of all variants to run; raise UsageError for an unknown name."""
         chosen = self.variants or self.family.variants
         return {self.reference.name, *(self.family.find(name).name for name in chosen)}
 
     def build(self) -> Any:
-        """Build the problem; raises UsageError where it cannot be built."""
+        """Build the problem; raise UsageError if that is impossible."""
         return self.family.work.build(self.workload, self.topology)
 
     def job(self, settings: Settings, registry: Callable[[], Registry]) -> "Job":
-        """Return the request as another process takes it; it finds the family in `registry`."""
+        """Return the picklable form of the request; the other process calls `registry`."""
         held = {known.name: getattr(self, known.name) for known in fields(self)}
         return Job(registry, held.pop("family").name, held, settings)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request for another process, which finds the family by its name in a registry.
+    """The picklable form of a `Request`; it has the family's name instead of the family.
 
     Attributes:
-        registry: importable by name.
-        rest: the request's other fields.
-        figures: figures that hold for every decision, worked out already.
+        registry: returns the registry with the family; must be importable by name, for pickle.
+        family: the family's name.
+        rest: the request's other fields, by name.
+        figures: figures common to all decisions that are computed already; see `Abilities.figures`.
     """
 
     registry: Callable[[], Registry]
@@ -93,18 +95,18 @@ class Job:
     figures: Mapping[str, float] = field(default_factory=dict)
 
     def request(self) -> Request:
-        """Return the request, with the family of this process."""
+        """Return the request, with the family from this process's registry."""
         return Request(self.registry().find(self.family), **self.rest)
 
     def stage(self, what: str, variant: str = "") -> Stage:
-        """Return a stage of the work for a variant, which a call's or a set-up's budget limits."""
+        """Return a stage of the work on a variant, with the budget of a call or of a set-up."""
         settings = self.settings
         return Stage(what, settings.budget if what == CALL else settings.setup_budget, variant)
 
     def prepare(
         self, request: Request, problem: Any, variants: Iterable[str], report: Report
     ) -> dict[str, Prepared[Any]]:
-        """Set variants up, to be closed once the parent has the result."""
+        """Set variants up, and let `report` close them once the parent has the result."""
         prepared = {}
         for name in variants:
             report.send(self.stage(SET_UP, name))

@@ -1,1 +1,1 @@
-"""The optional abilities of a family, one to a module."""
+"""The optional abilities of a planner family, one module for each."""

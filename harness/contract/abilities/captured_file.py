@@ -1,4 +1,4 @@
-"""The files that `shardbench.capture` writes: one JSON object with a header."""
+"""Write and read the files of `shardbench.capture`: one JSON object with a header."""
 
 import gzip
 import hashlib
@@ -20,11 +20,12 @@ _VERSION = 1
 
 
 class Names:
-    """Names as a captured file writes them: unchanged or hashed.
+    """Translate table names for a captured file: leave them unchanged, or hash them.
 
-    Hashed names sort as the real ones do, since planners break ties by name. Their hashes are keyed
-    with `key`, a secret that the file does not hold, so that nobody can try out likely names; with
-    a key of one's own, a name has the same hash in several files, after its place in each of them.
+    A hashed name is its rank among the file's names, then its hash. The rank keeps the sort order,
+    because planners break ties by name. The hash is keyed with `key`, which is not in the file, so
+    nobody can test likely names. An empty `key` means a random one; with a fixed `key`, a name has
+    the same hash in every file.
     """
 
     def __init__(self, hashed: bool = False, key: str = "") -> None:
@@ -32,7 +33,7 @@ class Names:
         self._key = (key or secrets.token_hex()).encode()[:64]
 
     def written(self, names: Iterable[str]) -> dict[str, str]:
-        """Return what to write for each name; distinct names stay distinct."""
+        """Map each name to its text in the file; distinct names get distinct texts."""
         ordered = sorted(set(names))
         if not self.hashed:
             return {name: name for name in ordered}
@@ -47,20 +48,21 @@ class Names:
 
 
 def is_captured_file(name: str) -> bool:
-    """Whether a workload is named like a captured file."""
+    """Return whether a workload's name ends like a captured file's (`.json`, `.json.gz`)."""
     return name.endswith(CAPTURED_SUFFIXES)
 
 
 def labelled(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return a workload as results name it: a file by its base name and a hash of its content.
+    """Return a workload under its name in results.
 
-    Raises UsageError where the file cannot be read.
+    A captured file is named by its base name and a hash of its content; other workloads keep their
+    names. Raise UsageError if the file cannot be read.
     """
     return spec.of_file(read_file(spec.name)) if is_captured_file(spec.name) else spec
 
 
 def write_captured(path: Path, family: str, names: Names, content: Mapping[str, Any]) -> None:
-    """Write a captured file whole, or raise OSError; `content` holds plain JSON types."""
+    """Write a captured file atomically, or raise OSError; `content` consists of JSON types."""
     header = {
         "version": _VERSION,
         "family": family,
@@ -68,13 +70,13 @@ def write_captured(path: Path, family: str, names: Names, content: Mapping[str, 
         "packages": installed_versions(),
     }
     text = json.dumps({_HEADER: header, **content}, allow_nan=False, indent=1) + "\n"
-    # Without a time in its header, equal content makes an equal file.
+    # mtime=0: the gzip header has no time, so equal content makes a byte-identical file.
     packed = path.name.endswith(".gz")
     replace_file(path, gzip.compress(text.encode(), mtime=0) if packed else text)
 
 
 def read_captured(path: str | Path, family: str) -> dict[str, Any]:
-    """Return the content of a captured file of a family; raises UsageError where it is none."""
+    """Return a captured file's content; raise UsageError for another kind, family or version."""
     held = read_json(path)
     header = held.pop(_HEADER, None)
     if not isinstance(header, dict) or "family" not in header:

@@ -1,4 +1,4 @@
-"""Plans measured on this machine, and machines calibrated by measurements."""
+"""The types for measuring plans on this machine, and for calibrating a topology with them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ P = TypeVar("P", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """The options of measurements: device, distribution of inputs, and memory of a rank.
+    """Options of a measurement: device, distribution of the inputs, memory per rank, and seed.
 
-    With `memory_gib` None the device decides.
+    If `memory_gib` is None, the limit is the device's default.
     """
 
     device: str
@@ -24,9 +24,10 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:
-    """Work to be timed. Works that do the same have equal keys.
+    """A computation to time; equal computations have equal keys.
 
-    `passes` prepares its calls by name; each pass is timed on its own.
+    `passes` prepares the passes, such as forward and backward, and returns them by name; each pass
+    is timed separately.
     """
 
     key: str
@@ -35,13 +36,13 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class RankWork:
-    """The work of one rank of a decision.
+    """The computation and communication of one rank under a decision.
 
     Attributes:
-        work: its computation, to be measured.
-        estimated_ms: the time of that computation by each estimate.
-        modelled_ms: the time of its communication by the estimate, which is not measured.
-        facts: the kind of table that most of its time goes to, by name of the fact.
+        work: the rank's computation, which is measured.
+        estimated_ms: the estimated milliseconds of that computation, by name of the estimate.
+        modelled_ms: the estimated milliseconds of its communication, which is not measured.
+        facts: by property, such as `kernel`, the value that most bytes of its lookups have.
     """
 
     work: TimedWork
@@ -52,7 +53,7 @@ class RankWork:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A decision to measure: its maker, its fingerprint, and its ranks."""
+    """A decision to measure: its name, its fingerprint, and the work of each rank."""
 
     name: str
     fingerprint: str
@@ -61,10 +62,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSet:
-    """Decisions on one problem to measure, with notes: sentences that a reader must know.
+    """Decisions on one problem to measure, and notes for the reader, one sentence each.
 
-    `reference_ms` is the time of the reference when the machine was calibrated. With it times keep
-    their unit, however fast the machine is today.
+    `reference_ms` is the reference's time at calibration, in milliseconds. Measured ratios are
+    multiplied by it, so results do not depend on the machine's speed today.
     """
 
     decisions: Sequence[Candidate]
@@ -74,9 +75,10 @@ class CandidateSet:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """The works that a calibration measures, and the fit of a machine to their times.
+    """The computations that a calibration measures, and a function that fits a machine to them.
 
-    `fit` takes milliseconds by key of a work and by pass, and those of the reference.
+    `fit` takes two arguments: milliseconds by a work's key and by pass, and the milliseconds of the
+    reference.
     """
 
     works: Sequence[TimedWork]
@@ -85,7 +87,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class FittedFigure:
-    """A figure with its interval, both in `unit`."""
+    """A fitted parameter of a machine with its 95 % interval, in `unit`."""
 
     name: str
     value: float
@@ -96,7 +98,10 @@ class FittedFigure:
 
 @dataclass(frozen=True, slots=True)
 class FormError:
-    """The mean error of one form of the estimate, on the points of one purpose."""
+    """The geometric mean error of one form of the estimate, such as torchrec's.
+
+    It is taken over the `points` measured for one `purpose`: to fit to, or held out.
+    """
 
     form: str
     purpose: str
@@ -106,7 +111,7 @@ class FormError:
 
 @dataclass(frozen=True, slots=True)
 class FittedMachine:
-    """A calibrated machine: columns of its topology file, fitted figures, and their errors."""
+    """A calibrated machine: its topology file's columns, fitted parameters, and mean errors."""
 
     columns: Mapping[str, str]
     figures: Sequence[FittedFigure]
@@ -114,12 +119,13 @@ class FittedMachine:
 
 
 class Workbench(Protocol[P]):
-    """A device that is ready to measure the decisions of a family and to be calibrated.
+    """A device on which a family's decisions are measured, and which can be calibrated.
 
     Attributes:
-        device: the device in words.
-        is_asynchronous: whether the device works while the CPU goes on, so that wall time counts.
-        reference: the work that runs right before each measured one.
+        device: a description of the device.
+        is_asynchronous: whether the device works while the CPU continues; then wall time is
+            measured instead of CPU time.
+        reference: the work that runs right before each measured one, to compare with.
     """
 
     device: str
@@ -127,9 +133,9 @@ class Workbench(Protocol[P]):
     reference: TimedWork
 
     def candidates(self, problem: P, number: int) -> CandidateSet:
-        """Return up to `number` different decisions; raises UsageError where there are none."""
+        """Return up to `number` different decisions; raise UsageError if there are none."""
         ...
 
     def design(self, share: float) -> Design:
-        """Return the works of a calibration, or a share of them."""
+        """Return the design of a calibration, with about `share` (0 to 1) of its works."""
         ...

@@ -1,4 +1,4 @@
-"""Explanations of a decision: sentences, tables, and all of it as JSON."""
+"""The types for explaining a decision: sentences and tables, and the same content as JSON."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ Value = str | float | None
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with a title, and remarks below it; numbers stand to the right.
+    """A table with a title, and remarks below it; numbers are right-aligned.
 
-    Raises RegistryError where a row has not a value for each column.
+    Raise RegistryError if a row's length differs from the number of columns.
     """
 
     title: str
@@ -35,10 +35,10 @@ class Question(Generic[D]):
     """A question about a decision.
 
     Attributes:
-        rank: the rank to look at; the heaviest where it is None.
-        top: how many items to show in detail, at least 1.
-        other: the name of another variant to explain the difference from, or an empty string.
-        other_decision: what that one decided; None without one.
+        rank: the rank to explain; None means the heaviest rank.
+        top: the number of items to show in detail, at least 1.
+        other: the name of a second variant to compare with, or an empty string.
+        other_decision: the second variant's decision; None without a second variant.
     """
 
     rank: int | None = None
@@ -49,7 +49,7 @@ class Question(Generic[D]):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An explanation: sentences for people, then tables; `document` is all of it in JSON types."""
+    """An explanation: sentences, then tables; `document` has the same content as JSON types."""
 
     sentences: tuple[str, ...]
     sections: tuple[Section, ...]

@@ -1,4 +1,4 @@
-"""Inventories of a workload, part by part, and the spread of a figure over the parts."""
+"""Inventories: a workload's parts (such as tables) as rows, and histograms of their columns."""
 
 import math
 from bisect import bisect_right
@@ -20,15 +20,15 @@ _FEW_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of an inventory: one figure or text of each part.
+    """A column of an inventory: one number or text for each part.
 
     Attributes:
-        name: its name in files and options.
-        title: its heading in a table; `name` where it is empty.
-        unit: of its numbers, in words, such as `indices a sample`.
+        name: the column's name in files and options.
+        title: the heading in a table; if it is empty, the heading is `name`.
+        unit: the unit of the numbers, in words, such as `indices a sample`.
         kind: `text`, `count` (whole), `number` or `bytes`.
-        scale: how its distribution over the parts is drawn, empty where it is not.
-        is_shown: whether it stands in the terminal's table; it is in files in any case.
+        scale: the axis of the column's histogram; empty for no histogram.
+        is_shown: whether the terminal's table has the column; files always have it.
     """
 
     name: str
@@ -40,21 +40,21 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """What stands above it."""
+        """The heading in a table: the title, or else the name."""
         return self.title or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a workload holds: a row for each part, in the order of `columns`.
+    """The parts of a workload, one row for each.
 
     Attributes:
         title: the subject of the inventory.
         part: the word for one part, such as `table`.
-        rows: a cell for each column; numbers are finite and at least 0.
-        summary: all parts together in one line.
-        sort: the column by which parts are large or small.
-        notes: what else a reader must know, a sentence each without a full stop.
+        rows: for each part, its cells in the order of `columns`; numbers are finite and at least 0.
+        summary: the totals over all parts, in one line.
+        sort: the name of the column that measures a part's size, the default to sort by.
+        notes: further notes for the reader, one sentence each without a full stop.
     """
 
     title: str
@@ -74,19 +74,19 @@ class Inventory:
             )
 
     def place(self, name: str) -> int:
-        """Return where a column stands; raises UsageError with close names."""
+        """Return a column's index; raise UsageError, which suggests similar names, if unknown."""
         names = [column.name for column in self.columns]
         if name not in names:
             raise unknown("column", name, names)
         return names.index(name)
 
     def place_of_bars(self, sort: str) -> int:
-        """Return the place of the figure that is drawn of the rows that `largest` returns."""
+        """Return the index of the column to draw as bars: `sort`, or the default for texts."""
         place = self.place(sort)
         return self.place(self.sort) if self.columns[place].kind == "text" else place
 
     def largest(self, sort: str, most: int) -> tuple[tuple[Cell, ...], ...]:
-        """Return the rows that are largest in a column, or first in one of texts; see `place`."""
+        """Return the `most` rows that are largest in a column, or first by alphabet for texts."""
         place = self.place(sort)
         is_text = self.columns[place].kind == "text"
         ordered = sorted(self.rows, key=lambda row: row[place], reverse=not is_text)
@@ -94,13 +94,13 @@ class Inventory:
 
     @property
     def drawn(self) -> tuple[Column, ...]:
-        """The columns that are drawn as distributions."""
+        """The columns that have a histogram."""
         return tuple(column for column in self.columns if column.scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """How many parts have a value from `low` up to but not at `high`, or `low` where both agree."""
+    """The number of parts with a value in [low, high), or equal to `low` if both are equal."""
 
     low: float
     high: float
@@ -108,10 +108,10 @@ class Bar:
 
 
 def distribution(inventory: Inventory, column: Column) -> tuple[Bar, ...]:
-    """Return the distribution of a column: a bar for each value, or for ranges of many values.
+    """Return the histogram of a column: a bar for each value, or for ranges if values are many.
 
-    Ranges are of powers (10, or 16 for bytes; less where that makes few) or of equal round widths.
-    On a logarithmic scale, values count as few only where parts share them.
+    On a logarithmic scale, ranges end at powers of 10, or 16 for bytes, or of a smaller base if
+    that gives too few bars. On a linear scale, ranges have equal round widths.
     """
     place = inventory.place(column.name)
     values = [float(row[place]) for row in inventory.rows]
@@ -121,7 +121,7 @@ def distribution(inventory: Inventory, column: Column) -> tuple[Bar, ...]:
         return tuple(Bar(value, value, values.count(value)) for value in distinct)
     edges = _edges(distinct, column)
     ranges = list(pairwise(edges))
-    # Rounding may have put the first edge above the least value.
+    # Rounding may have moved the first edge above the smallest value, which is counted there too.
     parts = Counter(min(max(bisect_right(edges, value), 1), len(ranges)) for value in values)
     return tuple(Bar(*ends, parts[place]) for place, ends in enumerate(ranges, start=1))
 
@@ -131,19 +131,19 @@ def _edges(distinct: list[float], column: Column) -> list[float]:
     if column.scale != "log" or low <= 0:
         return _equal(low, high)
     steps = (16.0, 4.0, 2.0) if column.kind == "bytes" else (10.0, 10**0.5, 2.0)
-    for step in steps:
+    for step in steps:  # take the largest base that gives more than three ranges
         first = math.floor(math.log(low, step) + 1e-9)
         last = math.floor(math.log(high, step) + 1e-9) + 1
         if last - first > _FEW_STEPS or step == steps[-1]:
             break
     edges = [_round(step**power) for power in range(first, last + 1)]
-    if edges[-1] <= high:  # rounding has put the last edge below it
+    if edges[-1] <= high:  # rounding has moved the last edge to or below the largest value
         edges.append(_round(step ** (last + 1)))
     return edges
 
 
 def _round(edge: float) -> float:
-    """Return 3 for half a power of ten, and the nearest whole number where it is close."""
+    """Round an edge: to a whole number if it is almost one, else to one digit (10**0.5 to 3)."""
     if edge >= 1 and abs(edge - round(edge)) < 1e-6 * edge:
         return float(round(edge))
     return float(f"{edge:.1g}") if edge > 1 else float(f"{edge:.12g}")
@@ -163,11 +163,11 @@ class ImportRequest:
     """The request to import a workload from a file of another program.
 
     Attributes:
-        source: a file, or `module:function`.
-        target: the file for the workload; its suffix decides the format.
-        format: one of the formats of `Importing`, empty to go by the source's name.
-        columns: which column of the source holds a field, by field.
-        assumed: the value of a field that the source lacks, by field.
+        source: the file to read, or `module:function`.
+        target: the file to write the workload to; its suffix selects the file format.
+        format: the source's format, a key of `Importing.formats`; empty to guess from its name.
+        columns: by field, the source's column with its values.
+        assumed: by field, the value to use if the source lacks the field.
     """
 
     source: str
@@ -179,11 +179,11 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A workload that was read from elsewhere.
+    """An imported workload.
 
-    `content` is the content of its file. `assumed` names the values that the source lacked,
-    `changed` the values that differ from the source, and `left_out` the missing ones; a sentence
-    each without a full stop.
+    `content` is the content of the file to write. `assumed` lists values that the source lacked,
+    `changed` values that differ from the source, and `left_out` parts of the source that were not
+    imported; one sentence each without a full stop.
     """
 
     content: bytes
@@ -195,13 +195,13 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Importing:
-    """How a family reads files of other programs.
+    """A family's import of workloads from other programs.
 
     Attributes:
-        formats: the formats that it reads, by name, each with a short description.
-        suffixes: of the files that it writes, which are workloads of it.
-        fields: what `ImportRequest.columns` and `.assumed` may name.
-        read: does it; raises UsageError where the source cannot be used.
+        formats: the readable formats: a short description by name.
+        suffixes: the suffixes of the workload files that it writes.
+        fields: the allowed keys of `ImportRequest.columns` and `.assumed`.
+        read: imports a workload; raises UsageError if the source cannot be used.
     """
 
     formats: Mapping[str, str]

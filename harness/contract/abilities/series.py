@@ -1,4 +1,4 @@
-"""The declaration of a library with releases, commits or both to measure."""
+"""Declare a library's releases and commits, which are measured as a series over time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from harness.model.quality import Quality
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """The part of a series that only releases need.
+    """The settings of a series that only releases need.
 
     Attributes:
-        phases: all phases that `times` answers with, in order.
-        by_hand: why the releases are not fetched from the index, as a whole sentence; empty where
-            they are.
+        phases: all phases in the answers to `times`, in order.
+        by_hand: the reason why users must install the releases themselves, as a whole sentence;
+            empty if they are fetched from the package index.
     """
 
     phases: tuple[str, ...]
@@ -23,16 +23,16 @@ class Releases:
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """The part of a series that only commits need.
+    """The settings of a series that only commits need.
 
     Attributes:
-        package: the folder of the repository that is imported. Nothing else is checked out.
-        paths: the files and folders of the repository that decide. Commits that touch none of them
-            are not run.
-        ignored: names of folders in `paths` that decide nothing, such as `tests`.
-        shims: the name of a module. Its `install` adds what old commits lack, before the driver is
-            loaded.
-        preloaded: modules that take long to import and are none of the library's.
+        package: the folder of the repository to import. Nothing else is checked out.
+        paths: the files and folders of the repository that can affect the planner. Commits that
+            change none of them are not run.
+        ignored: names of folders in `paths` that cannot affect it, such as `tests`.
+        shims: the name of a module, or empty. Its `install` runs before the driver is loaded and
+            adds the APIs that old commits need but this environment lacks.
+        preloaded: modules outside the library that take long to import.
         pull_requests: the address of a pull request, with `{number}` in it.
     """
 
@@ -46,17 +46,17 @@ class Commits:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A library as a series of points: its releases, its commits, or both.
+    """A library to measure at a series of versions: its releases, its commits, or both.
 
     The driver is a file that runs in a child process, which imports one release or one commit of
     the library. Its `HANDLERS` maps the requests `times` and `counts` to functions from a request
-    to an answer. A request has `workload`, as it is written in ids, and `topology`, the fields of a
-    `Topology`. Both make calls on a problem that the child has called before, since a first call
-    differs from the others.
+    to an answer. A request has `workload`, in the form that ids use, and `topology`, the fields of
+    a `Topology`. Both handlers call a new problem once before they measure, because a first call
+    differs from later calls.
 
-    `times` makes one call and answers with `release`, the version that the child has loaded
-    (releases alone need it), `fingerprint` of the decision, `wall_s` and `cpu_s`, seconds of the
-    call, and `phases`, CPU seconds by phase. `counts` answers with what does not depend on the
+    `times` makes one call and answers with `release`, the version that the child has loaded (only
+    needed for releases), `fingerprint` of the decision, `wall_s` and `cpu_s`, seconds of the call,
+    and `phases`, CPU seconds by phase. `counts` answers with figures that do not depend on the
     machine: `imported_from`, the file that the library was imported from, `fingerprint` and
     `quality` of the decision, `counters`, and `calls`, the number of calls that each function
     makes, by part and by function. Its request also has `parts`, the names of the parts to count.
@@ -64,20 +64,18 @@ class Series:
     the first call is to be timed too, since it takes minutes.
 
     Attributes:
-        library: its name on the package index.
-        driver: the file. Stored counts hold until a module in its folder changes.
-        problems: ids of the problems that are measured unless others are asked for; commits run on
-            the first one.
-        parts: parts of a call, with their meanings. The Python calls of each are counted, and make
-            the counter `PART_calls`. Releases count the first part alone, which is also a phase.
-        counters: all other counters with their meanings, the one for tables first.
+        library: the library's name on the package index.
+        driver: the driver's file. Stored counts are valid until a module in its folder changes.
+        problems: ids of the problems to measure by default; commits run on the first one.
+        parts: parts of a call, with their meanings. The Python calls of each part are counted, in
+            the counter `PART_calls`. Releases only count the first part, which is also a phase.
+        counters: all other counters with their meanings; tables show the first one.
         qualities: the figures in `quality`.
         earlier: codes of earlier versions of the driver (`environment.code` of a stored cell) that
-            count and decide the same. Cells of theirs are not measured again.
-        planners: the library's own ways to plan, with their meanings; the first one is used unless
-            another is asked for.
-        releases: set where releases can be measured.
-        commits: set where commits can be measured.
+            give the same counts and decisions. Their cells are not measured again.
+        planners: the library's own planners, with their meanings; the first one is the default.
+        releases: None if releases cannot be measured.
+        commits: None if commits cannot be measured.
     """
 
     library: str
@@ -93,7 +91,7 @@ class Series:
 
     @property
     def first_part(self) -> str:
-        """The only part that releases count the calls of."""
+        """The first part; releases count the calls of no other part."""
         return next(iter(self.parts))
 
     @property

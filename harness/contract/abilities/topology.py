@@ -1,4 +1,4 @@
-"""Topologies as users write them, their traps, and the arguments of libraries for machines."""
+"""The types for checking a topology: the user's text, misleading values, library arguments."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class TopologyTrap(Struct, frozen=True):
-    """A column of a topology that misleads a planner: the effect, and the text to write instead."""
+    """A misleading value in a topology's `column`: its effect, and the text to write instead."""
 
     column: str
     wrong: str
@@ -16,10 +16,10 @@ class TopologyTrap(Struct, frozen=True):
 
 
 class TopologyRow(Struct, frozen=True):
-    """A topology as a user wrote it, right or wrong: the text of each field by its column.
+    """A topology as a user wrote it, before validation: the text of each field, by column.
 
-    `where` is how messages name it. What was written as the arguments of a library has that
-    `library`, and in `gpus` the number that they name.
+    `where` is its name in messages. If the user wrote a library's arguments, `library` describes
+    them, and `gpus` is the number of GPUs in them.
     """
 
     where: str
@@ -28,7 +28,7 @@ class TopologyRow(Struct, frozen=True):
     gpus: int | None = None
 
     def called(self, column: str) -> str:
-        """Return the user's name of a column."""
+        """Return the user's name of a column: the library's argument, or else the column's name."""
         return self.library.arguments.get(column, column) if self.library else column
 
 
@@ -37,13 +37,14 @@ class LibraryTopology:
     """The arguments of a library that describe machines, for `shardbench topology check`.
 
     Attributes:
-        library: its name, for messages.
-        read: reads a JSON document of its arguments, given what errors call it; raises UsageError.
-        traps: finds what misleads this library alone, given a row of its arguments, the values of
-            the sound columns, and the number of GPUs where that is known.
-        arguments: its name of a column; it plans `gpus_per_host` as one fast domain.
-        defaults: its default of a column that is left out.
-        sources: the source of its rule for a column, for the checks that follow it.
+        library: the library's name, for messages.
+        read: parses a JSON document of the library's arguments; the second parameter is the
+            document's name in errors. Raises UsageError.
+        traps: finds values that mislead only this library. It takes a row of its arguments, the
+            values of the valid columns, and the number of GPUs, if known.
+        arguments: by column, the library's argument; it plans `gpus_per_host` as one fast domain.
+        defaults: by column, the library's default.
+        sources: by column, the source of the library's rule, which checks cite.
     """
 
     library: str

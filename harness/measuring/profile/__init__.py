@@ -1,1 +1,1 @@
-"""Profiles of calls, and the difference of two variants."""
+"""Profile the calls of variants, and compare two profiles."""

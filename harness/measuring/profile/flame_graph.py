@@ -1,4 +1,4 @@
-"""Flame graphs as data: seconds of a call by stack, and how those of two variants differ."""
+"""The data of flame graphs: seconds of a call by stack, and differences between two variants."""
 
 import math
 from collections.abc import Mapping
@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-# Differences of less than this share are noise, as they are in a measurement.
+# Relative differences below this are noise; measured ratios have the same noise floor.
 _NOISE_FLOOR = 0.03
 _STANDARD_ERRORS = 2.0
-# What takes less of the whole than this is too narrow to be seen.
+# A stack with a smaller share of the whole than this is too narrow to be visible.
 _SMALLEST_SHARE = 1 / 5000
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 BUILT_IN = "<built-in>"
 
 
 class Frame(NamedTuple):
-    """A function by module and qualified name, whatever line of it runs."""
+    """A function in a stack, by module and qualified name; line numbers are ignored."""
 
     module: str
     name: str
 
     @property
     def text(self) -> str:
-        """Both as one name, e.g. `copy.deepcopy` or `dict.get (built-in)`."""
+        """Module and name in one text, e.g. `copy.deepcopy` or `dict.get (built-in)`."""
         if self.module == BUILT_IN:
             return f"{self.name} (built-in)"
         return f"{self.module}.{self.name}" if self.module else self.name
 
     @property
     def is_part_of_caller(self) -> bool:
-        """Whether its time counts as its caller's: a built-in, a comprehension."""
+        """Whether its time counts as its caller's own: true for built-ins and comprehensions."""
         return self.module == BUILT_IN or self.name.endswith(_COMPREHENSIONS)
 
 
@@ -38,13 +38,13 @@ Stack = tuple[Frame, ...]
 
 
 class Weight(NamedTuple):
-    """Seconds of a call, and the variance that sampling gives them, in square seconds."""
+    """Seconds of a call, and the sampling variance of that figure in square seconds."""
 
     seconds: float
     variance: float
 
     def plus(self, other: "Weight") -> "Weight":
-        """Return the sum of two weights that were sampled independently."""
+        """Return the sum of two independently sampled weights; variances add up."""
         return Weight(self.seconds + other.seconds, self.variance + other.variance)
 
 
@@ -53,12 +53,12 @@ NOTHING = Weight(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time of a variant's calls went. All seconds are wall seconds of one call.
+    """The profile of a variant's calls. All seconds are wall seconds of one call.
 
-    `stacks` is time by stack, outermost frame first; the empty stack is the call itself. `calls`
-    were profiled, and one took `unprofiled_s` without the profiler, just before. `drift` is the
-    standard error of the mean over the turns, as a share of it; 0 where there was one. Where the
-    variant works in another process, which is not seen here, it `is_elsewhere`.
+    `stacks` has the own time of each stack, outermost frame first; the empty stack is the call
+    itself. `calls` is the number of profiled calls, and `unprofiled_s` the time of a call without
+    the profiler. `drift` is the standard error of the mean over turns, relative to the mean; 0 for
+    one turn. `is_elsewhere` means that the variant works in another process, which is not profiled.
     """
 
     family: str
@@ -71,12 +71,12 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """Seconds of a call under the profiler."""
+        """The seconds of a call under the profiler."""
         return math.fsum(weight.seconds for weight in self.stacks.values())
 
     @property
     def overhead(self) -> float:
-        """How many times as long the profiler made a call; NaN where that is not known."""
+        """The ratio of a call's time with the profiler to its time without; NaN if unknown."""
         return self.seconds / self.unprofiled_s if self.unprofiled_s > 0 else math.nan
 
 
@@ -90,7 +90,10 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class PairedSeconds:
-    """Seconds of a call in a variant and in the one that it is set `against`, and their noise."""
+    """The `seconds` per call in one variant, and in the variant `against` which it is compared.
+
+    `noise` is the difference, in seconds, that chance alone may cause.
+    """
 
     seconds: float
     against: float
@@ -98,54 +101,54 @@ class PairedSeconds:
 
     @property
     def difference(self) -> float:
-        """Seconds more than in the other variant."""
+        """The excess over the other variant, in seconds; negative if it takes less."""
         return self.seconds - self.against
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is beyond the noise."""
+        """Whether the difference exceeds the noise."""
         return abs(self.difference) > self.noise
 
     @property
     def stands_out(self) -> bool:
-        """Whether it differs even among hundreds, where a few pass the noise by chance."""
+        """Whether the difference exceeds twice the noise: of hundreds, some exceed it by chance."""
         return abs(self.difference) > 2 * self.noise
 
 
 class Comparer:
-    """Sets the time of two profiles' frames against each other; one profile may be both of them.
+    """Compare the time of frames in two profiles; both may be the same profile.
 
-    A difference is noise below 2 sqrt(n) of n samples (counts of chance), below the noise floor, or
-    below the difference between turns of one variant.
+    A difference is noise if it is below the noise floor, or below two standard errors. These come
+    from sampling (the square root of the number of samples), and from the drift between turns.
     """
 
     def __init__(self, profile: Profile, against: Profile) -> None:
         self.profiles = (profile, against)
         names = dict.fromkeys((profile.variant, against.variant))
-        # Whatever functions the calls themselves are, they are one frame.
+        # The two variants' outermost functions differ, but are shown as one root frame.
         self._root = Frame("", f"{profile.family}/{' against '.join(names)}")
 
     def total(self) -> PairedSeconds:
-        """Set the whole calls against each other."""
+        """Compare the total times of a call."""
         return self._pair(
             *(reduce(Weight.plus, one.stacks.values(), NOTHING) for one in self.profiles)
         )
 
     def shares(self) -> list["Share"]:
-        """Return the part of each frame, wherever it stands, the one that differs most first.
+        """Return each frame's times, summed over all stacks with it.
 
-        It is the frames' own time that is sorted by; where it is equal, the longer one is first.
+        They are sorted by falling difference in own time, then by falling own time.
         """
-        # For each profile, by frame.
+        # Times by frame, one mapping for each profile.
         own: list[dict[Frame, Weight]] = [{}, {}]
         whole: list[dict[Frame, Weight]] = [{}, {}]
         for profile, own_times, whole_times in zip(self.profiles, own, whole, strict=True):
             for called, weight in profile.stacks.items():
                 stack = (self._root, *called)
-                # A built-in or a comprehension works for another function.
+                # The time of a built-in or a comprehension counts for the function that calls it.
                 owner = next(frame for frame in reversed(stack) if not frame.is_part_of_caller)
                 own_times[owner] = own_times.get(owner, NOTHING).plus(weight)
-                for frame in set(stack):  # one that calls itself takes its time once
+                for frame in set(stack):  # a recursive function's time counts once
                     whole_times[frame] = whole_times.get(frame, NOTHING).plus(weight)
         found = [
             Share(
@@ -161,9 +164,9 @@ class Comparer:
         )
 
     def tree(self) -> list["Node"]:
-        """Return the stacks of both as one tree, each after its parent.
+        """Return the stacks of both profiles as one tree; each node comes after its parent.
 
-        Stacks too narrow to be seen are left out; their time stays in that of their callers.
+        Stacks too narrow to be visible are left out; their callers' `whole` still includes them.
         """
         mine, theirs = (one.stacks for one in self.profiles)
         wider = {
@@ -173,10 +176,10 @@ class Comparer:
         widths, my_whole, their_whole = map(_with_calls, (wider, mine, theirs))
         nodes: list[Node] = []
         place: dict[Stack, int] = {}
-        for stack in sorted(widths):  # a caller comes before what it calls
+        for stack in sorted(widths):  # a stack sorts after its prefixes, which are its callers
             width = widths[stack].seconds
             if width < _SMALLEST_SHARE * widths[()].seconds:
-                continue  # nor are its children kept, which are narrower
+                continue  # its children are left out too, because they are narrower
             place[stack] = len(nodes)
             own = self._pair(mine.get(stack, NOTHING), theirs.get(stack, NOTHING))
             whole = self._pair(my_whole.get(stack, NOTHING), their_whole.get(stack, NOTHING))
@@ -194,9 +197,9 @@ class Comparer:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A frame's part in a call: `own` in itself, `whole` with all that it calls.
+    """A frame's time in a call: `own` without the functions that it calls, `whole` with them.
 
-    Its time in built-in functions and comprehensions is its own.
+    Time in built-in functions and comprehensions that it calls is part of its own time.
     """
 
     frame: Frame
@@ -206,10 +209,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A stack in a tree: its last frame, the place of its parent, and its seconds.
+    """A stack in a tree: its last frame, its parent's index in the list of nodes, and its times.
 
-    The root is its own parent. `width` is the larger of both own times, in seconds, summed over
-    all that it calls, so that children never take more room than their parent.
+    The root is its own parent. `width`, in seconds, is the sum over the stack and all stacks below
+    of the larger of the two profiles' own times. So children are never wider than their parent.
     """
 
     frame: Frame
@@ -220,7 +223,7 @@ class Node:
 
 
 def _with_calls(own: Mapping[Stack, Weight]) -> dict[Stack, Weight]:
-    """Return for each stack and its callers the sum over all that they call."""
+    """Return, for each stack and each of its callers, the time including all stacks below it."""
     whole: dict[Stack, Weight] = {}
     for stack, weight in own.items():
         for depth in range(len(stack) + 1):

@@ -1,4 +1,4 @@
-"""Names of a profiler's frames: module and qualified name, without this machine's paths."""
+"""Name a profiler's frames by module and qualified name, without paths of this machine."""
 
 import re
 import sys
@@ -12,13 +12,13 @@ from pyinstrument.frame_info import ATTRIBUTES_SEP, IDENTIFIER_SEP
 from harness.measuring.profile.flame_graph import BUILT_IN, Frame
 
 _CLASS_NAME = "c"
-# What pybind11 puts before the name of every function, whatever it belongs to.
+# The prefix that pybind11 puts before the name of every function.
 _PYBIND = re.compile(r"^pybind11_detail_function_record_\w+\.")
 _OF_THIS_PROCESS = ("__main__", "__mp_main__")
 
 
 class FrameNames:
-    """Finds the names of frames, for as long as no further module is imported."""
+    """Find the names of frames; modules that are imported later are not found."""
 
     def __init__(self) -> None:
         self._modules = _modules_by_file()
@@ -26,7 +26,7 @@ class FrameNames:
         self._places: dict[str, str] = {}
 
     def frame(self, info: str) -> Frame:
-        """Return the frame that pyinstrument describes with `info`."""
+        """Return the frame for `info`, pyinstrument's text for a frame."""
         if info not in self._frames:
             name, file, line, class_name = _parts(info)
             if file == BUILT_IN:
@@ -40,7 +40,7 @@ class FrameNames:
         return self._frames[info]
 
     def without_path(self, info: str) -> str:
-        """Return what pyinstrument may call the frame elsewhere: its path begins at its package."""
+        """Return `info` with the path shortened to begin at the package, without folders above."""
         if info not in self._places:
             name, file, line, class_name = _parts(info)
             attributes = f"{ATTRIBUTES_SEP}{_CLASS_NAME}{class_name}" if class_name else ""
@@ -77,7 +77,7 @@ def _modules_by_file() -> dict[str, str]:
 
 
 def _parts(info: str) -> tuple[str, str, int, str]:
-    """Split into function, file, first line, and the class of the object that it is a method of."""
+    """Split pyinstrument's text into function, file, first line, and class (empty for none)."""
     identifier, *attributes = info.split(ATTRIBUTES_SEP)
     name, file, line = [*identifier.split(IDENTIFIER_SEP), "", ""][:3]
     name = _PYBIND.sub("", name)
@@ -87,10 +87,10 @@ def _parts(info: str) -> tuple[str, str, int, str]:
 
 @cache
 def _qualified_names(file: str) -> dict[tuple[int, str], str]:
-    """Return the qualified name of each function in a file by first line and name.
+    """Return the qualified name of each function in a file, by first line and name.
 
-    The profiler knows the class of the object that a method runs on, not the one that defines it,
-    so that one method would have as many names as there are subclasses.
+    The profiler only knows the class of the object that a method runs on, not the class that
+    defines the method, so an inherited method would have a different name in each subclass.
     """
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -108,5 +108,5 @@ def _qualified_names(file: str) -> dict[tuple[int, str], str]:
 
 
 def _text(name: str) -> str:
-    """Return a name that can be written: a path may hold bytes that are no text."""
+    """Return a name that can be encoded as UTF-8: a path may contain bytes that are not."""
     return name.encode("utf-8", "replace").decode("utf-8")

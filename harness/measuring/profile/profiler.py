@@ -1,4 +1,4 @@
-"""Profiles of variants' calls by pyinstrument, taken in the turns that are timed otherwise."""
+"""Profile the calls of variants with pyinstrument, in the same turns that timing uses."""
 
 import math
 import re
@@ -19,17 +19,18 @@ from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.turns import Observer, timed_turn
 
 _INTERVAL_SECONDS = 0.001
-# A turn lasts about this long, by repeating short calls, unless that is more than was asked for.
-# Two turns at least show how much they vary.
+# A turn lasts about this long, by repeating short calls, or half the requested seconds if that is
+# less. At least two turns are needed to see how much they vary.
 _TURN_SECONDS = 0.5
 _LEAST_TURNS = 2
 _MOST_TURNS = 1000
 _MOST_CALLS_OF_TURN = 100_000
-# A call that takes longer needs no other one to warm up, and is made once under the profiler.
+# A call that takes longer than this needs no warm-up, and is profiled once.
 _LONG_SECONDS = 5.0
-# Where a variant uses up its input, making a new one may take most of the time.
+# Profiling stops after this many times the requested seconds: a variant that uses up its input may
+# need most of that time to make new inputs.
 _MOST_TIMES_AS_LONG = 5
-# The machine may give a moment of this length to others; by chance it counts for any frame.
+# The system may run another program for this long; the pause counts for a random frame.
 _SLICE_SECONDS = 0.01
 # Frames below this share of the whole are left out of the text tree.
 _SMALLEST_SHARE = 0.02
@@ -43,10 +44,10 @@ def profile(
     seconds: float,
     observer: Observer | None = None,
 ) -> dict[str, Profiled]:
-    """Profile calls of a family's variants by name, for at least these seconds each.
+    """Profile each prepared variant for at least `seconds`; return the profiles by name.
 
-    They take the turns that are timed (`timed_turn`), one without the profiler and then one with
-    it. Profiling slows dense Python code two- to threefold: read shares from it, never times.
+    The variants take turns (`timed_turn`), each once without the profiler and then once with it.
+    Profiling slows dense Python code two- to threefold, so only shares of the time are meaningful.
     """
     observer = observer or Observer()
     turn_seconds = min(_TURN_SECONDS, seconds / _LEAST_TURNS)
@@ -65,7 +66,7 @@ def profile(
             if not recordings[name].is_long:
                 in_turn(name, recordings[name].take_turn)
             in_turn(name, recordings[name].take_profiled_turn)
-        # Back the way they came, so that a drift of the machine falls on all alike.
+        # In reverse order, so that a drift of the machine's speed affects all variants alike.
         order = [name for name in reversed(order) if recordings[name].lacks(seconds)]
     names = FrameNames()
     return {
@@ -76,10 +77,12 @@ def profile(
 
 @dataclass(slots=True)
 class _Recording:
-    """The turns of one variant so far. All times are wall seconds, those of turns by call.
+    """The turns of one variant so far.
 
-    `records` are pyinstrument's: stacks from the call on, with the seconds since the last one.
-    `spent_s` is the time of whole turns under the profiler, `began_at` the first one's time of day.
+    `unprofiled_s` and `profiled_s` (wall seconds) and `cpu_s` (CPU seconds, profiled) have the mean
+    time of a call for each turn. `records` are pyinstrument's samples: a stack from the call on,
+    and the seconds since the previous sample. `spent_s` is the total wall time of turns under the
+    profiler, and `began_at` the time of day, as a Unix time, when they began.
     """
 
     prepared: Prepared[Any]
@@ -96,7 +99,7 @@ class _Recording:
     records: list[tuple[list[str], float]] = field(default_factory=list)
 
     def warm_up(self) -> None:
-        """Make a first call, and a second one to see how long they are, unless they are long."""
+        """Call once to warm up and, unless that took long, again to set the calls of a turn."""
         for _ in range(2):
             with self.prepared.installed():
                 started = self.clock.wall()
@@ -112,20 +115,20 @@ class _Recording:
         self.calls_of_turn = math.ceil(self.turn_seconds / lasts)
 
     def call(self) -> Any:
-        """Make the call; frames below this function belong to the variant."""
+        """Run the variant; in a profile, all frames that this method calls are the variant's."""
         return self.prepared.run()
 
     def take_turn(self) -> None:
-        """Time calls without the profiler."""
+        """Time a turn of calls without the profiler."""
         turn = timed_turn(self.prepared, self.clock, self.calls_of_turn)
         self.unprofiled_s.append(turn.wall_s)
 
     def take_profiled_turn(self) -> None:
-        """Make calls under the profiler, and keep their records."""
+        """Run a turn of calls under the profiler, and store its records."""
         profiler = Profiler(interval=_INTERVAL_SECONDS, async_mode="disabled")
         started = self.clock.wall()
-        # It runs throughout the turn: a short call that began and ended with it would often be
-        # over before the first record.
+        # The profiler runs throughout the turn: if it ran for each call, a short call would often
+        # end before the first record.
         profiler.start()
         try:
             turn = timed_turn(replace(self.prepared, run=self.call), self.clock, self.calls_of_turn)
@@ -141,7 +144,7 @@ class _Recording:
                 self.records.append((stack[identifiers.index(_CALL) + 1 :], seconds))
 
     def lacks(self, seconds: float) -> bool:
-        """Whether it must be profiled for longer."""
+        """Return whether more turns are needed to profile for `seconds`."""
         turns = len(self.profiled_s)
         if turns < _LEAST_TURNS:
             return not self.is_long
@@ -153,16 +156,16 @@ class _Recording:
         )
 
     def profile(self, family: str, variant: str, names: FrameNames) -> Profile:
-        """Return the records, by call."""
+        """Return the profile: the records summed by stack, in seconds of one call."""
         calls = self.calls_of_turn * len(self.profiled_s)
         sampled = math.fsum(seconds for _, seconds in self.records) / calls
         per_call = fmean(self.profiled_s)
-        # What passed between a record and the end of the call is known by the clock only. Where a
-        # call is timed elsewhere, the clock here does not show its waiting.
+        # The records miss the time between the last one and the end of the call, so they are scaled
+        # to the measured time; but not if the call is timed in another process.
         scale = per_call / sampled if sampled > 0 and not self.is_elsewhere else 1.0
         stacks: dict[Stack, Weight] = {} if self.records else {(): Weight(per_call, per_call**2)}
         for infos, seconds in self.records:
-            # The first frame is the function that the variant gave to be called.
+            # infos[0] is the variant's `run` function, which is the root.
             stack = tuple(names.frame(info) for info in infos[1:])
             weight = Weight(
                 seconds * scale / calls,
@@ -180,14 +183,14 @@ class _Recording:
         )
 
     def files(self, family: str, variant: str, names: FrameNames) -> dict[str, str]:
-        """Return the text of pyinstrument's files by suffix."""
+        """Return the texts of pyinstrument's report files, by suffix."""
         calls = self.calls_of_turn * len(self.profiled_s)
         root = f"{family}/{variant}\x00<call>\x000"
         records = [
             ([root, *map(names.without_path, infos[1:])], seconds)
             for infos, seconds in self.records
         ]
-        # A new one, since the profiler's own session holds the paths of this machine.
+        # A new session, because the profiler's own session contains paths of this machine.
         session = Session(
             frame_records=records,
             start_time=self.began_at,
@@ -204,10 +207,10 @@ class _Recording:
         tree = ConsoleRenderer(
             unicode=True, processor_options={"filter_threshold": _SMALLEST_SHARE}
         )
-        # The frames of libraries are shown too: they are profiled here.
+        # Show the frames of libraries too, because planners are libraries.
         tree.processors.remove(processors.group_library_frames_processor)
         return {
-            # pyinstrument's page asks for two fonts from the network; it does as well without.
+            # pyinstrument's page loads two fonts from the network; it works without them.
             "html": _WEB_FONTS.sub("data:text/css,", HTMLRenderer().render(session)),
             "speedscope.json": SpeedscopeRenderer().render(session),
             "txt": tree.render(session),
@@ -219,7 +222,7 @@ _CALL = f"{_CODE_OF_CALL.co_name}\x00{_CODE_OF_CALL.co_filename}\x00{_CODE_OF_CA
 
 
 def _relative_error(turns_s: list[float]) -> float:
-    """Return the standard error of the turns' mean as a share of it; 0 for a single turn."""
+    """Return the standard error of the mean of turns, relative to the mean; 0 for one turn."""
     mean = fmean(turns_s)
     if len(turns_s) < 2 or not mean > 0:
         return 0.0

@@ -1,1 +1,1 @@
-"""The self-test: the slow-downs that a machine can resolve, and the file of its results."""
+"""The self-test measures which slow-downs a machine can detect, and stores the results."""

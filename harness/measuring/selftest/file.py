@@ -1,4 +1,4 @@
-"""The file of self-tests: the verdicts of each, so that days and machines can be compared."""
+"""Store the results of self-tests in a file, so that days and machines can be compared."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +17,13 @@ SELFTESTS = Path("results/selftests.jsonl")
 
 
 class SelfTest(Struct, frozen=True):
-    """The verdicts of one self-test, on one machine and for calls of one length.
+    """The results of one self-test, on one machine and for calls of one length.
 
-    `differing` is how often identical variants were called different, `undecided` how often
-    inconclusive, and `found` by the per cent that were added how often that was called slower.
-    `reach` is half an interval's width, as a share of the ratio, and `pair_spread` the standard
-    deviation of a pair's logarithm: both medians, of identical variants.
+    `differing` counts the rounds in which the identical variant was judged faster or slower, and
+    `undecided` those in which it was inconclusive. `found` counts, by the per cent of added work,
+    the rounds in which that variant was judged slower. `reach` is half the interval's width over
+    the ratio; `pair_spread` and `process_spread` are standard deviations of the ratio's logarithm
+    (see `Ratio`). These three are medians for the identical variant.
     """
 
     machine: str
@@ -40,7 +41,7 @@ class SelfTest(Struct, frozen=True):
     process_spread: Amount
 
     def sentence(self) -> str:
-        """Describe the machine's resolution, for the added work nearest to 5 %."""
+        """Return a sentence with the hits for added work nearest to 5 %, and the false alarms."""
         day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
         nearest = sorted(self.found.items(), key=lambda item: abs(item[0] - 5))[:1]
         slower = [
@@ -57,7 +58,7 @@ class SelfTest(Struct, frozen=True):
 def self_test(
     rounds: Sequence[Sequence[Cell]], call_seconds: float, round_seconds: float
 ) -> SelfTest:
-    """Sum the rounds of a self-test up."""
+    """Summarise the cells of all rounds of a self-test."""
     identical, *slower = tallies([list(cells) for cells in rounds])
     where = environment(0)
     ways = [cell.ratio.way for cells in rounds for cell in cells if cell.ratio]
@@ -79,12 +80,12 @@ def self_test(
 
 
 def note_selftest(found: SelfTest, path: Path = SELFTESTS) -> None:
-    """Append a self-test to the file of those of this folder; raises ShardbenchError."""
+    """Append a self-test's results to a file; raise ShardbenchError if it cannot be written."""
     append_lines(path, [msgspec.json.encode(found).decode()])
 
 
 def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
-    """Return a machine's last self-test for each length of a call, whatever else the file holds."""
+    """Return a machine's last self-test for each call length, shortest first; skip other lines."""
     found: dict[float, SelfTest] = {}
     try:
         lines = path.read_bytes().splitlines()

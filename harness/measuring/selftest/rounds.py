@@ -1,7 +1,7 @@
-"""Measure which slow-downs this machine can resolve, by equal variants and known slower ones.
+"""Measure which slow-downs this machine can detect, with variants that do a known amount more work.
 
-It is a family of its own, with the whole way through child processes, blocks and verdicts. No entry
-point names it, so no list, suite or report holds it.
+The self-test is a family, so it is measured with the same child processes, blocks and verdicts as
+planners. No entry point names it, so no list, suite or report contains it.
 """
 
 import copy
@@ -66,13 +66,13 @@ def copies(milliseconds: float = SHORT, percent_more: int = 0) -> int:
 
 
 class _CopiesParameters(Parameters, frozen=True):
-    """The milliseconds that a call takes."""
+    """The parameters of workload `copies`: `ms`, the rough milliseconds of a call."""
 
     ms: Annotated[float, Meta(gt=0, le=1e6)] = SHORT
 
 
 class _Copies:
-    """Copies of the tables, for some milliseconds, without qualities or counters."""
+    """The functions of the self-test's family; a problem is the milliseconds of a call."""
 
     def build(self, workload: WorkloadSpec, _: Topology) -> float:
         return workload_parameters(workload, "selftest", {"copies": _CopiesParameters}).ms
@@ -119,7 +119,7 @@ for _percent in ADDED:
 
 
 def selftest_registry() -> Registry:
-    """Return the registry that the child processes find the family in."""
+    """Return a registry with only the self-test's family, for child processes."""
     return Registry([FAMILY])
 
 
@@ -127,9 +127,9 @@ def selftest_registry() -> Registry:
 class Tally:
     """The verdicts on one variant over all rounds.
 
-    `percent` is the work added to a call. The rest are medians of the rounds: how many pairs and
-    processes a ratio took, half its interval's width as a share of it, and the spreads of pairs and
-    of processes (see `Ratio`), 0 where there is none.
+    `percent` is the work added to a call, and `verdicts` counts rounds by verdict. The other fields
+    are medians over the rounds: the numbers of pairs and processes, half the interval's width over
+    the ratio (`reach`), and the spreads of pairs and processes (see `Ratio`; 0 if unknown).
     """
 
     percent: int
@@ -142,27 +142,27 @@ class Tally:
 
     @property
     def rounds(self) -> int:
-        """How many rounds there were."""
+        """The number of rounds."""
         return sum(self.verdicts.values())
 
     @property
     def found(self) -> int:
-        """How often the variant was called slower."""
+        """The number of rounds in which the variant was judged slower."""
         return self.verdicts.get("slower", 0)
 
     @property
     def differs(self) -> int:
-        """How often the variant was called faster or slower: false alarms if it is identical."""
+        """The number of rounds judged faster or slower: false alarms for the identical variant."""
         return self.found + self.verdicts.get("faster", 0)
 
     def in_a_hundred(self, hits: int) -> tuple[float, float]:
-        """Return between which numbers of hits in 100 rounds the truth lies, at 95 %."""
+        """Return the 95 % confidence interval of the hit count in 100 rounds."""
         low, high = share_interval(hits, self.rounds)
         return 100 * low, 100 * high
 
 
 def share_interval(hits: int, rounds: int) -> tuple[float, float]:
-    """Return the interval of Clopper and Pearson (1934) for a share, at 95 %."""
+    """Return the 95 % confidence interval of `hits / rounds` (Clopper and Pearson 1934)."""
     from scipy.stats import binomtest
 
     interval = binomtest(hits, rounds).proportion_ci(0.95, method="exact")
@@ -176,12 +176,13 @@ def selftest(
     listen: Callable[[Event], None] = lambda event: None,
     added: Sequence[int] = SLOWDOWNS,
 ) -> Iterator[list[Cell]]:
-    """Compare variants with calls of about `milliseconds`, each round with its own seed.
+    """Yield the cells of each round, which compares the variants with its own random seed.
 
-    `added` are the per cent by which they are slower, of those in `ADDED`.
+    A call takes about `milliseconds`. `added` selects the variants by their per cent of added work,
+    a subset of `ADDED`.
 
     Raises:
-        ShardbenchError: a round was not measured.
+        ShardbenchError: a cell of a round was not measured.
     """
     request = Request(
         FAMILY,
@@ -200,7 +201,7 @@ def selftest(
 
 
 def tallies(rounds: list[list[Cell]]) -> list[Tally]:
-    """Count the verdicts of all rounds, by how much slower a variant is."""
+    """Return a tally of the verdicts of all rounds for each variant, by rising added work."""
     found = [cell for cells in rounds for cell in cells]
     by_percent = {
         percent: [cell for cell in found if cell.variant == variant_of(percent)]

@@ -1,1 +1,1 @@
-"""Timing: turns of calls, the ways to run calls of several variants, ratios and verdicts."""
+"""Time calls of several variants, compute ratios with intervals, and turn them into verdicts."""

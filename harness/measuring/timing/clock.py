@@ -1,27 +1,27 @@
-"""The clocks that calls are timed with; tests replace them."""
+"""The clocks for timing calls; tests replace them."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time and CPU time of process and thread, in seconds from an arbitrary start."""
+    """A clock for wall time and for CPU time of process and thread, in seconds."""
 
     def wall(self) -> float:
-        """Seconds of wall time."""
+        """Return the seconds of wall time since an arbitrary start."""
         ...
 
     def cpu(self) -> float:
-        """Seconds of CPU time of this process, all threads."""
+        """Return the CPU seconds of this process, all threads together."""
         ...
 
     def thread_cpu(self) -> float:
-        """Seconds of CPU time of the calling thread alone."""
+        """Return the CPU seconds of the calling thread."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the `time` module."""
 
     wall = staticmethod(time.perf_counter)
     cpu = staticmethod(time.process_time)

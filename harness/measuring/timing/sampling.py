@@ -1,4 +1,4 @@
-"""Timed calls of several variants, until their ratios to the reference are known."""
+"""Time calls of several variants until their ratios to the reference are known."""
 
 import math
 import random
@@ -28,19 +28,20 @@ from harness.model.cell import CountedWork, Way
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
-# Repeated looks inflate false positives. So stopping at a difference, which may be a false alarm,
-# needs a wider interval than the reported one (Haybittle 1971, Peto 1976), and each look has a
-# tenth more blocks than the one before.
+# Group-sequential testing: repeated looks at the data inflate false positives. So stopping at a
+# difference needs a wider interval than the reported one (Haybittle 1971, Peto 1976), and a look
+# is only made when there are a tenth more blocks than at the previous look.
 _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
 _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
-_BLOCKS = 10  # the time should suffice for this many
+_BLOCKS = 10  # blocks are short enough that at least this many fit into the time
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
 _LEAST_FORKS = 4
-# Counting takes some three times as long as a call, and may take this share of the time.
+# Counting work takes about three times as long as a call, and may take this share of the time.
 _PROFILED, _SHARE_FOR_COUNTING = 3.0, 0.1
-# More CPU time of other threads than this share of a call is work that one core must not hold.
+# If other threads use more CPU time than this share of a call, and than these seconds, they do part
+# of the work, so the call must not be restricted to one core.
 _IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
 
 Limits = Mapping[str, Sequence[float]]
@@ -48,14 +49,15 @@ Limits = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """Prepared variants to time against one another, and when to stop.
+    """Prepared variants to time and compare, and the rule to stop.
 
     Attributes:
         prepared: the variants by name, in the order to warm them up (quickest first).
-        reference: name of the variant that the others are compared with, if it is among them.
-        rule: when to stop.
-        limits: by variant the ratios to the reference that a goal is about.
-        may_fork: whether calls may be timed in forks; else all are timed in this process.
+        reference: the name of the variant to compare with; None if it is not in `prepared`.
+        rule: the stopping rule, with the seconds and numbers of blocks.
+        limits: by variant, ratios to the reference; timing continues until the measured ratio is
+            clearly above or below each.
+        may_fork: whether calls may be timed in forks; if not, all are timed in this process.
         clock: the clock to time with.
     """
 
@@ -68,11 +70,10 @@ class SamplingRequest:
 
 
 class Call(NamedTuple):
-    """Seconds of a call before the timing, and of installing its variant.
+    """The seconds of a warm-up call, and of entering its variant's `installed` context.
 
-    `is_alone` where one thread of this process did all the work. `lasts_s` is how long the call
-    takes by itself: CPU time, which other programs do not lengthen, or wall time where it is not
-    alone.
+    `is_alone` means that one thread of this process did all the work. `lasts_s` is the duration
+    of the call: CPU time if `is_alone`, because other programs do not lengthen it, else wall time.
     """
 
     wall_s: float
@@ -82,7 +83,7 @@ class Call(NamedTuple):
 
 
 def _call(prepared: Prepared[Any], clock: Clock) -> Call:
-    """Make one call, and find out whether this thread alone does the work."""
+    """Make one call, and measure its duration and whether this thread does all of its work."""
     install = clock.wall()
     with prepared.installed(), collection_off():
         install = clock.wall() - install
@@ -97,10 +98,11 @@ def _call(prepared: Prepared[Any], clock: Clock) -> Call:
 
 
 def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
-    """Call each variant twice: the first call imports and fills caches. Return the last calls.
+    """Call each variant twice, and return its last call by name.
 
-    After `warmup_seconds` no call begins: calls of seconds carry their own warm-up. Where forks may
-    be needed, each variant is called at least once.
+    The first call imports modules and fills caches. After `warmup_seconds` no call begins, because
+    calls of seconds hardly depend on a warm-up. If `may_fork`, each variant is called at least
+    once, to find out whether it can be forked.
     """
     clock = request.clock
     started = clock.wall()
@@ -119,7 +121,7 @@ TimeBlock = Callable[[Variants, Sequence[str], random.Random], list[Sample]]
 
 
 class Group:
-    """Variants that are timed in the same way, with the reference among them."""
+    """Variants that are timed in the same way; `active` has the variants that need more blocks."""
 
     def __init__(
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
@@ -133,7 +135,7 @@ class Group:
         self._next_look = min(least, self._rule.most_blocks)
 
     def time_block(self, variants: Variants, rng: random.Random) -> list[Sample]:
-        """Time a block of the variants that are still open."""
+        """Time one block of the active variants; record and return its samples."""
         rng.shuffle(self.active)
         samples = self._time_block(variants, self.active, rng)
         for sample in samples:
@@ -143,12 +145,12 @@ class Group:
         return samples
 
     def may_end(self) -> bool:
-        """Whether there are sufficient blocks for any conclusion."""
+        """Return whether there are enough blocks to stop, even without a verdict."""
         least = _LEAST_FORKS if self._is_forked else 2
         return self._request.reference is None or self.blocks >= min(least, self._rule.most_blocks)
 
     def look(self) -> None:
-        """Drop the decided variants, each time that there are a tenth more blocks."""
+        """Remove variants with settled ratios from `active`, whenever blocks grow by a tenth."""
         reference = self._request.reference
         if self.blocks >= self._next_look:
             self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
@@ -163,7 +165,7 @@ class Group:
         try:
             ratio = self.times[name].ratio_to(self.times[reference])
             wider = self.times[name].ratio_to(self.times[reference], _CONFIDENCE_OF_DIFFERENCE)
-        except ValueError:  # more of the same times will not make a ratio
+        except ValueError:  # a time is invalid, so more blocks will not give a ratio
             return False
         if ratio is None or wider is None:
             return True
@@ -178,14 +180,14 @@ class Group:
 
 @long_lived_objects_left_alone()
 def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[str, Times]:
-    """Time several prepared variants against one another, while an observer looks on.
+    """Time prepared variants in blocks, and return their times by name.
 
-    Each block times the variants so that a slow spell of the machine falls on all alike. After
-    `least_blocks`, and then each time that there are a tenth more blocks, verdicts are computed:
-    from there on only the reference runs again, with the variants whose verdict is still open or
-    whose ratio may be on either side of a limit. Without a reference every variant runs the least
-    blocks, or as many as there is time for. The `reference` of each result has the times to compare
-    with.
+    The `observer` is called at each event. A block interleaves the variants, so that a slow spell
+    of the machine affects all alike. Verdicts are computed after `least_blocks`, and again whenever
+    the number of blocks has grown by a tenth. A variant is then dropped if its verdict is settled
+    and its ratio is clearly above or below each of its limits; the reference runs until all others
+    are dropped. Without a reference, every variant runs the least blocks, if there is time. The
+    `reference` of each result has the reference's times.
     """
     observer = observer or Observer()
     warm = _warm_up(request, observer)
@@ -215,7 +217,7 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
 
 
 def _variants(request: SamplingRequest, warm: Mapping[str, Call], observer: Observer) -> Variants:
-    """Return the variants with the calls of a turn, which lasts as long as the clock needs."""
+    """Return the variants with the number of calls that makes a turn long enough to be timed."""
     calls = dict.fromkeys(request.prepared, 1)
     seconds = dict.fromkeys(request.prepared, 1.0)
     for name, call in warm.items():
@@ -238,7 +240,7 @@ def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
 
 
 def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:
-    """Time blocks of each group in turns, until all is decided or the seconds are spent."""
+    """Time one block of each group in turn, until no variant is active or the time is spent."""
     clock, rng = request.clock, random.Random(request.rule.seed)
     started = clock.wall()
     while left := [group for group in groups if group.active]:
@@ -249,7 +251,7 @@ def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRe
             group.look()
             block_seconds = clock.wall() - block_started
             if group.may_end() and clock.wall() - started + block_seconds > request.rule.seconds:
-                group.active = []  # another block would pass the time
+                group.active = []  # another block would exceed the time
 
 
 def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> CountedWork:
@@ -261,11 +263,11 @@ def _ways(
     calls: Mapping[str, int],
     request: SamplingRequest,
 ) -> list[tuple[Way, list[str]]]:
-    """Return groups of variants with the way to time each; the reference is in all of them.
+    """Split the variants into groups, each with its way of timing; each includes the reference.
 
-    Only the work of one thread of this process can be forked: a fork has no other threads, and an
-    upstream in another process is the same one for all. Calls that are repeated in a turn are
-    better timed in turns, unless they are compared with a far longer one.
+    Only calls in one thread of this process can be timed in forks: a fork has no other threads, and
+    all forks would share an upstream's child process. Short calls, repeated in a turn, are better
+    timed in turns, unless they are compared with a far longer call.
     """
     reference, rule = request.reference, request.rule
     alone = [name for name in calls if name in warm and warm[name].is_alone]

@@ -1,4 +1,4 @@
-"""The times of a variant's calls, and their ratio to those of the reference."""
+"""The times of a variant's calls, and the ratio of a variant's time to the reference's."""
 
 import math
 import statistics
@@ -16,12 +16,12 @@ _SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")
 
 @dataclass(slots=True)
 class Times:
-    """Seconds a call took, one entry per sample; `blocks` holds the CPU seconds block by block.
+    """The seconds of a call, one entry per sample; `blocks` has the CPU seconds by block number.
 
-    CPU seconds are of all threads; `thread_cpu_s` is empty for calls that were measured elsewhere.
-    `way` is the way of timing, and `reference` the variant timed with them for comparison. Calls
-    side by side share a core, so that their wall time means nothing: there `wall_s` is that of a
-    call before, alone. `work` is the counted work of a call, if any.
+    CPU seconds are of all threads; `thread_cpu_s` is empty for calls in another process. `way` is
+    the way of timing, and `reference` the times of the variant to compare with. Calls side by side
+    share a core, so their wall time means nothing; then `wall_s` has the time of a warm-up call.
+    `work` is the counted work of a call, or None.
     """
 
     way: Way = "turns in one process"
@@ -44,7 +44,7 @@ class Times:
         wall_s: float | None = None,
         thread_cpu_s: float | None = None,
     ) -> None:
-        """Record one sample of a block."""
+        """Record one sample, in seconds, of a block."""
         self.cpu_s.append(cpu_s)
         if wall_s is not None:
             self.wall_s.append(wall_s)
@@ -53,10 +53,10 @@ class Times:
         self.blocks.setdefault(block, []).append(cpu_s)
 
     def ratio_to(self, reference: "Times", confidence: float = CONFIDENCE) -> Ratio | None:
-        """Estimate the ratio over the blocks that hold both; None where there is none.
+        """Estimate the ratio to the reference from the blocks with both; None if there are none.
 
-        Pairs of one process share its memory layout, so the estimate uses one figure for each
-        process, or the pairs where there is only one process.
+        Pairs in one process are not independent, because they share its memory layout. So the
+        estimate uses one mean ratio for each process, or the pairs if there is only one process.
 
         Raises:
             ValueError: a time is not positive and finite.
@@ -77,7 +77,7 @@ class Times:
         )
 
     def ratios_to(self, reference: "Times") -> list[float]:
-        """Return the ratio of each process or, where there is one alone, of each pair.
+        """Return the ratio in each process, or in each pair if there is only one process.
 
         Raises:
             ValueError: a time is not positive and finite.
@@ -90,11 +90,11 @@ class Times:
         return [math.exp(trimmed_mean(list(map(math.log, block)))) for block in blocks]
 
     def _pair_ratios(self, reference: "Times") -> list[list[float]]:
-        """Return the ratios of pairs, by the blocks that hold both.
+        """Return the ratios of pairs, one list for each block with both variants.
 
-        In turns the first turns of a block make a pair, and so do the next: since a block runs back
-        in reverse order, a drift of the machine has opposite signs in the two pairs. Side by side a
-        block is one pair, of the mean times of calls.
+        In turns, the first turns of both variants in a block are a pair, then the second turns, and
+        so on. The second turns run in reverse order, so a drift of the machine's speed has opposite
+        signs in the two pairs. Side by side, a block is one pair of mean times.
 
         Raises:
             ValueError: a time is not positive and finite.
@@ -113,15 +113,16 @@ class Times:
 
 
 def _spread(ratios: Sequence[float]) -> float | None:
-    """Return the standard deviation of the logarithms of ratios; None of a single one."""
+    """Return the standard deviation of the logarithms of ratios; None for a single ratio."""
     return math.sqrt(variance([*map(math.log, ratios)])) if len(ratios) > 1 else None
 
 
 def _spreads(blocks: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
-    """Return the spread of pairs within a process, and of processes beyond what that explains.
+    """Return the standard deviations of log ratios within processes, and between processes.
 
-    It is the analysis of variance of a nested design with one level (Fisher 1925). Where each
-    process has one pair alone, the spread of pairs has that of processes in it.
+    `blocks` has the pairs' ratios for each process. This is a one-way analysis of variance (Fisher
+    1925): the part due to pairs is subtracted from the variance of the processes' means. If each
+    process has a single pair, the first figure includes the second, which is then None.
     """
     means = [math.exp(statistics.fmean(map(math.log, block))) for block in blocks]
     many = [block for block in blocks if len(block) > 1]

@@ -1,4 +1,4 @@
-"""A turn: one or several calls of a prepared variant, timed together; and observers of turns."""
+"""Time a turn: one or several calls of a prepared variant; and observers of turns."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,33 +10,34 @@ from harness.measuring.timing.clock import Clock
 
 
 class Observer:
-    """Receives the events of timing; this one does nothing.
+    """Receive the events of timing; subclasses override the methods, which do nothing here.
 
-    `report` is the connection through which forks reach the parent process, if there is one.
+    `report` is the connection on which forks send messages to the parent process, or None.
     """
 
     report: Report | None = None
 
     def turn_begins(self, name: str) -> None:
-        """A variant's turn begins."""
+        """Called before a variant's turn."""
 
     def turn_ended(self, name: str, decision: Any) -> None:
-        """A variant's turn has ended with a decision; this is not timed."""
+        """Called after a variant's turn with its decision, outside of the timed interval."""
 
     def together(self, processes: int) -> None:
-        """Several processes begin to run side by side."""
+        """Called before this number of processes run side by side."""
 
     def counting(self, name: str) -> None:
-        """The work of a variant's call is counted next."""
+        """Called before the work of a variant's call is counted."""
 
     def block_ended(self, block: int, turns: Sequence["Sample"]) -> None:
-        """The block with this number has been timed."""
+        """Called after a block with its number, from 0, and its samples."""
 
 
 class Sample(NamedTuple):
-    """Seconds of a call in one turn of a variant; no wall seconds where a core was shared.
+    """The mean seconds of a call in one turn of variant `name`.
 
-    `turn_s` is the length of the whole turn, with the calls and all around them.
+    `wall_s` is None if the core was shared, and `thread_cpu_s` for a call in another process.
+    `turn_s` is the CPU seconds of the whole turn, including its set-up; 0 if not measured.
     """
 
     name: str
@@ -47,10 +48,10 @@ class Sample(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Mean wall and CPU seconds of a call, and its decision.
+    """The mean wall and CPU seconds of a call in one turn, and the last call's decision.
 
-    CPU seconds are of all threads, so that work which is moved to another one is not a speed-up;
-    `thread_cpu_s`, of the calling thread alone, is None for a call that was measured elsewhere.
+    `cpu_s` includes all threads, so that moving work to another thread is not a speed-up.
+    `thread_cpu_s` is of the calling thread only; None for a call measured in another process.
     """
 
     wall_s: float
@@ -60,15 +61,15 @@ class Turn(NamedTuple):
 
 
 def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
-    """Call a prepared variant `calls` times; return the mean times of a call."""
+    """Call a prepared variant `calls` times in its `installed` context; return the mean times."""
     wall = cpu = thread_cpu = 0.0
-    # Renewing must not be timed; otherwise the clock is read once, since a call may be too short
-    # for it.
+    # With `renew`, each call is timed alone, to exclude renewing. Otherwise all calls are timed
+    # together, because a single call may be too short for the clock.
     rounds, calls_of_round = (calls, 1) if prepared.renew else (1, calls)
     with prepared.installed(), collection_off():
         for _ in range(rounds):
             prepared.begin()
-            if calls_of_round > 1:  # the caches of the processor hold another variant's data
+            if calls_of_round > 1:  # untimed: the processor's caches have another variant's data
                 prepared.run()
             wall_start, cpu_start, thread_start = clock.wall(), clock.cpu(), clock.thread_cpu()
             for _ in range(calls_of_round):

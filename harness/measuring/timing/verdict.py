@@ -1,4 +1,4 @@
-"""From paired times to a ratio with an interval, and from the interval to a verdict."""
+"""Estimate a ratio with its interval from paired times, and derive a verdict from the interval."""
 
 import math
 import statistics
@@ -8,19 +8,19 @@ from harness.model.cell import Ratio, Verdict
 
 NOISE_FLOOR = 0.03
 CONFIDENCE = 0.99
-# A spell of the machine that falls on one turn of a pair alone makes its ratio wild. Of ten pairs
-# and more the most extreme tenth on either side is left out.
+# A slow spell of the machine in only one turn of a pair makes the pair's ratio an outlier. So from
+# ten pairs on, the most extreme tenth on either side is trimmed.
 _TRIMMED = 0.1
 
 
 def estimate_ratio(
     variant: Sequence[float], reference: Sequence[float], confidence: float = CONFIDENCE
 ) -> Ratio:
-    """Estimate the ratio from times in seconds, paired turn by turn.
+    """Estimate the ratio of times, in seconds, that are paired by index.
 
-    The value is the mean of the logarithms of the pairs' ratios, from ten pairs on that of their
-    middle four fifths. The interval is the one of Tukey and McLaughlin (1963), Student's with the
-    winsorised deviation; where nothing is trimmed it is Student's own.
+    The value is the geometric mean of the pairs' ratios; from ten pairs on, trimmed to the middle
+    four fifths. The interval is Student's t interval of the logarithms; with trimming, its variant
+    by Tukey and McLaughlin (1963), which uses the winsorised standard deviation.
 
     Raises:
         ValueError: no pairs, unequal lengths, or a time that is not positive and finite.
@@ -40,7 +40,7 @@ def estimate_ratio(
     winsorised = [kept[0]] * trimmed + kept + [kept[-1]] * trimmed
     centre = statistics.fmean(kept)
     error = math.sqrt(variance(winsorised) * pairs) / len(kept)
-    from scipy.special import stdtrit  # takes long to import, so only where it is needed
+    from scipy.special import stdtrit  # imported here because the import is slow
 
     half_width = float(stdtrit(len(kept) - 1, (1 + confidence) / 2)) * error
     return Ratio(
@@ -52,13 +52,13 @@ def estimate_ratio(
 
 
 def variance(values: Sequence[float]) -> float:
-    """Return the variance of a sample; `statistics` takes forty times as long, in fractions."""
+    """Return the sample variance (n - 1); `statistics.variance` takes 40 times as long."""
     mean = statistics.fmean(values)
     return math.fsum((each - mean) ** 2 for each in values) / (len(values) - 1)
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """Return the mean of some values, from ten on that of their middle four fifths."""
+    """Return the mean of values; from ten values on, only of their middle four fifths."""
     trimmed = _trimmed(len(values))
     return statistics.fmean(sorted(values)[trimmed : len(values) - trimmed])
 
@@ -75,7 +75,7 @@ def _exponential(value: float) -> float:
 
 
 def judge(ratio: Ratio, noise_floor: float = NOISE_FLOOR) -> Verdict:
-    """Return the verdict that the whole interval supports, else `inconclusive`."""
+    """Return the verdict that every ratio in the interval supports, else `inconclusive`."""
     if ratio.high < 1 - noise_floor:
         return "faster"
     if ratio.low > 1 + noise_floor:
@@ -86,9 +86,9 @@ def judge(ratio: Ratio, noise_floor: float = NOISE_FLOOR) -> Verdict:
 
 
 def explain(ratio: Ratio, noise_floor: float = NOISE_FLOOR, ended: str = "") -> str:
-    """Explain the verdict in a few words.
+    """Return a short explanation of the verdict.
 
-    `ended` says why there are no more pairs, which matters where the verdict is inconclusive.
+    `ended` is the reason why timing stopped; it is added if the verdict is inconclusive.
     """
     verdict = judge(ratio, noise_floor)
     because = f", and {ended}" if ended and verdict == "inconclusive" else ""

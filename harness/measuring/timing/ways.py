@@ -1,4 +1,4 @@
-"""The ways to time a block of calls: in turns, in one process or in forks, or side by side."""
+"""Ways to time a block of calls: in turns, in one process or in forks, or side by side."""
 
 import gc
 import itertools
@@ -25,15 +25,17 @@ BLOCK_SECONDS = 0.3
 
 _LOOK_SECONDS = 0.1
 _MOST_NICE = 19
-_WEIGHT_OF_NICE = 1.25  # the share of a core that one step of niceness takes away, as a factor
+_WEIGHT_OF_NICE = 1.25  # Linux divides a process's share of its core by this for each nice level
+# A turn is short if the longest takes over 20 times as long. The forks of short turns get 20 % of
+# the core together, and the others another 4 levels of niceness, so that short turns come first.
 _FAR_SHORTER, _STEPS_BEHIND, _SHARE_OF_SHORT = 20, 4, 0.2
 _MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
 
 
 class Variants(NamedTuple):
-    """The variants to time, prepared, with the number of calls that make a turn of each.
+    """The prepared variants to time, with the number of calls in a turn of each.
 
-    `seconds` is how long a turn lasts, with all that is around its calls.
+    `seconds` is the expected duration of a turn, including entering the variant's context.
     """
 
     prepared: Mapping[str, Prepared[Any]]
@@ -43,13 +45,13 @@ class Variants(NamedTuple):
     observer: Observer
 
     def turn(self, name: str) -> Turn:
-        """Time one turn."""
+        """Time one turn of variant `name`."""
         self.observer.turn_begins(name)
         return timed_turn(self.prepared[name], self.clock, self.calls[name])
 
 
 def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> list[Sample]:
-    """Time each variant in their order, and then in the reverse of it."""
+    """Time a turn of each variant in the order of `names`, then another in reverse order."""
     samples = []
     for name in (*names, *reversed(names)):
         turn = variants.turn(name)
@@ -59,7 +61,7 @@ def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> list
 
 
 class InForks:
-    """Turns as in one process, in a fork for each block: each has another layout of memory."""
+    """Time each block of turns in a new fork, so that blocks differ in their memory layout."""
 
     def __init__(self, seconds: float = BLOCK_SECONDS) -> None:
         self._seconds_of_block = seconds
@@ -67,13 +69,13 @@ class InForks:
     def __call__(
         self, variants: Variants, names: Sequence[str], rng: random.Random
     ) -> list[Sample]:
-        """Time many blocks of turns in one fork, and return the samples of all."""
+        """Time rounds of turns in one fork until its seconds are over; return all samples."""
 
         def work(_: Send) -> list[Sample]:
             kept = _shifted_memory(rng)
             until = time.monotonic() + self._seconds_of_block
             order = list(names)
-            for name in order:  # the fork copies this process's memory in these turns
+            for name in order:  # untimed: first writes to shared pages copy them into the fork
                 variants.observer.turn_ended(name, variants.turn(name).decision)
             samples: list[Sample] = []
             while not samples or time.monotonic() < until:
@@ -92,21 +94,22 @@ class InForks:
 
 
 class SideBySide:
-    """Forks that share one core, released together: all see the same speed of the machine.
+    """Time the variants in forks that share one core and start together.
 
-    A fork's share of the core is proportional to how long its turn lasts, so that all come to
-    their end at about the same time. Each goes on until the last one has its turns, and a turn that
-    is unfinished then does not count: none runs the tail of a call alone.
+    All forks run at the same time, so a change of the machine's speed affects all alike. A fork's
+    share of the core is proportional to the duration of its turn, so all turns end at about the
+    same time. Each fork continues until the last one has done its turns; unfinished turns are
+    dropped. So no fork has the core to itself while it is timed.
 
-    Earlier calls say little of how long a turn lasts, and wrong shares triple the noise. So it is
-    learnt from each block; a first block with wrong shares is measured again, unless there is
-    nothing to compare.
+    The durations of warm-up calls are inexact, and wrong shares triple the noise. So shares are
+    updated after each block, and a first block with wrong shares is repeated, unless `compares` is
+    False: then there is no reference to compare with.
 
-    A turn that is far shorter, or of several calls, would be cut to pieces by such a share, each
-    with cold caches. It gets the core whenever it wants it, and sleeps between turns while the
-    others go on.
+    A turn that is far shorter than the longest, or has several calls, would be interrupted often
+    and run with cold caches. Such a fork keeps its normal priority, and sleeps between turns.
 
-    With `one_core_each` the forks run on different cores instead, to measure what sharing is worth.
+    With `one_core_each` the forks run on different cores instead, to measure the benefit of
+    sharing.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class SideBySide:
     def __call__(
         self, variants: Variants, names: Sequence[str], rng: random.Random
     ) -> list[Sample]:
-        """Time one turn of each in a fork of its own, or several where they are short."""
+        """Time one turn of each variant in its own fork, or several turns if they are short."""
         is_first = self._compares and not self._blocks
         while True:
             shares = self._shares(variants, names)
@@ -136,14 +139,14 @@ class SideBySide:
             is_first = False
 
     def _seconds(self, variants: Variants, name: str) -> float:
-        """Return how long a turn lasts, as far as is known."""
+        """Return the median seconds of past turns, or the expected seconds before the first."""
         took = self._took.get(name)
         return statistics.median(took) if took else variants.seconds[name]
 
     def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
-        """Return by name the steps of niceness that make all end at about the same time.
+        """Return the niceness to add for each variant, so that all turns end at about one time.
 
-        Short turns, which sleep in between, have 0.
+        Short turns, whose forks sleep between them, have 0.
         """
         if self._one_core_each:
             return dict.fromkeys(names, 1)
@@ -173,9 +176,9 @@ class SideBySide:
         observer = variants.observer
         longest = max(self._seconds(variants, name) for name in names)
         turns = max(1, math.ceil(self._seconds_of_block / longest))
-        done = mmap.mmap(-1, len(names))
+        done = mmap.mmap(-1, len(names))  # shared with the forks: 1 once a fork has its turns
         short = sum(not steps for steps in shares.values())
-        rest = short / _SHARE_OF_SHORT - 1
+        rest = short / _SHARE_OF_SHORT - 1  # a short turn's pause, in durations of the turn
         held, release = os.pipe()
 
         def side(place: int, name: str) -> Callable[[Send], None]:
@@ -192,7 +195,7 @@ class SideBySide:
                     turn = variants.turn(name)
                     turn_s = time.process_time() - before
                     if count > needed and all(done[:]):
-                        break  # it ran on when others had ended
+                        break  # this turn ended after the block, so it is dropped
                     if count in (1, needed):
                         observer.turn_ended(name, turn.decision)
                     send(Sample(name, turn.cpu_s, None, turn.thread_cpu_s, turn_s))
@@ -238,7 +241,7 @@ class SideBySide:
         return samples
 
     def _take_share(self, place: int, steps: int) -> None:
-        """Move this process to its core, and lower its priority by some steps of niceness."""
+        """Pin this process to its core, and raise its niceness by `steps`."""
         at = self._blocks + place if self._one_core_each else self._blocks
         os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
         os.nice(steps)
@@ -253,19 +256,19 @@ def _samples(heard: Sequence[tuple[str, Any]]) -> list[Sample]:
 
 
 def _shifted_memory(rng: random.Random) -> list[bytearray]:
-    """Allocate memory of random sizes, so that later objects lie elsewhere in each process."""
+    """Allocate memory of random sizes, so that later objects have other addresses in each fork."""
     return [
         bytearray(rng.randrange(1, _MOST_PIECE_BYTES)) for _ in range(rng.randrange(_MOST_PIECES))
     ]
 
 
 def _touch_all_objects() -> None:
-    """Let this fork have its own copy of all objects, so that no call has to wait for one."""
+    """Visit all objects, so that their shared pages are copied into this fork before timing."""
     gc.unfreeze()
     gc.get_referents(*gc.get_objects())
     gc.freeze()
 
 
 def cores() -> list[int]:
-    """Return the cores that this process may be moved to, none where it cannot be."""
+    """Return the ids of the cores that this process can be pinned to; empty without OS support."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
