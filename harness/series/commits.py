@@ -1,4 +1,4 @@
-"""Run commits from their checkouts, each once, and store their counts and decisions."""
+"""Run the commits of a library from checkouts, and store their counts and decisions."""
 
 import os
 import runpy
@@ -36,28 +36,28 @@ from harness.series.points import (
 from harness.series.repository import Repository
 from harness.store.results import append_cells, read_cells
 
-_ENDED = "The child process"  # a child that was killed may run another time
+_ENDED = "The child process"  # starts the reason if a child was killed; a retry may succeed
 
 TREE = "tree"
-"""The fact of a stored cell that is the hash of its commit's files in the declared paths."""
+"""The key in a cell's facts for the hash of the commit's files in the declared paths."""
 
 
 class Runner:
-    """Runs commits on one problem, and stores each as a cell; stored commits are not run again.
+    """Runs commits on one problem and stores a cell for each; skips commits that are stored.
 
-    Commits that have the same files in the declared paths are run once. Failed commits are stored
-    too, since they would fail again. Stopped or killed ones are tried again. The caller holds
-    `results`.
+    Commits with the same files in the declared paths run only once. Failed commits are stored
+    too, since they would fail again. A commit that timed out or was killed is not stored, and the
+    next call retries it. The caller must hold the lock of `results`.
 
     Args:
-        declared: the library.
-        repository: where its commits are.
+        declared: the declaration of the library.
+        repository: the git repository of the library.
         problem: the problem that each commit plans.
         topology: the machines of the problem.
         results: the file for the cells.
-        budget: seconds that a commit may take.
-        repeat: how many calls to time.
-        jobs: how many commits run at a time.
+        budget: the time limit for a commit in seconds.
+        repeat: the number of calls to time.
+        jobs: the number of commits that run at the same time.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Runner:
                 self._keep(cell)
 
     def run(self, commit: Point, *, own: bool = False) -> Run:
-        """Run a commit unless its cell is known; with `own` a cell of equal files will not do."""
+        """Run a commit unless it has a cell; without `own`, a commit's with equal files will do."""
         tree = self._tree(commit)
         cell = self._stored.get(commit.id) or (None if own else self._by_tree.get(tree))
         if cell is None:
@@ -101,9 +101,9 @@ class Runner:
     def run_all(
         self, commits: Sequence[Point], listen: Callable[[Run], None] = lambda run: None
     ) -> list[Run]:
-        """Run commits, several at a time, and return them in their order.
+        """Run commits in parallel and return their runs in the order of `commits`.
 
-        The last one is run itself: otherwise a change outside of the paths would not be seen.
+        The last commit always has its own run, so that a change outside the declared paths shows.
         """
         first: dict[str, Point] = {}
         for commit in commits:
@@ -123,7 +123,7 @@ class Runner:
         self._by_tree.setdefault(str(cell.facts.get(TREE, "")), cell)
 
     def _counts_here(self, cell: Cell) -> bool:
-        """Whether a stored cell can stand for one that would be made now."""
+        """Return whether a stored cell has this driver and environment, and enough timings."""
         there, here = cell.environment, self._environment
         timed = len(cell.cpu_s.samples) if cell.cpu_s else 0
         return (
@@ -194,9 +194,9 @@ class Runner:
 def _answers(
     driver: str, shims: str, folder: str, request: dict[str, Any], repeat: int, _: Report
 ) -> list[dict[str, Any]]:
-    """Child process: import a commit from its folder; return its counts and then its times."""
+    """Import a commit from `folder` in a child process; return the driver's counts, then times."""
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for standard in (1, 2):  # the warnings of hundreds of commits would hide the messages
+    for standard in (1, 2):  # warnings of hundreds of commits would hide shardbench's messages
         os.dup2(nothing, standard)
     sys.path.insert(0, folder)
     if shims:

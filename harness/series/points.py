@@ -1,4 +1,4 @@
-"""Points of a series: releases and commits, the answers of their drivers, and their cells."""
+"""Releases and commits of a library (points), their drivers' answers, and their runs."""
 
 import hashlib
 import json
@@ -20,13 +20,13 @@ from harness.model.topology import Topology
 Kind = Literal["releases", "commits"]
 
 CALLS = "calls "
-"""The beginning of the counters that hold how many calls each function makes."""
+"""The prefix of the counters with the number of calls that each function makes."""
 
 _SHORT = 9
 
 
 class Timed(Struct, frozen=True):
-    """A driver's answer to `times`."""
+    """A driver's answer to a `times` request: the decision and the seconds of one call."""
 
     fingerprint: Name
     wall_s: Amount
@@ -36,7 +36,10 @@ class Timed(Struct, frozen=True):
 
 
 class Counted(Struct, frozen=True):
-    """A driver's answer to `counts`."""
+    """A driver's answer to a `counts` request.
+
+    `calls` counts the calls of each part of the library by the calling function.
+    """
 
     imported_from: Name
     fingerprint: Name
@@ -49,8 +52,8 @@ class Counted(Struct, frozen=True):
 class Point:
     """A release or a commit.
 
-    `id` is the version or the hash. A commit alone has the rest: `date` is the committer's, as
-    2026-01-31, and `pull_request` its number, if any.
+    `id` is the version or the commit hash. The other fields are empty for a release: `date` is the
+    committer date, such as 2026-01-31, and `pull_request` the number, empty if unknown.
     """
 
     id: str
@@ -60,36 +63,36 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The version, or the beginning of the hash."""
+        """The version, or the abbreviated commit hash."""
         return self.id[:_SHORT] if self.date else self.id
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A point, and the cell of it or of another commit that has the same files."""
+    """A release or commit, with its cell or that of a commit with the same files."""
 
     point: Point
     cell: Cell
 
     @property
     def name(self) -> str:
-        """The point's name."""
+        """The version, or the abbreviated commit hash."""
         return self.point.name
 
     @property
     def is_ok(self) -> bool:
-        """Whether it ran."""
+        """Whether the run succeeded."""
         return self.cell.status == "ok"
 
     @property
     def is_own(self) -> bool:
-        """Whether this point itself was run."""
+        """Whether the cell is of this point, not of another commit with the same files."""
         return self.cell.variant == self.point.id
 
     def calls(self, part: str) -> dict[str, int]:
-        """Return the calls of a part, by the function that makes them.
+        """Return the number of calls in a part of the library, by calling function.
 
-        The cell of a release has the calls of one part only, and does not name the part.
+        A release's cell counts the calls of its first part only, under names without the part.
         """
         counters = self.cell.counters
         prefix = f"{CALLS}{part} " if f"{part}_calls" in counters else CALLS
@@ -100,7 +103,7 @@ class Run:
         }
 
     def value(self, name: str) -> float:
-        """Return a counter, a quality, or all calls of a part; NaN where it has none."""
+        """Return a counter, a quality, or for `PART_calls` a part's total; NaN if not measured."""
         figures: dict[str, float] = {**self.cell.counters, **self.cell.quality}
         if name in figures:
             return figures[name]
@@ -109,12 +112,12 @@ class Run:
 
 
 def request_of(workload: WorkloadSpec, topology: Topology) -> dict[str, Any]:
-    """Return a problem as a driver is asked for it."""
+    """Return the request that describes a problem to a driver."""
     return {"workload": str(workload), "topology": to_builtins(topology)}
 
 
 def environment_of(declared: Series) -> Environment:
-    """Return the environment that points run in: its code is the driver's, without the library."""
+    """Return the environment of a series: `code` hashes the driver; packages omit the library."""
     commits = declared.commits
     digest = hashlib.sha256(json.dumps(commits and [commits.package, commits.paths]).encode())
     for path in sorted(declared.driver.parent.glob("*.py")):
@@ -125,7 +128,7 @@ def environment_of(declared: Series) -> Environment:
 
 
 def libraries(registry: Registry, kind: Kind) -> dict[str, tuple[Family[Any, Any], Series]]:
-    """Return the libraries with releases or commits to measure, each with its family."""
+    """Return each library that declares releases (or commits), with its family, by name."""
     declared = ((family, load(family.abilities.series)) for family in registry.families)
     return {
         series.library: (family, series)
