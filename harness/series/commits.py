@@ -39,7 +39,7 @@ from harness.store.results import append_cells, read_cells
 _ENDED = "The child process"  # starts the reason if a child was killed; a retry may succeed
 
 TREE = "tree"
-"""The key in a cell's facts for the hash of the commit's files in the declared paths."""
+"""The fact of a stored cell that is the hash of its commit's files in the declared paths."""
 
 
 class Runner:

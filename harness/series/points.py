@@ -20,7 +20,7 @@ from harness.model.topology import Topology
 Kind = Literal["releases", "commits"]
 
 CALLS = "calls "
-"""The prefix of the counters with the number of calls that each function makes."""
+"""The beginning of the counters that hold how many calls each function makes."""
 
 _SHORT = 9
 

@@ -16,12 +16,12 @@ from harness.suites.expectations import Expectation, Expectations, MadeWith, Rul
 from harness.suites.gate import GateVerdict, judge_cells
 
 DECISION = "decision"
-"""The name that makes `difference_in` compare decisions instead of a figure."""
+"""The name of the decision itself among the figures of `difference_in`."""
 
 _MOST_FAILURES = 12
 
 Difference = Callable[[Run, Run], float]
-"""A function that returns the difference of two runs as a number from 0 (equal) to infinity."""
+"""How much two points differ, 0 where they do not."""
 
 
 @dataclass(frozen=True, slots=True)
