@@ -23,7 +23,7 @@ _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def setup() -> None:
-    """Set up the environment variables and settings of asv, which calls this on loading."""
+    """Prepare asv and the processes that it starts; asv calls this after loading the plugin."""
     # The harness sets the same seed, because torchrec's plans can depend on the order of a set.
     os.environ["PYTHONHASHSEED"] = "0"
     Run.run = classmethod(_run_with_quick_results_apart)
@@ -48,7 +48,7 @@ class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
     """Base of the environments that use the current interpreter; subclasses add the commit."""
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable for any Python but the present one."""
+        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
         if python != _PYTHON:
             raise EnvironmentUnavailable(
                 f"Environment '{self.tool_name}' runs the present Python, {_PYTHON}, not {python}."
@@ -85,7 +85,7 @@ class Worktree(PresentPython):
     dir_name = tool_name
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable for any Python but the present one."""
+        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
         super().__init__(conf, python, *arguments)
         self._checkout = Path(self._build_root)
         self._outline = Path(self._path, "outline.json")
@@ -119,7 +119,7 @@ class Commits(PresentPython):
     dir_name = tool_name
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable for any Python but the present one."""
+        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
         super().__init__(conf, python, *arguments)
         self._library, self._repository = conf.project, conf.repo
         self._results = Path("history", conf.project, "history.jsonl").absolute()

@@ -81,7 +81,7 @@ class FamilyBenchmarks(ABC):
         """
 
     def check_cells(self) -> Checks:
-        """Check the cells of all families in `outlines`, also after a failed check."""
+        """Check the cells of all families in `outlines`; continue after a failed check."""
         checks: dict[tuple[str, str, str], Checked | str] = {}
         for name, outline in self.outlines.items():
             for problem in outline.problems:
@@ -90,7 +90,7 @@ class FamilyBenchmarks(ABC):
         return checks
 
     def setup(self, checks: Checks, variant: str, problem: str) -> None:
-        """Report n/a for a cell without a successful check."""
+        """Raise NotImplementedError, asv's n/a, for a cell without a successful check."""
         self._checked(checks, variant, problem)
 
     def timer(self) -> float:
@@ -110,7 +110,7 @@ class FamilyBenchmarks(ABC):
 
     @_with_attributes(unit="1 if different", less_is_better=True)
     def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:
-        """Return 1 if the decision differs from the required decision, else 0; NaN if none is.
+        """Return 1 if the decision is not the required one, else 0; NaN if none is required.
 
         A wrong decision is 1 because asv reports an increase of a tracked value as a regression.
         """
@@ -170,7 +170,10 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
 
 
 def python_calls(prepared: Prepared[Any]) -> float:
-    """Count the function calls of one planning call, then close it; NaN in another process."""
+    """Return the function calls of one planning call, NaN if it runs in another process.
+
+    Close `prepared` afterwards.
+    """
     try:
         turn = timed_turn(prepared, SystemClock(), 2)
         return math.nan if turn.thread_cpu_s is None else count_work(prepared, False).python_calls
@@ -225,8 +228,8 @@ def _reason(error: Exception) -> str:
 def is_different(checks: Checks, family: Family[Any, Any], variant: str, problem: str) -> float:
     """Return 1 if a variant's decision differs from the variant that it must match, else 0.
 
-    Compare it with the nearest variant along the chain of `same_as` that passed its check; return
-    NaN if there is none.
+    The required decision is that of the nearest variant along the `same_as` chain that passed its
+    check. Return NaN if there is none.
     """
     checked = checks[family.name, variant, problem]
     for model in family.models_of(family.find(variant)):

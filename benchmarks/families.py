@@ -1,7 +1,7 @@
 """The module in which asv discovers the benchmarks of all families.
 
 A benchmark has a name like `families.embedding.time_plan`. Its parameters are a variant and a
-problem of the family. It includes the registered families of other packages.
+problem of the family. The families of other packages are included if they are registered.
 """
 
 import importlib

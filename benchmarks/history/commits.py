@@ -44,7 +44,7 @@ def run(repeat: int) -> Cell:
 
 
 class Counts:
-    """Counters, qualities and decision of one plan, all exact. None if the commit fails."""
+    """Exact counters, qualities and decision of one plan. A failed commit has no results."""
 
     timeout = 600
 

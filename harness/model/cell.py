@@ -121,7 +121,10 @@ class RankTable(Struct, frozen=True):
 
 
 class FrontPoint(Struct, frozen=True):
-    """A plan that moves `moved_gib` GiB of another plan: its first quality and that one's bound."""
+    """A plan that moves `moved_gib` GiB relative to another plan.
+
+    `value` is the first quality of the plan, and `bound` the proven bound on this quality.
+    """
 
     moved_gib: Amount
     value: Number
@@ -167,12 +170,12 @@ class Cell(Struct, kw_only=True):
     """The result of one variant on one problem, with the fields of a line in a results file.
 
     Times are in seconds. `against` is the variant that this one is compared with, `reference` the
-    family's reference, and `ratio` this CPU time / that of `against` (lower is better).
+    family's reference, and `ratio` the CPU time / the CPU time of `against` (lower is better).
     `projection_s` is the full time of an over-budget call, projected from its progress.
     `peak_memory_bytes` is the peak resident memory during the checked call (a lower bound if over
     budget), `memory_before_bytes` the resident memory just before it. `output` is the last output
     of a failed cell's child process, with control characters escaped. `front` has alternative
-    plans, in increasing order of the GiB that they move.
+    plans in increasing order of the GiB that they move relative to this plan.
     """
 
     id: CellId

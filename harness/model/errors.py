@@ -30,7 +30,7 @@ class UsageError(ShardbenchError):
 
 
 class UnknownName(UsageError):
-    """A name that is not known here, though other code may know it."""
+    """An unknown name. A caller may catch the error and look the name up elsewhere."""
 
 
 class RegistryError(ShardbenchError):
@@ -46,7 +46,7 @@ class NotApplicable(ShardbenchError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
-    """Return the error for an unknown name; it lists similar known names, or all if none is."""
+    """Return the error for an unknown name, with similar known names or else all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:

@@ -61,7 +61,7 @@ def replace_file(path: Path, content: str | bytes) -> Path:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """Read a JSON object from a file, gzipped if it ends in `.gz`. Raise UsageError if wrong."""
+    """Read a JSON object from a file, or from a gzip file `.gz`. Raise UsageError if invalid."""
     content = read_file(path)
     if str(path).endswith(".gz"):
         try:

@@ -35,7 +35,7 @@ class Goal(Struct, frozen=True):
     def times_faster(
         cls, what: str, problem: str, variant: str, limit: float, against: str = ""
     ) -> "Goal":
-        """Return the goal of `limit` times the speed; `what` describes the problem in words."""
+        """Return a goal to be `limit` times as fast as `against`; `what` describes the problem."""
         times = "twice" if limit == 2 else f"{limit:g} times"
         text = f"{what} at least {times} as fast"
         return cls(text, problem, variant, "times faster", limit, against)

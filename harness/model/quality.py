@@ -16,7 +16,7 @@ Place = Literal["below", "within", "above", "across"]
 
 
 def place(interval: tuple[float, float], limits: tuple[float, float]) -> Place:
-    """Locate a figure's whole interval relative to `limits`; `across` if it contains a limit."""
+    """Return the position of an interval relative to `limits`; `across` if it crosses a limit."""
     if interval[1] < limits[0]:
         return "below"
     if interval[0] > limits[1]:

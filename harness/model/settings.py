@@ -44,7 +44,7 @@ class SamplingRule(Struct, frozen=True):
         )
 
     def why_ended(self, blocks: int) -> str:
-        """Return, as a clause, the limit that ended the timing of a ratio without a verdict."""
+        """Return the limit that ended the timing of a ratio without a verdict, as report text."""
         if blocks >= self.most_blocks:
             return f"{self.most_blocks} blocks are the most"
         return f"the {self.seconds:g} s for timing are spent"

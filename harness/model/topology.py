@@ -45,7 +45,7 @@ class Topology:
     Capacities are bytes per GPU, bandwidths bytes per millisecond in one direction. None means that
     no sourced figure exists; the planner library then uses its own default. `coefficients` are cost
     model parameters that `shardbench calibrate` measured. All fields except `gpus` (0 in a preset)
-    are the columns of a topology file, in this order. Only topology files check the limits.
+    are the columns of a topology file, in this order. The types' limits apply to files only.
     """
 
     name: Name
@@ -88,9 +88,9 @@ class Topology:
     def mesh_shape(self, ndim: int) -> tuple[int, ...]:
         """Return the shape of a mesh over all GPUs with `ndim` dimensions.
 
-        If there are several domains, the first of two or more dimensions counts them. The others
-        split the GPUs of a domain by the smallest factor first: 8 becomes 8, 2 x 4 or 2 x 2 x 2.
-        Raise UsageError if there are too few GPUs.
+        With two or more dimensions, the first is the number of domains, if there are several. The
+        others split the GPUs of a domain by the smallest factor first: 8 becomes 8, 2 x 4 or
+        2 x 2 x 2. Raise UsageError if there are too few GPUs.
         """
         if ndim == 1:
             return (self.gpus,)

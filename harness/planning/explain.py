@@ -14,7 +14,7 @@ from harness.planning.plan import decide
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """An explanation of the decision of a cell's variant, or of its difference to `against`.
+    """An explanation of a cell's decision, or of its difference from the decision of `against`.
 
     `against` is the other variant, empty if there is none. `planning_s` is the wall time in seconds
     of the planner call.

@@ -19,9 +19,9 @@ from harness.model.quality import Bound, Quality, find_bound
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The file of the current plan, and the limit in GiB on what a new plan may move.
+    """The file of the current plan, and the maximum number of GiB that a new plan may move.
 
-    `lost` are the ranks of the current plan that no longer exist, unless they are the last ranks.
+    `lost` has the ranks of the current plan that no longer exist; empty if they are the last ranks.
     """
 
     path: Path
@@ -34,7 +34,7 @@ class Planned:
     """A decision for use. `planning_s` is the wall time in seconds of the planner call.
 
     `whole_s` also includes building the problem and setting up the variant. `moved_gib` is the
-    amount that changes its place in the current plan, None if no current plan was given.
+    amount of data that changes ranks relative to the current plan, None if none was given.
     """
 
     cell: CellId
@@ -59,7 +59,7 @@ def plan(
     Args:
         request: the problem, and at most one variant.
         seconds: the time limit of the search.
-        near: the current plan, and the limit on what the new plan may move.
+        near: the current plan, and the GiB that the new plan may move.
         clock: the clock for timing, by default the machine's.
 
     Raises:

@@ -45,9 +45,10 @@ TREE = "tree"
 class Runner:
     """Runs commits on one problem and stores a cell for each; skips commits that are stored.
 
-    Commits with the same files in the declared paths run only once. Failed commits are stored
-    too, since they would fail again. A commit that timed out or was killed is not stored, and the
-    next call retries it. The caller must hold the lock of `results`.
+    Commits with the same files in the declared paths, the part of the repository that affects
+    plans, run only once. Failed commits are stored too, since they would fail again. A commit that
+    timed out or was killed is not stored; the next call retries it. The caller must hold the lock
+    of `results`.
 
     Args:
         declared: the declaration of the library.
@@ -86,7 +87,7 @@ class Runner:
                 self._keep(cell)
 
     def run(self, commit: Point, *, own: bool = False) -> Run:
-        """Run a commit unless it has a cell; without `own`, a commit's with equal files will do."""
+        """Run a commit, or reuse its cell; without `own`, reuse any commit's with equal files."""
         tree = self._tree(commit)
         cell = self._stored.get(commit.id) or (None if own else self._by_tree.get(tree))
         if cell is None:

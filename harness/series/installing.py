@@ -48,7 +48,10 @@ def installed_place(library: str) -> Place:
 
 
 def given_place(library: str, text: str) -> Place:
-    """Parse `VERSION=FOLDER`, with a folder made by `pip --target`. Raise UsageError if wrong."""
+    """Parse `VERSION=FOLDER`. Raise UsageError if the folder does not contain the version.
+
+    `pip install --target FOLDER` makes such a folder.
+    """
     release, _, path = text.partition("=")
     if not (release and path):
         raise UsageError(f"--at must be VERSION=FOLDER, not '{text}'.")

@@ -1,4 +1,7 @@
-"""Releases and commits of a library (points), their drivers' answers, and their runs."""
+"""Releases and commits of a library ("points"), their runs, and the answers of drivers.
+
+A driver is a script that plans with any release or commit of a library.
+"""
 
 import hashlib
 import json
@@ -38,7 +41,7 @@ class Timed(Struct, frozen=True):
 class Counted(Struct, frozen=True):
     """A driver's answer to a `counts` request.
 
-    `calls` counts the calls of each part of the library by the calling function.
+    `calls` counts the function calls in each part of the planner call, by calling function.
     """
 
     imported_from: Name
@@ -90,7 +93,7 @@ class Run:
         return self.cell.variant == self.point.id
 
     def calls(self, part: str) -> dict[str, int]:
-        """Return the number of calls in a part of the library, by calling function.
+        """Return the number of calls in a part of the planner call, by calling function.
 
         A release's cell counts the calls of its first part only, under names without the part.
         """
@@ -103,7 +106,7 @@ class Run:
         }
 
     def value(self, name: str) -> float:
-        """Return a counter, a quality, or for `PART_calls` a part's total; NaN if not measured."""
+        """Return a counter or quality, or the total calls of a part (`PART_calls`); NaN if none."""
         figures: dict[str, float] = {**self.cell.counters, **self.cell.quality}
         if name in figures:
             return figures[name]
@@ -117,7 +120,7 @@ def request_of(workload: WorkloadSpec, topology: Topology) -> dict[str, Any]:
 
 
 def environment_of(declared: Series) -> Environment:
-    """Return the environment of a series: `code` hashes the driver; packages omit the library."""
+    """Return the environment without the library, and with the driver's hash as its code."""
     commits = declared.commits
     digest = hashlib.sha256(json.dumps(commits and [commits.package, commits.paths]).encode())
     for path in sorted(declared.driver.parent.glob("*.py")):
@@ -128,7 +131,7 @@ def environment_of(declared: Series) -> Environment:
 
 
 def libraries(registry: Registry, kind: Kind) -> dict[str, tuple[Family[Any, Any], Series]]:
-    """Return each library that declares releases (or commits), with its family, by name."""
+    """Return the libraries that declare `kind`, with their families and declarations, by name."""
     declared = ((family, load(family.abilities.series)) for family in registry.families)
     return {
         series.library: (family, series)

@@ -95,7 +95,7 @@ def family_of(
 ) -> Family[DriverRequest, Answer]:
     """Return a family with releases as variants; the oldest installed release is the reference.
 
-    Workload labels are the labels of `base`.
+    Workloads have the same labels as in the family `base`.
     """
     family: Family[DriverRequest, Answer] = Family(
         name=declared.library,

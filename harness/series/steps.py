@@ -1,4 +1,4 @@
-"""Find where a figure or a decision changes between releases or commits, and which made it."""
+"""Find the releases or commits at which a figure or a decision changes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ class Step:
     Attributes:
         before: the last successful run before `after`.
         after: the run of the point that made the difference.
-        suspects: failed points between the two. Any of them may have made the difference instead.
+        suspects: failed points between the two; any may have made the difference instead.
         is_outside: whether the commit of `after` changes no file in the declared paths.
     """
 
@@ -77,9 +77,10 @@ def _apart(one: float, two: float) -> float:
 
 
 def changes(declared: Series, least: float) -> Difference:
-    """Return a function for the largest difference of two runs in calls, qualities or decision.
+    """Return a function that computes the largest difference of two runs in any figure.
 
-    It ignores calls that change by less than the factor `least`.
+    The figures are calls, qualities and the decision. Calls that change by less than the factor
+    `least` are ignored.
     """
     calls = [difference_in(declared, name) for name in declared.calls]
     names = [*(quality.name for quality in declared.qualities), DECISION]
@@ -94,7 +95,7 @@ def changes(declared: Series, least: float) -> Difference:
 
 
 def judge(declared: Series, before: Run, after: Run, least: float) -> GateVerdict:
-    """Return the gate's verdict if the run `before` gives the expected decision and counts.
+    """Judge the run `after` by the gate, with the results of the run `before` as expectations.
 
     Counts that change by less than the factor `least` pass.
     """
@@ -140,10 +141,10 @@ def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[S
 
 
 def traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
-    """Run both commits of a step and the later one's parent, and yield the confirmed steps.
+    """Run both commits of a step and the parent of the later commit, and yield the true steps.
 
-    A side may so far have used the cell of another commit with the same files. Commits between the
-    two change no declared path, but one of them may have made the difference.
+    Until now, a commit may have used the cell of another commit with the same files. Commits
+    between the two change no declared path, but one of them may have made the difference.
     """
     before, after = (runner.run(side.point, own=True) for side in (step.before, step.after))
     if not (before.is_ok and after.is_ok):
@@ -177,7 +178,7 @@ def bisected(
     """Bisect two commits that differ, towards the larger difference, and return the step found.
 
     `between` has all commits after `before`, up to and including `after`, oldest first. The loop's
-    invariant: `before` and `after` differ, and `commits` are the commits between them with `after`.
+    invariant: `before` and `after` differ, and `commits` has the commits after `before` to `after`.
     """
     commits = list(between)
     failed: set[str] = set()
@@ -194,7 +195,7 @@ def bisected(
 
 
 def _middle(runner: Runner, commits: Sequence[Point], failed: set[str], own: bool) -> Run | None:
-    """Run the commit nearest the middle, except the last; on failure the next. None if all fail."""
+    """Return a successful run as near the middle as possible, not the last commit's, or None."""
     half = (len(commits) - 1) / 2
     for place in sorted(range(len(commits) - 1), key=lambda place: abs(place + 0.5 - half)):
         if commits[place].id in failed or len(failed) >= _MOST_FAILURES:

@@ -90,7 +90,10 @@ def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviat
 def compare_ratios(
     expected: tuple[float, float], measured: tuple[float, float], note: str = ""
 ) -> Iterator[Deviation]:
-    """Yield a deviation unless a ratio's interval lies in the expected one or over its low end."""
+    """Yield a deviation unless a ratio's interval lies within the expected interval.
+
+    An interval that extends only below the expected one also passes, if they overlap.
+    """
     kinds: dict[Place, Kind] = {"above": "regression", "below": "win", "across": "inconclusive"}
     kind = kinds.get(place(measured, expected))
     if kind and not (kind == "inconclusive" and measured[1] <= expected[1]):

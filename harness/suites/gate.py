@@ -64,12 +64,12 @@ class GateVerdict:
         return next((kind for kind in _KINDS if self.count(kind)), None)
 
     def count(self, kind: Kind | None) -> int:
-        """Return the number of cells with this kind; None counts the cells without deviations."""
+        """Return the number of cells with this worst deviation; None counts those without any."""
         return Counter(judged.kind for judged in self.judged)[kind]
 
     @property
     def exit_code(self) -> int:
-        """3 if a cell was not measured, else 1 if a cell deviates, 2 if inconclusive, 0 if not."""
+        """3 if a cell was not measured, else 1 if one deviates, else 2 if inconclusive, else 0."""
         if self.kind is None:
             return ALL_AS_EXPECTED
         codes = {"not measured": HARNESS_FAILED, "inconclusive": INCONCLUSIVE}

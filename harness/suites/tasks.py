@@ -25,7 +25,7 @@ class Code(NamedTuple):
 
 
 def code_of(environment: Environment) -> Code:
-    """Return the code versions of an environment."""
+    """Return the versions of shardbench, packages and Python in an environment."""
     return Code(environment.code, environment.packages, environment.python)
 
 

@@ -43,7 +43,7 @@ class SourcedFigure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostTopology:
-    """A row for a topology file. `figures` is by column; `links` describes the GPU links."""
+    """A row for a topology file, with `figures` by column and a description of the GPU `links`."""
 
     name: str
     gpu: str
@@ -210,7 +210,7 @@ def _nvlink(gpu: GpuDevice, kind: GpuKind | None) -> _Link:
     """Return the bandwidth of one NVLink of a GPU.
 
     NVML reports the raw rate. Its encoding may cost a 17th (raw 26.56, usable 25 GB/s) or nothing
-    (A100). If both rates are that close, use the data sheet's rate, else NVML's.
+    (A100). If the data sheet's rate differs by no more than that, use it, else NVML's rate.
     """
     sheet, raw = kind.nvlink_bw if kind else None, gpu.link_raw_bw
     if raw and (not sheet or not 0.93 <= sheet / raw <= 1.01):

@@ -66,7 +66,7 @@ def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dic
 
 
 def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[TopologyRow]:
-    """Read the rows of a topology file without checking values. Raise UsageError if empty."""
+    """Read the rows of a topology file, unchecked. Raise UsageError if there are none."""
     rows = [
         TopologyRow(f"{file}, row {number} ({printable(texts['name'][:60]) or 'no name'})", texts)
         for number, texts in enumerate(read_table(text, file, needed), start=1)

@@ -18,7 +18,10 @@ _PCIE = {1: 2.0, 2: 4.0, **{n: 2**n * (128 / 130) for n in (3, 4, 5)}, 6: 64 * (
 
 
 class GpuKind(msgspec.Struct, frozen=True):
-    """A GPU model, from `data/gpus.csv`, in bytes and bytes/ms one way; None means unknown."""
+    """The data sheet of a GPU model, in bytes and bytes per millisecond one way.
+
+    It is a row of `data/gpus.csv`. None means unknown.
+    """
 
     name: str
     names: str

@@ -47,7 +47,7 @@ def find_topology(name: str, gpus: int) -> Topology:
 
 
 def find_rows(name: str) -> list[TopologyRow]:
-    """Return the rows of a preset, `FILE.csv` or `FILE.csv#NAME`. Raise UsageError if none."""
+    """Return the rows of a preset, `FILE.csv` or `FILE.csv#NAME`, or raise UsageError if none."""
     path, _, wanted = name.partition("#")
     if not path.endswith(".csv"):
         find_topology(name, 1)  # raises UsageError for an unknown name

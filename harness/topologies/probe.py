@@ -20,7 +20,7 @@ _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
 
 
 def host_memory_bytes() -> int:
-    """Return the host's memory from psutil; in a container, the memory of the whole host."""
+    """Return the host's memory in bytes; in a container, the memory of the whole host."""
     return int(psutil.virtual_memory().total)
 
 
@@ -60,7 +60,7 @@ def rate_gbits(text: str) -> float:
 
 
 def path_below_devices(resolved: str) -> tuple[str, ...]:
-    """Return the part of a resolved `/sys/devices/...` link from the host bridge on, split."""
+    """Return the parts of a resolved `/sys/devices/...` path, from the host bridge on."""
     found = re.search(rf"/pci\w+:\w+(/{_ADDRESS}(?=/|$))*", resolved)
     return tuple(found[0].split("/")[1:]) if found else ()
 
@@ -72,10 +72,10 @@ def _place(device: Path) -> PciPlace:
 
 
 class NvmlAnswers(NamedTuple):
-    """NVML's report: the GPUs, the common ancestor level of each pair of GPU indices.
+    """NVML's report on the GPUs.
 
-    `without_p2p` names the pairs without peer-to-peer access. `failure` is the reason if there is
-    no GPU, else empty.
+    `levels` has the common ancestor level of pairs of GPU indices. `without_p2p` names the pairs
+    without peer-to-peer access. `failure` is the reason if there is no GPU, else empty.
     """
 
     gpus: tuple[GpuDevice, ...] = ()

@@ -62,7 +62,7 @@ def find_traps(
 def _refusals(
     row: TopologyRow, refused: Mapping[str, tuple[str, str]], kind: GpuKind | None
 ) -> Iterator[TopologyTrap]:
-    """Find fields that are invalid, or missing so that a library's default misleads."""
+    """Find invalid fields, and missing fields for which a library uses a misleading default."""
     sheet: dict[str, float | None] = {}
     if kind:
         sheet = {
@@ -137,7 +137,7 @@ def _host_memory(case: _Case, kind: GpuKind | None) -> Iterator[TopologyTrap]:
 
 
 def _counts(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """Find more GPUs than fit in a host or an NVLink domain, or a domain split into hosts."""
+    """Find more GPUs than a host or NVLink domain has, or a domain declared as single hosts."""
     count, most, hosts, library = case.local, kind.most_per_host, case.hosts, case.row.library
     column = "hosts_per_nvlink_domain"
     if not count or not most:
@@ -181,7 +181,10 @@ def _both_ways(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
 
 
 def _part_of_a_mesh(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """Find a bandwidth of all links of a GPU when only part of a host without a switch is used."""
+    """Find an `intra_host_bw` that counts all links of a GPU although a job uses only some.
+
+    In a host without a switch (MI300X), a job on part of the GPUs uses only the links among them.
+    """
     gpus, count, column = case.gpus, case.local, "intra_host_bw"
     used = (kind.nvlink_bw or 0) * (gpus - 1)
     if kind.name == "MI300X" and 2 <= gpus < count and case.values.get(column, 0) > 1.03 * used:
