@@ -79,7 +79,7 @@ class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
 
 
 class Worktree(PresentPython):
-    """An environment with a checkout of this project that precedes the editable install."""
+    """An environment that imports this project from a checkout, not from the editable install."""
 
     tool_name = "worktree"
     dir_name = tool_name

@@ -145,7 +145,7 @@ class FamilyBenchmarks(ABC):
         found = checks[self.family, variant, problem]
         if isinstance(found, Checked):
             return found
-        raise NotImplementedError(found)  # asv's word for n/a
+        raise NotImplementedError(found)  # asv then shows n/a
 
 
 def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:

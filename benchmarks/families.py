@@ -59,7 +59,7 @@ def _import_planners(registry: Registry) -> None:
         for module in family.modules:
             try:
                 importlib.import_module(module)
-            except Exception as error:  # its cells will say so too
+            except Exception as error:  # the checks of the module's variants fail with it too
                 note(f"Module '{module}' of family '{family.name}' could not be imported: {error}")
 
 

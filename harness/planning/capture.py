@@ -80,6 +80,6 @@ def _problem_with(
         return f"{error.strerror or error}."
     except ShardbenchError as error:
         return str(error)
-    except Exception as error:  # a script goes on, whatever its own classes raise
+    except Exception as error:  # the user's classes may raise anything, but the script goes on
         return f"{one_line(error)}."
     return ""

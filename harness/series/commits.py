@@ -87,7 +87,10 @@ class Runner:
                 self._keep(cell)
 
     def run(self, commit: Point, *, own: bool = False) -> Run:
-        """Run a commit, or reuse its cell; without `own`, reuse any commit's with equal files."""
+        """Run a commit, or reuse its stored cell.
+
+        Without `own`, also reuse the cell of another commit with the same files.
+        """
         tree = self._tree(commit)
         cell = self._stored.get(commit.id) or (None if own else self._by_tree.get(tree))
         if cell is None:

@@ -48,7 +48,7 @@ class Repository:
         """Return whether commit `one` equals commit `two` or is an ancestor of it."""
         try:
             return self._git("merge-base", one.id, two.id).decode().strip() == one.id
-        except ShardbenchError:  # they have nothing in common
+        except ShardbenchError:  # the commits have no common ancestor
             return False
 
     def commits(self, after: Point | None, last: Point, paths: Sequence[str]) -> list[Point]:

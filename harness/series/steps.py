@@ -121,7 +121,7 @@ def _only(names: set[str], cell: Cell) -> dict[str, int]:
 
 
 def neighbours(runs: Sequence[Run]) -> Iterator[Step]:
-    """Yield a step for each successful run and the successful run before it."""
+    """Yield each pair of successive successful runs as a step."""
     before: Run | None = None
     skipped: list[Point] = []
     for run in runs:
@@ -134,7 +134,7 @@ def neighbours(runs: Sequence[Run]) -> Iterator[Step]:
 
 
 def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[Step]:
-    """Yield the steps at which commits differ, in order, each traced to its commit."""
+    """Yield the changes between successive commits, each traced to the commit that made it."""
     for step in neighbours(runs):
         if differ(step.before, step.after):
             yield from traced(runner, step, differ)

@@ -65,7 +65,7 @@ def _described(client: Any, address: str) -> dict[str, Worker]:
         ) from None
     try:
         found: dict[str, Worker] = client.run(describe)
-    except Exception as error:  # raised in a worker with any installation
+    except Exception as error:  # raised in a worker, which may have any packages installed
         raise ShardbenchError(
             f"A worker of {address} cannot run shardbench, which must be installed there: "
             f"{type(error).__name__}."

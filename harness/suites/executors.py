@@ -86,7 +86,7 @@ def outcomes(
 def _submitted(executor: Executor, call: Callable[[T], R], task: T) -> "Future[R]":
     try:
         return executor.submit(call, task)
-    except RuntimeError as error:  # it is shut down, or broken for good
+    except RuntimeError as error:  # the executor is shut down or broken
         raise ShardbenchError(
             f"The executor takes no more tasks ({one_line(error)}); what was measured is kept, and "
             "the next run goes on there."

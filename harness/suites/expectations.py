@@ -31,7 +31,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     """The expectation of one cell; a field that is None or empty expects nothing yet.
 
     Attributes:
-        given: the user's name of the problem if the cell's id has another one (a file's hash).
+        given: the problem as the user names it, if the cell's id differs (it has a file's hash).
         against: the variant to compare the cell with; empty for the family's reference.
         quality_tolerance: the share by which a quality may differ; None for the file's tolerance.
         ratio: the lowest and highest accepted value of time / time of `against`.
@@ -142,7 +142,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: it is nested too deeply.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
-    except ValueError as error:  # tomllib's own error is one
+    except ValueError as error:  # includes tomllib.TOMLDecodeError
         raise UsageError(f"{path} is not TOML: {' '.join(str(error).split())}.") from None
 
 

@@ -125,7 +125,7 @@ def _deviations(expected: Expectation | None, measured: Cell | None) -> Iterator
 def _other_status(expected: Expectation, measured: Cell) -> Deviation:
     before, now = expected.status, measured.status
     kind: Kind
-    if now == "not installed":  # the fault of this environment, not of the code
+    if now == "not installed":  # a fault of this environment, not of the code
         kind = "not measured"
     elif now == "ok" and before == "over budget":
         kind = "win"

@@ -45,7 +45,7 @@ def measure(job: Job, code: Code) -> list[Cell]:
         request = job.request()
         stored = tuple(cell for cell in request.stored if cell.environment.machine == here)
         cells: list[Cell] = []
-        # `settled` gives the cells in an order in which no cell depends on a later one.
+        # In the order of `settled`, no cell depends on a later one if only the first are written.
         comparison = Comparison(replace(request, stored=stored), job.settings, job.registry)
         comparison.run(settled=cells.append)
     return cells

@@ -39,7 +39,7 @@ def find_traps(
     """Return all traps of a topology in the order of columns; an empty list if there are none.
 
     `gpus` is the number of GPUs to use, by default the row's. A row of a topology file is checked
-    for all `libraries`; the arguments of a library only for that library.
+    for all `libraries`, a row from the arguments of a library only for that library.
     """
     gpus = row.gpus if gpus is None else gpus
     kind = find_gpu_kind(row.texts.get("gpu", ""))
