@@ -170,7 +170,7 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
 
 
 def python_calls(prepared: Prepared[Any]) -> float:
-    """Return the function calls of one planning call, NaN if it runs in another process.
+    """Return the number of function calls in a planning call; NaN if it is in another process.
 
     Close `prepared` afterwards.
     """
@@ -182,7 +182,7 @@ def python_calls(prepared: Prepared[Any]) -> float:
 
 
 def tracking(figure: Quality) -> Callable[..., float]:
-    """Return a benchmark that reports a quality or a counter of the checked call."""
+    """Return a benchmark that reports a quality or a counter of the call made for the check."""
 
     @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")
     def track(self: FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
@@ -226,7 +226,7 @@ def _reason(error: Exception) -> str:
 
 
 def is_different(checks: Checks, family: Family[Any, Any], variant: str, problem: str) -> float:
-    """Return 1 if a variant's decision differs from the variant that it must match, else 0.
+    """Return 1 if a variant's decision differs from the required decision, else 0.
 
     The required decision is that of the nearest variant along the `same_as` chain that passed its
     check. Return NaN if there is none.

@@ -16,7 +16,7 @@ class SamplingRule(Struct, frozen=True):
     The number of blocks is at least `least_blocks` and at most `most_blocks`. A block times each
     variant in an order and its reverse, or is one forked process, or one group of processes side by
     side. Two blocks are timed even if they exceed `seconds`, or four if each is a process.
-    `precision` is the half-width of the interval, as a share of the ratio, that a verdict needs.
+    `precision` is the half-width of the interval, as a share of the ratio, that suffices to stop.
     `turn_seconds` is the minimum duration of a timing sample; shorter calls are repeated. `way`
     forces a timing method, to compare the methods. `counts_work` also counts the work of a call, if
     that takes little time.

@@ -123,7 +123,7 @@ def is_outdated(results: Path, settings: Settings, site: Site | None = None) -> 
 
 
 def set_aside(results: Path) -> Path | None:
-    """Add the time of its last change to a results file's name; return the new path.
+    """Rename a results file by adding the time of its last change; return the new path.
 
     Return None if there is no file. Raise ShardbenchError if it cannot be renamed.
     """

@@ -189,7 +189,7 @@ class _Link(NamedTuple):
 
 
 def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> _Link:
-    """Return the slowest link from one of the GPUs to the host's CPU."""
+    """Return the link from a GPU to the host's CPU, the slowest one if the GPUs differ."""
     if kind and kind.has_own_host_link:
         return _Link(kind.host_link_bw, SHEET, f"NVLink-C2C of {kind.name} to its CPU")
     known = [

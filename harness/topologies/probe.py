@@ -54,7 +54,7 @@ def _text(path: Path) -> str:
 
 
 def rate_gbits(text: str) -> float:
-    """Parse the Gbit/s in a port's rate from the kernel, such as `400 Gb/sec (4X NDR)`, or 0."""
+    """Return the Gbit/s in a port's rate from the kernel (`400 Gb/sec (4X NDR)`), 0 if none."""
     found = re.match(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec", text)
     return float(found[1]) if found else 0
 
