@@ -1,10 +1,10 @@
-"""The asv suite: a thin adapter over the registry of `harness`."""
+"""The asv suite: a thin adapter over the registry of planner families in `harness`."""
 
 import os
 import sys
 
 if os.environ.get("ASV_ENV_TYPE") == "worktree":
-    # What a commit does not have must be missing there, not come from the editable install.
+    # A module that a commit lacks must not be imported from the editable install instead.
     sys.meta_path[:] = [
         finder
         for finder in sys.meta_path

@@ -1,8 +1,8 @@
-"""asv's environments: the present interpreter on a commit of this project, or of a library.
+"""An asv plugin: environments that run a commit of this project or of a library.
 
-Loaded by asv as a plugin, which also keeps the results of quick runs apart. Nothing is installed,
-so that comparing two commits does not mean two installations of torch; both share what `make
-setup` has installed. Pinned to asv 0.6.6, whose private names it uses.
+They use the current interpreter and install nothing. All commits share the packages of `make
+setup`, so comparing two commits needs no second installation of torch. The plugin also keeps the
+results of quick runs separate. It uses private names of asv, so asv is pinned to 0.6.6.
 """
 
 import os
@@ -23,11 +23,11 @@ _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def setup() -> None:
-    """Prepare the processes that asv will start; asv calls this after loading the plugin."""
-    # As the harness does: torchrec's plans can depend on the order of a set.
+    """Prepare asv and the processes that it starts; asv calls this after loading the plugin."""
+    # The harness sets the same seed, because torchrec's plans can depend on the order of a set.
     os.environ["PYTHONHASHSEED"] = "0"
     Run.run = classmethod(_run_with_quick_results_apart)
-    # Accept asv's description of this machine where nobody can be asked for a better one.
+    # Accept asv's default description of this machine if asv cannot ask the user for a better one.
     known = Path(MachineCollection.get_machine_file_path()).exists()
     if not (known or sys.stdout.isatty() or "machine" in sys.argv):
         machine = Machine.get_defaults()
@@ -38,17 +38,17 @@ _run = Run.run.__func__
 
 
 def _run_with_quick_results_apart(cls: Any, conf: Any, *args: Any, **options: Any) -> Any:
-    """Keep the results of `--quick`, one sample each, from overwriting those of a real run."""
+    """Run `asv run`; write the one-sample results of `--quick` to a separate folder."""
     if options.get("quick"):
         conf.results_dir = f"{conf.results_dir}-quick"
     return _run(cls, conf, *args, **options)
 
 
 class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
-    """The present interpreter; a subclass finds the commit."""
+    """Base of the environments that use the current interpreter; subclasses add the commit."""
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable for any Python but the present one."""
+        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
         if python != _PYTHON:
             raise EnvironmentUnavailable(
                 f"Environment '{self.tool_name}' runs the present Python, {_PYTHON}, not {python}."
@@ -56,17 +56,17 @@ class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
         super().__init__(conf, python, *arguments)
 
     def check_presence(self) -> bool:
-        """Say that there is nothing to install."""
+        """Return True, since there is nothing to install."""
         return True
 
     def create(self) -> None:
-        """Make the folder that belongs to the commit."""
+        """Create the folder of the environment."""
         Path(self._path).mkdir(parents=True, exist_ok=True)
 
     def run_present(
         self, args: list[str], path: str, variables: dict[str, str], **options: Any
     ) -> Any:
-        """Run the present interpreter with a path for modules, and with these variables."""
+        """Run the current interpreter with a module search path and environment variables."""
         # asv's runner reads the path from ASV_PYTHONPATH, and its child processes from PYTHONPATH.
         environment = {
             **options.pop("env", os.environ),
@@ -79,19 +79,19 @@ class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
 
 
 class Worktree(PresentPython):
-    """A checkout of a commit of this project, found by Python before the editable install."""
+    """An environment that imports this project from a checkout, not from the editable install."""
 
     tool_name = "worktree"
     dir_name = tool_name
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable for any Python but the present one."""
+        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
         super().__init__(conf, python, *arguments)
         self._checkout = Path(self._build_root)
         self._outline = Path(self._path, "outline.json")
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ARG002 - asv's
-        """Check the commit out, with its own entry points."""
+        """Check out the commit and write its entry points, unless it is already checked out."""
         if self._get_installed_commit_hash() != commit_hash:
             self._set_installed_commit_hash(None)
             self.checkout_project(repo, commit_hash)
@@ -99,38 +99,38 @@ class Worktree(PresentPython):
             self._set_installed_commit_hash(commit_hash)
 
     def run(self, args: list[str], **options: Any) -> Any:
-        """Run the present interpreter on the checkout."""
+        """Run the current interpreter with the checkout on the module search path."""
         if args[1:2] == ["discover"]:
             self._outline.unlink(missing_ok=True)
-        # Outside of the checkout, which git empties for each commit: kernels know their own code.
+        # Outside the checkout, which git cleans for each commit. The kernels' keys hash their code.
         kernels = str(Path(self._path, "kernels"))
         variables = {OUTLINE_FILE: str(self._outline), "NUMBA_CACHE_DIR": kernels}
         return self.run_present(args, str(self._checkout), variables, **options)
 
 
 class Commits(PresentPython):
-    """A commit of the library that asv's `project` names, by its hash alone.
+    """An environment for a commit of the library that asv's `project` setting names.
 
-    Nothing is checked out here: the benchmarks run the commit as `shardbench history` does, and
-    share its stored cells.
+    It passes only the commit hash on and checks nothing out. The benchmarks run the commit like
+    `shardbench history` and share its stored cells.
     """
 
     tool_name = "commits"
     dir_name = tool_name
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable for any Python but the present one."""
+        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
         super().__init__(conf, python, *arguments)
         self._library, self._repository = conf.project, conf.repo
         self._results = Path("history", conf.project, "history.jsonl").absolute()
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ARG002 - asv's
-        """Note the commit, and where asv has the repository."""
+        """Record the commit hash and the path of asv's clone of the repository."""
         self._repository = repo._path
         self._set_installed_commit_hash(commit_hash)
 
     def run(self, args: list[str], **options: Any) -> Any:
-        """Run the present interpreter, with the commit among its environment."""
+        """Run the current interpreter, with the commit in an environment variable."""
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         variables = {
             "SHARDBENCH_LIBRARY": self._library,
@@ -142,10 +142,10 @@ class Commits(PresentPython):
 
 
 def write_entry_points(checkout: Path) -> None:
-    """Describe a checkout as Python describes an installed package.
+    """Write package metadata into a checkout, as for an installed package.
 
-    Its families are then found through its own entry points, which hide those of the editable
-    install of the same name.
+    Python then finds the checkout's entry points, and so its families, before the entry points of
+    the editable install, which has the same name.
     """
     project = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name, version = project["name"], project["version"]

@@ -1,6 +1,6 @@
-"""The benchmarks that every family has: planning time, quality, counters and decisions.
+"""The benchmarks of every family: planning time, quality, counters and decisions.
 
-A cell that is not installed, or fails its check, is n/a.
+The result is n/a if the planner is not installed or its plan fails the check.
 """
 
 import math
@@ -22,20 +22,20 @@ from harness.model.ids import ProblemId
 from harness.model.settings import SamplingRule
 from harness.topologies.lookup import placed_on
 
-# A sample lasts about this long at least, by repeating a short call, so that the clock resolves it.
+# The least duration of a sample. Shorter calls are repeated, so that the clock can resolve them.
 _SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 1000
-# Sixteen pairs where calls are short; asv calls this once a cell, whatever its rounds.
+# Sixteen pairs if calls are short. asv calls a `track_` function once per cell, not per round.
 _RATIOS = SamplingRule(seconds=2.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The checked call by family, variant and problem, or the reason why there is none.
+# The checked call, or the reason why it failed, by (family, variant, problem).
 Checks = Mapping[tuple[str, str, str], Checked | str]
 
 
 def _with_attributes(**attributes: Any) -> Callable[[F], F]:
-    """Give a function the attributes that asv describes its benchmark with."""
+    """Return a decorator that sets attributes for asv, such as the unit, on a benchmark."""
 
     def add(function: F) -> F:
         vars(function).update(attributes)
@@ -45,14 +45,14 @@ def _with_attributes(**attributes: Any) -> Callable[[F], F]:
 
 
 class FamilyBenchmarks(ABC):
-    """The benchmarks of one family. asv passes over this class, since it is abstract.
+    """The benchmarks of one family. asv skips this class because it is abstract.
 
-    `registry` and `family` name the family. `outlines` are those of all families in the cache: its
-    own, and others where they share one.
+    `family` is the family's name in `registry`. `outlines` has the variants and problems of all
+    families that share this class's `setup_cache`.
 
-    asv starts a process for each benchmark, cell and round. Results of different versions are not
-    compared: raise `version` when a benchmark measures something else than before, that is when
-    the sampling changes or a problem is built differently under the same id.
+    asv starts a process for each benchmark, cell and round. It does not compare results of
+    different versions. Increase `version` when a benchmark measures something else, that is when
+    the sampling changes or when the same problem id builds a different problem.
     """
 
     registry: ClassVar[Registry]
@@ -62,11 +62,11 @@ class FamilyBenchmarks(ABC):
     param_names = ("variant", "problem")
     version = "2"
 
-    # Eight samples a side: asv's test cannot find a difference with six, which its defaults can
-    # come to. They are taken in four rounds, since a slow spell of the machine spoils a whole one.
+    # Eight samples per commit: asv's test finds no difference with six, which its defaults may
+    # take. They are spread over four rounds, since a slow spell of the machine spoils a round.
     rounds = 4
     repeat = 2
-    # Above zero, so that one call goes before the samples.
+    # Above zero, so that asv makes one call before the samples.
     warmup_time = 0.001
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class FamilyBenchmarks(ABC):
 
     @abstractmethod
     def setup_cache(self) -> Checks:
-        """Return `check_cells()`, in a function that only families with one cache share.
+        """Return `check_cells()`. asv caches the result for the benchmarks of the family.
 
-        asv knows a cache by the function that makes it, not by its class.
+        asv identifies a cache by its function, not its class, so each cache needs its own function.
         """
 
     def check_cells(self) -> Checks:
-        """Check the cells of all families in `outlines`; a failed check stops no other."""
+        """Check the cells of all families in `outlines`; continue after a failed check."""
         checks: dict[tuple[str, str, str], Checked | str] = {}
         for name, outline in self.outlines.items():
             for problem in outline.problems:
@@ -90,19 +90,19 @@ class FamilyBenchmarks(ABC):
         return checks
 
     def setup(self, checks: Checks, variant: str, problem: str) -> None:
-        """Skip a cell that was not checked."""
+        """Raise NotImplementedError, asv's n/a, for a cell without a successful check."""
         self._checked(checks, variant, problem)
 
     def timer(self) -> float:
-        """Return the CPU seconds of all turns so far: a clock that stops between turns."""
+        """Return the total CPU seconds of the timed calls so far. asv uses it as its clock."""
         return self._seconds
 
     def time_plan(self, checks: Checks, variant: str, problem: str) -> None:
-        """Take one turn, and add its CPU time to `timer`."""
+        """Time one sample of the planner, and advance `timer` by the CPU time of one call."""
         if self._prepared is None:
             family = self.registry.find(self.family)
             self._prepared = family.find(variant).prepared(build(family, problem))
-            # asv ends the process without notice, but drops this object before.
+            # asv exits without a call to close, but it deletes this object before it exits.
             weakref.finalize(self, self._prepared.close)
         lasts = max(self._checked(checks, variant, problem).wall_s, _SAMPLE_SECONDS / _MOST_CALLS)
         calls = math.ceil(_SAMPLE_SECONDS / lasts)
@@ -110,9 +110,9 @@ class FamilyBenchmarks(ABC):
 
     @_with_attributes(unit="1 if different", less_is_better=True)
     def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:
-        """Return 1 if the decision is not the required one, else 0; NaN where none is required.
+        """Return 1 if the decision is not the required one, else 0; NaN if none is required.
 
-        A wrong decision is 1 because asv takes any rise of a tracked value for the worse.
+        A wrong decision is 1 because asv reports an increase of a tracked value as a regression.
         """
         return is_different(checks, self.registry.find(self.family), variant, problem)
 
@@ -120,10 +120,10 @@ class FamilyBenchmarks(ABC):
     def track_ratio_to_reference(
         self, checks: Checks, variant: str, problem: str
     ) -> dict[str, Any] | float:
-        """Return the ratios of pairs of turns with the reference, which asv keeps as samples.
+        """Return the CPU time ratios to the reference variant, as asv samples; NaN if none.
 
-        Both run here in turns, so that a slow spell of the machine affects both. For a commit, asv
-        shows their median with its own interval. NaN, asv's n/a, where there is no ratio.
+        The variant and the reference run alternately, so that a slow spell of the machine affects
+        both. asv shows the median of the ratios with a confidence interval, and NaN as n/a.
         """
         family = self.registry.find(self.family)
         reference = family.reference.name
@@ -136,7 +136,7 @@ class FamilyBenchmarks(ABC):
 
     @_with_attributes(unit="calls", less_is_better=True)
     def track_python_calls(self, checks: Checks, variant: str, problem: str) -> float:
-        """Return how many Python and built-in functions one call calls, after two to warm up."""
+        """Return the number of Python and built-in calls in one planning call, after warm-up."""
         self._checked(checks, variant, problem)
         family = self.registry.find(self.family)
         return python_calls(family.find(variant).prepared(build(family, problem)))
@@ -145,13 +145,14 @@ class FamilyBenchmarks(ABC):
         found = checks[self.family, variant, problem]
         if isinstance(found, Checked):
             return found
-        raise NotImplementedError(found)  # asv's word for n/a
+        raise NotImplementedError(found)  # asv then shows n/a
 
 
 def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:
-    """Time a variant and its family's reference in turns; return the ratio of each pair.
+    """Time a variant and the reference alternately; return each pair's CPU time ratio.
 
-    Ratios are rounded to four digits, since asv shows all digits.
+    The ratios have four significant digits, since asv shows all digits. Return an empty list if
+    the calls are too short for the clock.
     """
     reference = family.reference.name
     prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
@@ -169,7 +170,10 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
 
 
 def python_calls(prepared: Prepared[Any]) -> float:
-    """Count the calls that one call makes, and close it; NaN where it runs in another process."""
+    """Return the number of function calls in a planning call; NaN if it is in another process.
+
+    Close `prepared` afterwards.
+    """
     try:
         turn = timed_turn(prepared, SystemClock(), 2)
         return math.nan if turn.thread_cpu_s is None else count_work(prepared, False).python_calls
@@ -178,7 +182,7 @@ def python_calls(prepared: Prepared[Any]) -> float:
 
 
 def tracking(figure: Quality) -> Callable[..., float]:
-    """Return the benchmark of a quality or a counter, taken from the checked call."""
+    """Return a benchmark that reports a quality or a counter of the call made for the check."""
 
     @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")
     def track(self: FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
@@ -190,7 +194,7 @@ def tracking(figure: Quality) -> Callable[..., float]:
 
 
 def build(family: Family[Any, Any], problem: str) -> Any:
-    """Build a problem from its id; raises UsageError where the id names nothing."""
+    """Build a problem from its id. Raise UsageError if the id is unknown."""
     parsed = ProblemId.parse(problem)
     topology = placed_on(family, parsed.workload, parsed.topology, parsed.gpus)
     return family.work.build(parsed.workload, topology)
@@ -222,10 +226,10 @@ def _reason(error: Exception) -> str:
 
 
 def is_different(checks: Checks, family: Family[Any, Any], variant: str, problem: str) -> float:
-    """Return 1 where a variant decides differently from the variant that it must match, else 0.
+    """Return 1 if a variant's decision differs from the required decision, else 0.
 
-    It is compared with the nearest variant along `same_as` that passed its check; NaN where there
-    is none.
+    The required decision is that of the nearest variant along the `same_as` chain that passed its
+    check. Return NaN if there is none.
     """
     checked = checks[family.name, variant, problem]
     for model in family.models_of(family.find(variant)):

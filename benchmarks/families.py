@@ -1,7 +1,7 @@
-"""The benchmarks of all families, as asv finds them.
+"""The module in which asv discovers the benchmarks of all families.
 
-A benchmark is called `families.embedding.time_plan`, and its parameters are a variant and a problem
-of the registry. Families of other packages are found like those of this project.
+A benchmark has a name like `families.embedding.time_plan`. Its parameters are a variant and a
+problem of the family. The families of other packages are included if they are registered.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from benchmarks.base import Checks, FamilyBenchmarks, tracking
 from benchmarks.outline import Outline, note, outlines
 from harness.contract.registry import Registry, load_registry
 
-# asv knows a cache by the line that its function begins at: one line for each family.
+# asv identifies a cache by the first line of its function, so each family has its own line.
 _CACHES: dict[str, Callable[[FamilyBenchmarks], Checks]] = {
     "dimspec": lambda suite: suite.check_cells(),
     "dtensor": lambda suite: suite.check_cells(),
@@ -29,9 +29,9 @@ def _shared_cache(suite: FamilyBenchmarks) -> Checks:
 def benchmark_classes(
     registry: Registry, outlines: Mapping[str, Outline]
 ) -> dict[str, type[FamilyBenchmarks]]:
-    """Make the class of each family, by the name that asv shows.
+    """Create a benchmark class for each family, by the class name that asv shows.
 
-    A family of this project has a cache of its own, those of other packages share one.
+    Each family of this project has its own asv cache. Families of other packages share one cache.
     """
     shared = {family: outline for family, outline in outlines.items() if family not in _CACHES}
     classes = {}
@@ -59,7 +59,7 @@ def _import_planners(registry: Registry) -> None:
         for module in family.modules:
             try:
                 importlib.import_module(module)
-            except Exception as error:  # its cells will say so too
+            except Exception as error:  # the checks of the module's variants fail with it too
                 note(f"Module '{module}' of family '{family.name}' could not be imported: {error}")
 
 

@@ -1,4 +1,4 @@
-"""The outline of each family for asv: variants, problems, figures, the same at every commit."""
+"""The variants, problems and figures of each family for asv, the same at every commit."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ SMOKE = "SHARDBENCH_ASV_SMOKE"
 
 
 class Outline(Struct, frozen=True):
-    """A family's parameters, variants times problems, and the figures that are tracked."""
+    """The variants and problems of a family, asv's two parameters, and the figures to track."""
 
     variants: tuple[str, ...]
     problems: tuple[str, ...]
@@ -24,12 +24,12 @@ class Outline(Struct, frozen=True):
 
 
 def outlines(registry: Registry) -> Mapping[str, Outline]:
-    """Return the outline of each family by name.
+    """Return the outline of each family, by the family's name.
 
-    asv passes a cell to a commit as its number among the parameters. With each commit's own
-    parameters, a variant more or less would shift the numbers and put times under wrong names. So
-    all commits use the parameters of the commit at which asv discovers the suite: the environment
-    names a file for them, which is absent during discovery.
+    asv identifies a cell by its index among the parameters. If each commit used its own parameters,
+    an added variant would shift the indices and put times under wrong names. So all commits use the
+    outlines of the commit at which asv discovers the suite. Discovery writes them to the file that
+    the environment variable names; later processes read that file.
     """
     name = os.environ.get(OUTLINE_FILE)
     if name is None:
@@ -41,7 +41,7 @@ def outlines(registry: Registry) -> Mapping[str, Outline]:
 
 
 def registered(registry: Registry) -> Mapping[str, Outline]:
-    """Return the outlines of the families that work here; note those that are left out."""
+    """Return the outlines of the installed families; report the others on standard error."""
     for name, reason in registry.failures.items():
         note(f"Family '{name}' could not be loaded: {reason}")
     found = {}
@@ -62,5 +62,5 @@ def registered(registry: Registry) -> Mapping[str, Outline]:
 
 
 def note(text: str) -> None:
-    """Write to standard error, where `asv --show-stderr` finds it."""
+    """Write a line to standard error, which `asv --show-stderr` shows."""
     sys.stderr.write(f"{text}\n")

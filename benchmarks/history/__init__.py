@@ -1,1 +1,1 @@
-"""The asv suite over the commits of the library that asv's `project` names."""
+"""The asv suite for the commits of the library that asv's `project` setting names."""

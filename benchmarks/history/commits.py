@@ -1,7 +1,7 @@
-"""Benchmarks of one commit: a figure for each counter and quality that its library declares.
+"""Benchmarks of one commit: one for each counter and quality that its library declares.
 
-`benchmarks.asv_environments` names the commit. It runs as `shardbench history` runs it, in a child
-process from its checkout, and its stored cell is used where there is one.
+`benchmarks.asv_environments` passes the commit in environment variables. Like `shardbench history`,
+the benchmarks run it in a child process from a checkout, unless its cell is stored.
 """
 
 import os
@@ -29,7 +29,7 @@ _KNOWN = libraries(load_registry(), "commits")
 
 
 def run(repeat: int) -> Cell:
-    """Run the commit that asv asks for, unless its cell is stored."""
+    """Return the cell of the commit that asv benchmarks; run the commit if it has none."""
     if _LIBRARY not in _KNOWN:
         raise UsageError(f"asv's project must be one of {', '.join(_KNOWN)}, not {_LIBRARY}.")
     family, declared = _KNOWN[_LIBRARY]
@@ -44,12 +44,12 @@ def run(repeat: int) -> Cell:
 
 
 class Counts:
-    """Exact figures of one plan. A commit that does not run has none."""
+    """Exact counters, qualities and decision of one plan. A failed commit has no results."""
 
     timeout = 600
 
     def setup_cache(self) -> Figures:
-        """Return all figures; the decision is a number that changes with it."""
+        """Return all figures by name; the decision's figure is a checksum of its fingerprint."""
         cell = run(repeat=0)
         if cell.status != "ok":
             raise RuntimeError(cell.reason)
@@ -58,12 +58,12 @@ class Counts:
 
 
 class Times:
-    """CPU seconds of one plan, which are asked for by their name."""
+    """CPU seconds of one plan. The Makefile leaves them out; use `asv run --bench Times`."""
 
     timeout = 600
 
     def track_cpu_s(self) -> dict[str, Any]:
-        """Return a sample for each call."""
+        """Return the CPU seconds of each timed call, as asv samples."""
         cell = run(repeat=_TIMED)
         if cell.cpu_s is None:
             raise RuntimeError(cell.reason)

@@ -1,1 +1,1 @@
-"""The typed parts of a result: ids, cells, settings, machines."""
+"""The typed records of a result: ids, cells, settings, topologies."""

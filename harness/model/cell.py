@@ -1,4 +1,4 @@
-"""Cells: one variant on one problem, and all that was measured, counted and decided there."""
+"""Cells: the results of one variant on one problem."""
 
 import math
 import numbers
@@ -27,25 +27,25 @@ _MOST_NESTED = 20
 
 
 class Summary(Struct, frozen=True):
-    """Times of a call in seconds: each sample, and their median."""
+    """The samples of a call's time and their median, in seconds."""
 
     median: Amount
     samples: tuple[Amount, ...] = ()
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> "Summary | None":
-        """Summarise samples; None without any."""
+        """Summarise samples in seconds; return None if there are none."""
         return cls(statistics.median(samples), tuple(samples)) if samples else None
 
 
 class Ratio(Struct, frozen=True):
-    """Time of a variant over time of the reference, with its interval at 99 %; lower is better.
+    """A variant's time / the reference's time, with a 99 % interval; lower is better.
 
-    `pairs` is how many pairs of calls it was estimated from, and `processes` how many processes, or
-    sets of them side by side, these were made in. `way` is how the calls were made, empty in files
-    from before there were several. `pair_spread` and `process_spread` are standard deviations of
-    the ratio's logarithm: of pairs within a process, and of processes beyond what that explains.
-    The interval is infinitely wide for a single pair.
+    The estimate uses `pairs` pairs of calls in `processes` processes (or groups of processes that
+    run side by side). `way` is the timing method, empty in files of versions with only one method.
+    `pair_spread` and `process_spread` are standard deviations of the ratio's logarithm: among the
+    pairs of a process, and the additional one among processes. The interval of a single pair is
+    infinitely wide.
     """
 
     value: Annotated[float, Meta(ge=LEAST, le=1 / LEAST)]
@@ -63,16 +63,16 @@ class Ratio(Struct, frozen=True):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Both ends of the interval."""
+        """The lower and upper end of the 99 % interval."""
         return self.low, self.high
 
 
 class CountedWork(Struct, frozen=True, omit_defaults=True):
-    """The work of one call, counted: the same on any machine, with the same versions.
+    """The counted work of one planner call, equal on all machines with the same versions.
 
-    `python_calls` are calls of Python functions and of built-in ones, those of other threads left
-    out. `spread` is by how much two such counts differed, None of one alone. `built_in_share` is
-    the share of the time in built-in functions; work inside of them is not counted.
+    `python_calls` is the number of calls of Python and built-in functions in the calling thread.
+    `spread` is the difference of two such counts, None if there was only one. `built_in_share` is
+    the share of the time in built-in functions (0 to 1); the work inside them is not counted.
     """
 
     python_calls: Count
@@ -81,7 +81,10 @@ class CountedWork(Struct, frozen=True, omit_defaults=True):
 
 
 class Claim(Struct, frozen=True):
-    """A figure published with an optimisation: `before` and `after` in `unit`, on `conditions`."""
+    """The published effect of an optimisation: a cost `before` and `after` it, in `unit`.
+
+    `conditions` describes the published benchmark.
+    """
 
     before: Number
     after: Number
@@ -90,15 +93,15 @@ class Claim(Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """The remaining share of the cost: after / before, lower is better."""
+        """The remaining share of the cost, after / before; lower is better."""
         return self.after / self.before
 
 
 class RankTable(Struct, frozen=True):
-    """Figures of a decision by rank: `rows` has one for each rank, in the order of `columns`.
+    """The figures of a decision for each rank: one row per rank, one value per column.
 
-    `capacities` has for each column the most that a rank can have, None without a limit. `bar`
-    names the column that is drawn, and that makes ranks heavy or light.
+    `capacities` has the limit of a rank in each column, None if unlimited. `bar` names the column
+    that charts draw and that ranks are ordered by, heaviest first.
     """
 
     columns: tuple[Name, ...]
@@ -118,7 +121,10 @@ class RankTable(Struct, frozen=True):
 
 
 class FrontPoint(Struct, frozen=True):
-    """A decision near another one: GiB that it moves, its first quality, and the bound on that."""
+    """A plan that moves `moved_gib` GiB relative to another plan.
+
+    `value` is the first quality of the plan, and `bound` the proven bound on this quality.
+    """
 
     moved_gib: Amount
     value: Number
@@ -126,10 +132,10 @@ class FrontPoint(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """How far a call has come: `done` of `total` units of work; `total` None while unknown.
+    """The progress of a call: `done` of `total` units of work; `total` is None while unknown.
 
-    `elapsed_s` is how long that took, where it is known. `more_follows` says that the units are of
-    one step of the call, and that there are others after it.
+    `elapsed_s` is the time that the done units took, None if unknown. `more_follows` is True if the
+    units belong to one step of the call and more steps follow.
     """
 
     done: Size
@@ -142,9 +148,9 @@ class Progress(Struct, frozen=True):
 class Environment(Struct, frozen=True, omit_defaults=True):
     """The code, versions and machine of a measurement; unknown fields are None.
 
-    `code` is a hash of the harness and all families, `family_code` of the cell's family alone.
-    `machine` is a hash that distinguishes machines: times are compared within one only. `load` is
-    the one-minute load average per core.
+    `code` is a hash of the harness and of all families, `family_code` of the cell's family alone.
+    `machine` is a hash that identifies the machine; only times of the same machine are compared.
+    `load` is the one-minute load average per core.
     """
 
     shardbench: str | None = None
@@ -163,15 +169,15 @@ class Environment(Struct, frozen=True, omit_defaults=True):
 
 
 class Cell(Struct, kw_only=True):
-    """One variant on one problem; the fields of a stored line.
+    """The result of one variant on one problem, with the fields of a line in a results file.
 
-    Times are seconds, `ratio` is CPU time over that of `against`, the variant that this comparison
-    was with (lower is better); `reference` is the family's. `projection_s` is the time that an
-    over-budget call would have taken, projected from its progress. `peak_memory_bytes` is the most
-    resident memory during the checked call, `memory_before_bytes` what there was just before it;
-    an over-budget call had that peak or a higher one. `output` is the last that the child process
-    of a failed cell printed, with escapes for control characters. `front` has decisions that move
-    more and more of this one.
+    Times are in seconds. `against` is the variant that this one is compared with, `reference` the
+    family's reference, and `ratio` the CPU time / the CPU time of `against` (lower is better).
+    `projection_s` is the full time of an over-budget call, projected from its progress.
+    `peak_memory_bytes` is the peak resident memory during the checked call (a lower bound if over
+    budget), `memory_before_bytes` the resident memory just before it. `output` is the last output
+    of a failed cell's child process, with control characters escaped. `front` has alternative
+    plans in increasing order of the GiB that they move relative to this plan.
     """
 
     id: CellId
@@ -239,11 +245,11 @@ class Cell(Struct, kw_only=True):
 
     @property
     def bound(self) -> Bound | None:
-        """Which of its qualities is a proven bound on its first one."""
+        """The quality that is a proven bound on the first quality, or None."""
         return find_bound(self.qualities)
 
     def record(self) -> dict[str, Any]:
-        """Return the cell in JSON types, as it is stored."""
+        """Return the cell as a stored record, in JSON types."""
         held = to_builtins(self, enc_hook=_plain_number)
         del held["id"]
         problem = self.problem
@@ -253,10 +259,10 @@ class Cell(Struct, kw_only=True):
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> "Cell":
-        """Return the cell of a stored record; null stands for an absent field.
+        """Parse a stored record; null means that the field is absent.
 
-        Texts get escapes for what has no glyph: no file and no terminal can hold all of them.
-        Raises ValueError where a field is missing or wrong, or the id contradicts the others.
+        Characters that cannot be printed become escapes, since they may break files or terminals.
+        Raise ValueError if a field is missing or wrong or if the id contradicts other fields.
         """
         held = legible(record)
         line = convert(held, _Identity)
@@ -272,7 +278,7 @@ class Cell(Struct, kw_only=True):
 
 
 class _Identity(Struct):
-    """The fields of a stored line that make up the id of its cell."""
+    """The fields of a stored line that repeat the parts of the cell's id."""
 
     cell: Name
     family: Name
@@ -283,10 +289,10 @@ class _Identity(Struct):
 
 
 def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
-    """Return a value of JSON without nulls in its objects, with escapes for what has no glyph.
+    """Return a JSON value with unprintable characters escaped and nulls in objects removed.
 
-    Among that are marks that turn the direction of writing around, and half surrogates, which no
-    file can hold. Line breaks stay. Values nested beyond all sense are left out.
+    Escapes replace control characters other than line feeds, marks that reverse the direction of
+    text, and lone surrogates. "..." replaces values nested more than `most_nested` deep.
     """
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
@@ -304,7 +310,7 @@ def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
 
 
 def _plain_number(value: Any) -> Any:
-    """Return a number of numpy as Python's."""
+    """Convert a numpy number to int or float. Raise TypeError for any other value."""
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
@@ -313,7 +319,7 @@ def _plain_number(value: Any) -> Any:
 
 
 def by_problem(cells: Iterable[Cell]) -> dict[ProblemId, dict[str, Cell]]:
-    """Return the last cell of each variant by problem."""
+    """Return the last cell of each problem and variant, by problem and then by variant name."""
     found: dict[ProblemId, dict[str, Cell]] = {}
     for cell in cells:
         found.setdefault(cell.problem, {})[cell.variant] = cell
@@ -321,10 +327,10 @@ def by_problem(cells: Iterable[Cell]) -> dict[ProblemId, dict[str, Cell]]:
 
 
 def projected_speedup(cell: Cell, against: Cell) -> float | None:
-    """Return a cell's speed relative to one that was stopped over its budget, as a factor.
+    """Return a projected speed-up: projected time of `against` / median wall time of `cell`.
 
-    It is the projection of that one over the median wall time of this one: no measurement, to be
-    shown as a projection and never as a verdict. None where there is no projection.
+    `against` must be over budget; return None if not, or if it has no projection. The factor is not
+    a measurement: report it as a projection, never as a verdict.
     """
     if against.status != "over budget" or cell.status != "ok":
         return None

@@ -1,12 +1,12 @@
-"""The variants that a variant must decide the same as."""
+"""Find the variants that must make the same decision as a variant."""
 
 from collections.abc import Mapping
 
 
 def models_of(variant: str, same_as: Mapping[str, str | None]) -> list[str]:
-    """Return the variants with the decision that a variant must make, nearest first.
+    """Return the variants that `variant` must agree with, directly or indirectly, nearest first.
 
-    `same_as` maps a variant to the one it reproduces. In a circle, every variant appears once.
+    `same_as` maps a variant to the variant that it reproduces. A cycle lists each variant once.
     """
     chain = [variant]
     while (target := same_as.get(chain[-1])) and target not in chain:

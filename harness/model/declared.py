@@ -1,4 +1,4 @@
-"""Declared types: values of JSON and TOML are checked against them, in one sentence where wrong."""
+"""Check JSON and TOML values against declared types, with one-sentence errors."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`$")
 
 
 def checked(value: Any, kind: type[T], where: str) -> T:
-    """Return a value as a declared type, or raise UsageError, which names `where` and the field."""
+    """Convert a value to the type `kind`. Raise UsageError that names `where` and the field."""
     try:
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:
@@ -38,7 +38,7 @@ def checked(value: Any, kind: type[T], where: str) -> T:
 
 
 def fault(error: Exception, kind: Any) -> str:
-    """Return the error of a declared type as a clause that begins with the field."""
+    """Rewrite a conversion error of msgspec as one clause that starts with the wrong field."""
     text = printable(" ".join(str(error).rstrip(".").split()))
     found = _PLACE.search(text)
     if found:
@@ -50,14 +50,14 @@ def fault(error: Exception, kind: Any) -> str:
 
 
 def _listed(kind: Any) -> list[str]:
-    """Return the texts that a declared type lists."""
+    """Return the strings in a type's Literals."""
     return (
         [kind] if isinstance(kind, str) else [x for part in get_args(kind) for x in _listed(part)]
     )
 
 
 def check_sizes(figures: Mapping[str, Any]) -> None:
-    """Raise ValueError where a number is neither 0 nor of a size that can be reckoned with."""
+    """Raise ValueError if a number other than 0 is too large or too small to calculate with."""
     for name, value in figures.items():
         if isinstance(value, int | float) and value and not LEAST <= abs(value) <= 1 / LEAST:
             raise ValueError(f"'{name}' must be 0 or from {LEAST:.0e} to {1 / LEAST:.0e} in size")

@@ -1,4 +1,4 @@
-"""The errors that a user can cause: each is one sentence with the allowed values."""
+"""Errors that a user can cause, each reported as one sentence."""
 
 import difflib
 import re
@@ -9,10 +9,10 @@ _MOST_QUOTED = 200
 
 
 class ShardbenchError(Exception):
-    """Base of every error that is reported as one sentence, without a traceback.
+    """Base of the errors that are reported as one sentence, without a traceback.
 
-    Whatever a message quotes, as text it is one line that a terminal can show: what has no glyph is
-    written as an escape, and the middle of a long text is left out.
+    `str` returns one printable line: it escapes unprintable characters, and replaces the middle of
+    a long message or quotation by `...`.
     """
 
     def __str__(self) -> str:
@@ -26,27 +26,27 @@ class ShardbenchError(Exception):
 
 
 class UsageError(ShardbenchError):
-    """Bad input: an unknown name, a malformed file. The command line exits with 2."""
+    """Bad input, such as an unknown name or a malformed file. The command exits with code 2."""
 
 
 class UnknownName(UsageError):
-    """A name that is not known: perhaps somebody else knows it."""
+    """An unknown name. A caller may catch the error and look the name up elsewhere."""
 
 
 class RegistryError(ShardbenchError):
-    """A family or a variant that contradicts itself or another one."""
+    """A declaration of a family or variant that contradicts itself or another declaration."""
 
 
 class InfeasibleDecision(ShardbenchError):
-    """A decision that cannot be carried out on the problem's topology."""
+    """A plan that is invalid on the problem's topology."""
 
 
 class NotApplicable(ShardbenchError):
-    """A variant that has no part in a problem of its family; its cell is no failure."""
+    """A problem that a variant does not support. Its cell is `not applicable`, not failed."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
-    """Return the error for a name that is not known, with close names or all that is allowed."""
+    """Return the error for an unknown name, with similar known names or else all known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
@@ -55,7 +55,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes for what has no glyph: control characters, half surrogates."""
+    """Escape the unprintable characters of a text, such as controls and lone surrogates."""
     if text.isprintable():
         return text
     return "".join(
@@ -71,7 +71,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error of somebody else's code as its type and the beginning of its text."""
+    """Return an exception as one line: its type and the first 200 characters of its message."""
     text = printable(" ".join(str(error).split()))
     if len(text) > 200:
         text = text[:200].rsplit(" ", 1)[0] + " ..."

@@ -1,4 +1,4 @@
-"""Files read whole, and written whole or not at all."""
+"""Read files with a size limit, and write files atomically."""
 
 import gzip
 import io
@@ -17,14 +17,14 @@ _MOST_JSON_BYTES = 2**28
 
 
 def read_file(path: str | Path, called: str = "") -> bytes:
-    """Return the content of a file; errors name it `called`, or by its path.
+    """Return the content of a file. Errors name the file `called`, or else its path.
 
-    Raises UsageError where it cannot be read, is a pipe or a device, which may never end, or holds
-    more than 1 GiB.
+    Raise UsageError if the file cannot be read, is not a regular file (a pipe may never end) or is
+    larger than 1 GiB.
     """
     name = called or str(path)
     try:
-        # Without O_NONBLOCK a pipe that nobody writes to would be waited for.
+        # Without O_NONBLOCK, opening a pipe without a writer would block.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -32,7 +32,7 @@ def read_file(path: str | Path, called: str = "") -> bytes:
             content = b"" if status.st_size > MOST_BYTES else file.read(MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from None
-    except ValueError:  # NUL, or what no file system can write
+    except ValueError:  # the path has a NUL or cannot be encoded
         raise UsageError(f"{name} cannot be read: no file can be called so.") from None
     if max(status.st_size, len(content)) > MOST_BYTES:
         raise UsageError(f"{name} cannot be read: it must hold at most {MOST_BYTES:,} bytes.")
@@ -40,7 +40,7 @@ def read_file(path: str | Path, called: str = "") -> bytes:
 
 
 def replace_file(path: Path, content: str | bytes) -> Path:
-    """Write a file whole or not at all; write into a path that is no file, such as a device."""
+    """Write a file atomically and return its path; write directly into a device or a pipe."""
     data = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file():
         path.write_bytes(data)
@@ -61,7 +61,7 @@ def replace_file(path: Path, content: str | bytes) -> Path:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """Return the JSON object in a file, unpacked where it ends in `.gz`, or raise UsageError."""
+    """Read a JSON object from a file, or from a gzip file `.gz`. Raise UsageError if invalid."""
     content = read_file(path)
     if str(path).endswith(".gz"):
         try:

@@ -1,4 +1,4 @@
-"""Names and ids: workload specifications, problems and cells, written the same everywhere."""
+"""Ids of workloads, problems and cells, with one text form for commands and files."""
 
 import hashlib
 import re
@@ -14,14 +14,14 @@ _PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)"
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
-    """A workload's name with its parameters, e.g. `synthetic[tables=200,seed=7]`."""
+    """A workload's name and parameters, e.g. `synthetic[tables=200,seed=7]`."""
 
     name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> "WorkloadSpec":
-        """Read `name` or `name[key=value,...]`; raises UsageError for anything else."""
+        """Parse `name` or `name[key=value,...]`. Raise UsageError for any other text."""
         match = _SPEC.fullmatch(text.strip())
         if match is None:
             raise UsageError(
@@ -49,7 +49,10 @@ class WorkloadSpec:
         return hash((self.name, frozenset(self.parameters.items())))
 
     def of_file(self, content: bytes) -> "WorkloadSpec":
-        """Return a file's workload as results name it: its base name and a hash of `content`."""
+        """Return the specification under which results store a file: `BASENAME#HASH`.
+
+        The hash is of `content`, the bytes of the file. The parameters are unchanged.
+        """
         digest = hashlib.sha256(content).hexdigest()[:8]
         return WorkloadSpec(f"{Path(self.name).name}#{digest}", self.parameters)
 
@@ -62,7 +65,7 @@ class WorkloadSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProblemId:
-    """A workload on a topology of some size, e.g. `dlrm-856/dgx_h100:16`."""
+    """A workload on a topology with a number of GPUs, e.g. `dlrm-856/dgx_h100:16`."""
 
     workload: WorkloadSpec
     topology: str
@@ -70,7 +73,7 @@ class ProblemId:
 
     @classmethod
     def parse(cls, text: str) -> "ProblemId":
-        """Read `workload/topology:gpus`; raises UsageError for anything else."""
+        """Parse `workload/topology:gpus`. Raise UsageError for any other text."""
         match = _PROBLEM.fullmatch(text.strip())
         if match is None:
             raise UsageError(
@@ -89,7 +92,7 @@ class ProblemId:
 
 @dataclass(frozen=True, slots=True)
 class CellId:
-    """One variant of a family on one problem: the unit that is run, stored and reported."""
+    """A variant of a family on a problem: the unit that is run, stored and reported."""
 
     family: str
     variant: str
@@ -97,7 +100,7 @@ class CellId:
 
     @classmethod
     def parse(cls, text: str) -> "CellId":
-        """Read `family/variant@workload/topology:gpus`; raises UsageError for anything else."""
+        """Parse `family/variant@workload/topology:gpus`. Raise UsageError for any other text."""
         planner, _, problem = text.partition("@")
         family, _, variant = planner.partition("/")
         if not (family and variant and problem):
@@ -111,13 +114,13 @@ class CellId:
 
     @property
     def file_stem(self) -> str:
-        """The id with only characters that every file system allows."""
+        """The id as a file name, with `-` for characters that some file systems forbid."""
         return re.sub(r"[^A-Za-z0-9_.=-]+", "-", str(self)).strip("-")
 
 
 def whole_number(text: str) -> int:
-    """Convert a decimal string to an int; raises ValueError for any other spelling of int."""
-    # Each of int's other spellings (1_000, +5, digits of other scripts) would make another id.
+    """Convert ASCII digits to an int. Raise ValueError for any other text."""
+    # int() also accepts 1_000, +5 and digits of other scripts; each would make a different id.
     if not (text.isascii() and text.isdigit()):
         raise ValueError(text)
     return int(text)

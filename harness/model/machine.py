@@ -1,4 +1,4 @@
-"""The memory that this machine, or its container, can give."""
+"""The default memory limit on this machine or in this container."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +16,10 @@ _CONTAINER_LIMITS = (
 
 
 def default_memory_gib() -> float:
-    """Return 90 % of the machine's memory in GiB, or of the container's, to two digits.
+    """Return 90 % of the machine's or container's memory in GiB, rounded to two digits.
 
-    Rounded, since it is a setting, and results with other settings are measured again.
+    The limit is part of the settings, and results with different settings are measured again.
+    Rounding keeps it equal if the memory differs slightly.
     """
     total = psutil.virtual_memory().total
     for path in _CONTAINER_LIMITS:

@@ -1,4 +1,4 @@
-"""A family's part of reports: its goals, and its rows of the overview."""
+"""The goals and overview rows that a family declares for reports."""
 
 from typing import Literal
 
@@ -10,17 +10,17 @@ Measure = Literal["times faster", "seconds", "peak memory", "quality"]
 
 
 class Goal(Struct, frozen=True):
-    """A target of a variant on a problem; `text` is one clause that states it.
+    """A target for a variant on a problem; `text` states the target in one clause.
 
     `measure` is one of:
 
-    - `times faster`: the time of `against` is at least `limit` times the variant's;
+    - `times faster`: the time of `against` is at least `limit` times the variant's time;
     - `seconds`: the median wall time is at most `limit` seconds;
-    - `peak memory`: the peak of the variant is at most `limit` times that of `against`;
-    - `quality`: the quality named so, one that is better lower, is at most `limit`, or with
-      `against` at most `limit` times that variant's, or the best of the `others`.
+    - `peak memory`: the variant's peak memory is at most `limit` times that of `against`;
+    - `quality`: the quality named `quality` (lower is better) is at most `limit`. With `against`,
+      it is at most `limit` times that variant's, or with "others" the best other variant's.
 
-    Without `against`, time and memory are set against the family's reference.
+    Without `against`, time and memory are compared with the family's reference.
     """
 
     text: str
@@ -35,27 +35,27 @@ class Goal(Struct, frozen=True):
     def times_faster(
         cls, what: str, problem: str, variant: str, limit: float, against: str = ""
     ) -> "Goal":
-        """Return the goal that `what`, a problem in words, takes a `limit`-th of the time."""
+        """Return a goal to be `limit` times as fast as `against`; `what` describes the problem."""
         times = "twice" if limit == 2 else f"{limit:g} times"
         text = f"{what} at least {times} as fast"
         return cls(text, problem, variant, "times faster", limit, against)
 
 
 class OverviewRow(Struct, frozen=True, omit_defaults=True):
-    """One system in a report's overview, by the variants and problems that stand for it.
+    """A row for one system in a report's overview: the variants and problems that represent it.
 
     Attributes:
         system: the name of the row.
-        problem: where `ours` is compared with `today`.
-        today: the variant that is today's release.
+        problem: the problem on which the report compares `ours` with `today`.
+        today: the variant that is the current release of the system.
         ours: the variant that makes the decision of `today` in less time.
-        place: orders the rows of all families, and the families; the least comes first.
-        published: the variant whose claim is the published one, together with those of the steps
-            before it.
-        before: what `published` is set against here; the family's reference where it is empty.
-        best: the variant with the best decision, to show its gap; by default `ours`.
-        counter: the work that `today` repeats.
-        rated_on: the problem of the counter and of the gaps; `problem` where it is empty.
+        place: the sort key of rows and families, lowest first.
+        published: the variant with the published speed-up. Its claim is combined with the claims of
+            the steps before it.
+        before: the variant to compare `published` with; empty means the family's reference.
+        best: the variant with the best decision, for its gap to the bound; by default `ours`.
+        counter: the counter of work that `today` repeats.
+        rated_on: the problem for the counter and the gaps; empty means `problem`.
     """
 
     system: Name
@@ -71,5 +71,5 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The problems that it is about."""
+        """`problem`, and `rated_on` if it is set."""
         return (self.problem, self.rated_on) if self.rated_on else (self.problem,)

@@ -1,4 +1,4 @@
-"""Qualities of a decision, the bounds that are proven on them, and figures set against limits."""
+"""Qualities of a decision, proven bounds on qualities, and comparison with limits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-# A bound may pass its quality by this share: the two are summed up in different orders.
+# A bound may exceed its quality by this share, since the two are summed in different orders.
 _ROUNDING = 1e-6
-# A quality within this share of its bound is proven best; no search distinguishes such plans.
+# A quality within this share of its bound is proven optimal; no search resolves less.
 _PROVEN = 1e-8
 
 
@@ -16,7 +16,7 @@ Place = Literal["below", "within", "above", "across"]
 
 
 def place(interval: tuple[float, float], limits: tuple[float, float]) -> Place:
-    """Return where a figure lies by its whole interval; `across` where it may be on either side."""
+    """Return the position of an interval relative to `limits`; `across` if it crosses a limit."""
     if interval[1] < limits[0]:
         return "below"
     if interval[0] > limits[1]:
@@ -27,10 +27,10 @@ def place(interval: tuple[float, float], limits: tuple[float, float]) -> Place:
 
 
 class Quality(Struct, frozen=True):
-    """A named figure of a decision, with its unit and which direction is better.
+    """A named figure of a decision, with its unit and the direction that is better.
 
-    `bounds` names the quality that no decision can bring beyond this one: it is a proven bound.
-    A quality named `gap` is how far that one is from its bound, as a share of 1.
+    If `bounds` is set, this quality is a proven bound on the quality of that name: no decision can
+    be better. The quality named `gap` is the distance of a quality from its bound (0.01 is 1 %).
     """
 
     name: str
@@ -41,30 +41,30 @@ class Quality(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """A proven bound on the first quality of a cell; `better` is the direction of that quality."""
+    """A proven bound, named `name`, on a cell's first quality; `better` is "lower" or "higher"."""
 
     quality: str
     name: str
     better: str
 
     def gap(self, values: Mapping[str, float]) -> float:
-        """Return how far the quality is from its bound, as a share of 1; NaN where unknown."""
+        """Return the distance of the quality from its bound (0.01 is 1 %); NaN if unknown."""
         quality, bound = values.get(self.quality), values.get(self.name)
         if quality is None or bound is None or not (quality > 0 and bound > 0):
             return math.nan
         return quality / bound - 1 if self.better == "lower" else bound / quality - 1
 
     def is_reached(self, values: Mapping[str, float]) -> bool:
-        """Whether the quality is at its bound, so that it is proven best."""
+        """Return whether the quality equals its bound, so that the decision is proven optimal."""
         return self.gap(values) < _PROVEN
 
     def is_passed(self, values: Mapping[str, float]) -> bool:
-        """Whether the quality is better than its bound, so that the bound cannot be one."""
+        """Return whether the quality is better than its bound, so that the bound is wrong."""
         return self.gap(values) < -_ROUNDING
 
 
 def find_bound(qualities: Sequence[Quality]) -> Bound | None:
-    """Return the bound on the first of some qualities, if it has one."""
+    """Return the bound on the first quality of the list, or None if it has none."""
     for quality in qualities[1:]:
         if quality.bounds and quality.bounds == qualities[0].name:
             return Bound(qualities[0].name, quality.name, qualities[0].better)

@@ -1,4 +1,4 @@
-"""The settings of a measurement: its limits, and when its timing stops."""
+"""The settings of a measurement: its limits, and the rule that ends the timing."""
 
 from typing import Literal
 
@@ -11,15 +11,16 @@ SETUP_SECONDS = 600.0
 
 
 class SamplingRule(Struct, frozen=True):
-    """When to stop: after `seconds`, or once every ratio is decided, within these block counts.
+    """The rule that ends the timing: after `seconds`, or as soon as every ratio has a verdict.
 
-    A block is a turn of each variant and back in one process, or all that one process times, or
-    one set of processes side by side. Two are timed even if they take longer, four where each is a
-    process: fewer say too little. `precision` is the half-width of an interval, as a share of the
-    ratio, that is small enough to stop at. `turn_seconds` is how long a turn lasts at least.
-    `way` is for measuring the ways themselves. `counts_work` says whether the work of a call is
-    counted as well, where that takes little of the time. With `once` each variant is called a
-    single time, unobserved and with garbage collection on: that call is checked, and is its time.
+    The number of blocks is at least `least_blocks` and at most `most_blocks`. A block times each
+    variant in an order and its reverse, or is one forked process, or one group of processes side by
+    side. Two blocks are timed even if they exceed `seconds`, or four if each is a process.
+    `precision` is the half-width of the interval, as a share of the ratio, that suffices to stop.
+    `turn_seconds` is the minimum duration of a timing sample; shorter calls are repeated. `way`
+    forces a timing method, to compare the methods. `counts_work` also counts the work of a call, if
+    that takes little time. With `once` each variant is called a single time, unobserved and with
+    garbage collection on; this call is checked, and gives the time.
     """
 
     seconds: float = 60.0
@@ -35,7 +36,7 @@ class SamplingRule(Struct, frozen=True):
     once: bool = False
 
     def quick(self) -> "SamplingRule":
-        """Return the rule for a third of the time: wider intervals do, and no work is counted."""
+        """Return a rule for a third of the time, with wider intervals and without counted work."""
         return replace(
             self,
             seconds=self.seconds / 3,
@@ -45,7 +46,7 @@ class SamplingRule(Struct, frozen=True):
         )
 
     def why_ended(self, blocks: int) -> str:
-        """Return in words why the timing of an undecided ratio stopped after these blocks."""
+        """Return the limit that ended the timing of a ratio without a verdict, as report text."""
         if self.once:
             return "each variant was called once"
         if blocks >= self.most_blocks:
@@ -54,11 +55,11 @@ class SamplingRule(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True):
-    """The limits of a measurement, and how it is sampled.
+    """The limits of a measurement, and its sampling rule.
 
-    `budget` is the wall time in seconds that one call may take, `setup_budget` what each of the
-    rest may: building the problem, setting a variant up, rating its decision. `memory_gib` is the
-    resident memory that a variant's process may have, with all that it starts.
+    `budget` is the wall time limit of one call in seconds; `setup_budget` is the limit of every
+    other stage: building the problem, setting up a variant, rating its decision. `memory_gib`
+    limits the resident memory of a variant's process and the processes that it starts.
     """
 
     budget: float = 120.0

@@ -30,8 +30,8 @@ Coefficients = Annotated[
 Name = Annotated[str, Meta(pattern=rf"^(?!{CAPTURED}$)[^/:@]+$", description=_NAME)]
 Count = Annotated[int, Meta(ge=1, le=MOST_IN_DOMAIN, description="a whole number")]
 Bytes = Annotated[int, Meta(ge=2**30, le=2**42, description="a whole number of bytes per GPU")]
-# Narrow enough that the same figure in bytes per second or in GB/s falls outside: that confusion
-# is the commonest mistake in topology files.
+# The limits reject a figure in bytes per second or in GB/s, the commonest mistake in topology
+# files.
 HostBandwidth = Annotated[float, Meta(ge=1_000_000, le=4_000_000_000, description=_MS)]
 NetworkBandwidth = Annotated[float, Meta(ge=100_000, le=400_000_000, description=_MS)]
 MemoryBandwidth = Annotated[float, Meta(ge=10_000_000, le=40_000_000_000, description=_MS)]
@@ -40,12 +40,12 @@ HostLinkBandwidth = Annotated[float, Meta(ge=1_000_000, le=1_000_000_000, descri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """A kind of machine, and how many of its GPUs a problem uses.
+    """A kind of machine, and the number of GPUs that a problem uses.
 
-    Capacities are bytes per GPU, bandwidths bytes per millisecond and one way; None means that no
-    sourced figure exists and the library's own default applies. `coefficients` are figures of a
-    planner's estimate that `shardbench calibrate` measured. All fields but `gpus`, which is 0
-    in a bare preset, are the columns of a topology file in their order; the limits hold there.
+    Capacities are bytes per GPU, bandwidths bytes per millisecond in one direction. None means that
+    no sourced figure exists; the planner library then uses its own default. `coefficients` are cost
+    model parameters that `shardbench calibrate` measured. All fields except `gpus` (0 in a preset)
+    are the columns of a topology file, in this order. The types' limits apply to files only.
     """
 
     name: Name
@@ -67,29 +67,30 @@ class Topology:
 
     @property
     def domain_size(self) -> int:
-        """GPUs joined by the fast interconnect: a host, or an NVLink domain of several hosts."""
+        """The number of GPUs in a fast domain: a host, or an NVLink domain of several hosts."""
         return self.gpus_per_host * self.hosts_per_nvlink_domain
 
     @property
     def gpus_in_domain(self) -> int:
-        """GPUs of this problem in each fast domain."""
+        """The number of GPUs that the problem uses in each fast domain."""
         return min(self.gpus, self.domain_size)
 
     @property
     def hosts_in_domain(self) -> int:
-        """Hosts that the problem's GPUs in a fast domain are in."""
+        """The number of hosts that the problem uses in each fast domain."""
         return -(-self.gpus_in_domain // self.gpus_per_host)
 
     @property
     def domains(self) -> int:
-        """Fast domains that the problem's GPUs span."""
+        """The number of fast domains that the problem uses."""
         return self.gpus // self.gpus_in_domain
 
     def mesh_shape(self, ndim: int) -> tuple[int, ...]:
-        """Return a mesh over all GPUs: one dimension, or domains first and their GPUs in the rest.
+        """Return the shape of a mesh over all GPUs with `ndim` dimensions.
 
-        GPUs of a domain are split by the smallest factor first: 8 become 8, 2 x 4 or 2 x 2 x 2.
-        Raises UsageError where there are too few GPUs for the dimensions.
+        With two or more dimensions, the first is the number of domains, if there are several. The
+        others split the GPUs of a domain by the smallest factor first: 8 becomes 8, 2 x 4 or
+        2 x 2 x 2. Raise UsageError if there are too few GPUs.
         """
         if ndim == 1:
             return (self.gpus,)
@@ -106,7 +107,7 @@ class Topology:
         return (*shape, rest)
 
     def sized(self, gpus: int) -> "Topology":
-        """Return this machine with `gpus` GPUs; raises UsageError where it cannot have them."""
+        """Return this topology with `gpus` GPUs. Raise UsageError if it cannot have that number."""
         if gpus < 1:
             raise UsageError(f"Topology '{self.name}' needs at least 1 GPU, not {gpus}.")
         if gpus > MOST_GPUS:
@@ -120,10 +121,9 @@ class Topology:
 
 
 def captured_topology(gpus: int, gpus_per_host: int, **figures: Any) -> Topology:
-    """Return the topology of a captured workload, with the figures in its file.
+    """Return the topology of a captured workload, with the figures of its file.
 
-    Missing figures are 0. A family that needs more reads it from the file where it gets a topology
-    of this name.
+    Missing figures are 0. A family that needs more figures reads them from the captured file.
     """
     unknown = {"hbm_bytes": 0, "intra_host_bw": 0.0, "hbm_bw": 0.0, "hbm_to_ddr_bw": 0.0}
     return Topology(

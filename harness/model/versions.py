@@ -1,4 +1,4 @@
-"""The installed versions of the libraries that planners work with."""
+"""The installed versions of the libraries that planners depend on."""
 
 from importlib import metadata
 
@@ -6,7 +6,7 @@ _PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu", "numpy", "numb
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that decide how a planner behaves."""
+    """Return the versions of installed packages that affect planners, by package name."""
     versions = {}
     for package in _PACKAGES:
         try:

@@ -1,1 +1,1 @@
-"""One plan for use: made, explained, or captured from a live planner."""
+"""Make a plan for use, explain a plan, or capture the input of a live planner."""

@@ -1,11 +1,11 @@
-"""Capture a live planner's input, in a file for every variant to run on.
+"""Capture a live planner's input in a file, so that every variant can plan the same problem.
 
 from shardbench import capture
 
 with capture("embedding", "problem.json"):
     plan = planner.plan(model, sharders)
 
-Nothing about the call inside is changed; the file is what `--workload problem.json` takes.
+The planner call inside the block is unchanged. Use the file with `--workload problem.json`.
 """
 
 import os
@@ -31,22 +31,22 @@ from harness.model.errors import ShardbenchError, UsageError, one_line
 def capture(
     family: str, path: str | Path, *, hash_names: bool = False, key: str = ""
 ) -> Iterator[None]:
-    """Write the input of the planner of `family` inside the block, at its end and on errors.
+    """Record the input of a planner call inside the block, and write it when the block ends.
 
-    The file holds no weights and no data. Once inside, a script is never stopped: where nothing
-    can be written, or there is something that no file can hold, it is warned of. In a job of
-    several processes, those in which nothing is planned write nothing.
+    The file is written after an exception in the block too. It contains no weights and no data. A
+    failure to write it is a warning and never stops the script. In a job of several processes, a
+    process that plans nothing writes nothing.
 
     Args:
-        family: the family of the planner called inside, such as `embedding`.
-        path: the file, which ends in .json or .json.gz; one that is there is replaced.
-        hash_names: write hashes in place of names, so that the file can be given away.
-        key: a secret for the hashes, so that a name has the same hash in several files; a random
-            one where it is empty.
+        family: the family of the planner called in the block, such as `embedding`.
+        path: the file, which ends in .json or .json.gz; an existing file is replaced.
+        hash_names: write hashes in place of names, so that you can share the file.
+        key: the secret key of the hashes, which gives a name the same hash in several files; a
+            random key if empty.
 
     Raises:
-        UsageError: the family is unknown, cannot be captured or is not installed, or the file could
-            not be written, which is found out before anything inside is run.
+        UsageError: the family is unknown, cannot be captured or is not installed, or the file
+            cannot be written. The checks run before the block starts.
     """
     path = Path(path)
     found = load_registry().find(family)
@@ -71,7 +71,7 @@ def capture(
 def _problem_with(
     path: Path, family: str, names: Names, content: Callable[[], Mapping[str, Any] | None]
 ) -> str:
-    """Write the file if there is anything to write; return in words what went wrong."""
+    """Write the file if a planner was called; return the reason of a failure, or an empty text."""
     try:
         captured = content()
         if captured is not None:
@@ -80,6 +80,6 @@ def _problem_with(
         return f"{error.strerror or error}."
     except ShardbenchError as error:
         return str(error)
-    except Exception as error:  # a script goes on, whatever its own classes raise
+    except Exception as error:  # the user's classes may raise anything, but the script goes on
         return f"{one_line(error)}."
     return ""

@@ -1,4 +1,4 @@
-"""Plan with one variant or two, and let the family explain the decision."""
+"""Plan with one or two variants, and explain the decision with the family's function."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,10 @@ from harness.planning.plan import decide
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """An explanation of a cell's decision, perhaps `against` that of another variant.
+    """An explanation of a cell's decision, or of its difference from the decision of `against`.
 
-    `planning_s` is wall seconds of the call that decided.
+    `against` is the other variant, empty if there is none. `planning_s` is the wall time in seconds
+    of the planner call.
     """
 
     cell: CellId
@@ -28,18 +29,18 @@ class Explained:
 def explain(
     request: Request, rank: int | None = None, top: int = 5, clock: Clock | None = None
 ) -> Explained:
-    """Plan once in this process with each variant, and explain the decision of the first one.
+    """Plan once in this process with each variant, and explain the first variant's decision.
 
     Args:
-        request: the problem, one variant, and perhaps another one that it is set `against`.
-        rank: the rank to look at; the heaviest where it is None.
-        top: how many items to show in detail.
-        clock: the clock to time with, by default the machine's.
+        request: the problem, one variant, and optionally a variant `against` to compare it with.
+        rank: the rank to explain; None for the rank with the heaviest load.
+        top: the number of items to show in detail.
+        clock: the clock for timing, by default the machine's.
 
     Raises:
-        UsageError: the family explains nothing, a variant is unknown or the same twice, there is no
-            such rank, or `top` is below 1.
-        InfeasibleDecision: a decision cannot be carried out.
+        UsageError: the family explains no decisions, a variant is unknown, both variants are the
+            same, the rank does not exist, or `top` is below 1.
+        InfeasibleDecision: a decision is invalid.
         ShardbenchError: a variant is not installed, or found no decision.
     """
     family = request.family

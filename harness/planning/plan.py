@@ -1,4 +1,4 @@
-"""Plan once, for use: build the problem, call one variant, check its decision, and hand it over."""
+"""Make one plan for use: build the problem, call one variant, and check its decision."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -19,9 +19,9 @@ from harness.model.quality import Bound, Quality, find_bound
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A file with a decision that is carried out already, and GiB that may move at most.
+    """The file of the current plan, and the maximum number of GiB that a new plan may move.
 
-    `lost` are the ranks of that decision that no longer exist, where they are not the last ones.
+    `lost` has the ranks of the current plan that no longer exist; empty if they are the last ranks.
     """
 
     path: Path
@@ -31,9 +31,10 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A decision for use. Times are wall seconds; `whole_s` includes building and setting up.
+    """A decision for use. `planning_s` is the wall time in seconds of the planner call.
 
-    `moved_gib` is the amount it moves of the decision that it is to stay near, None without one.
+    `whole_s` also includes building the problem and setting up the variant. `moved_gib` is the
+    amount of data that changes ranks relative to the current plan, None if none was given.
     """
 
     cell: CellId
@@ -53,18 +54,18 @@ def plan(
     near: Near | None = None,
     clock: Clock | None = None,
 ) -> Planned:
-    """Plan once in this process, with the request's variant or else the family's own choice.
+    """Plan once in this process, with the request's variant or else the family's default.
 
     Args:
-        request: the problem, and one variant at most.
-        seconds: limit on the search.
-        near: a decision to stay near.
-        clock: the clock to time with, by default the machine's.
+        request: the problem, and at most one variant.
+        seconds: the time limit of the search.
+        near: the current plan, and the GiB that the new plan may move.
+        clock: the clock for timing, by default the machine's.
 
     Raises:
-        UsageError: the family does not plan, knows no such variant or no limit in `seconds`, or
-            cannot stay `near` that decision.
-        InfeasibleDecision: the decision cannot be carried out.
+        UsageError: the family does not support planning, the variant or a time limit, or cannot
+            limit the moves from the plan in `near`.
+        InfeasibleDecision: the decision is invalid.
         ShardbenchError: the variant is not installed, or found no decision.
     """
     job = _Job(request, seconds, near, clock or SystemClock())
@@ -75,9 +76,9 @@ def plan(
 def front(
     request: Request, near: Near, seconds: float | None = None, clock: Clock | None = None
 ) -> Iterator[Planned]:
-    """Yield decisions that move more and more, each better than the one before.
+    """Yield decisions in increasing order of the GiB moved, each better than the previous one.
 
-    The times of each are those since the one before. Raises as `plan`.
+    Times count from the previous decision. Raises the same errors as `plan`.
     """
     job = _Job(request, seconds, near, clock or SystemClock())
     began = job.clock.wall()
@@ -89,7 +90,7 @@ def front(
 
 
 class _Job:
-    """A problem to be planned for use, and how its family does it."""
+    """A problem to plan for use, with the variant and the functions of its family."""
 
     def __init__(
         self, request: Request, seconds: float | None, near: Near | None, clock: Clock
@@ -117,7 +118,7 @@ class _Job:
 
     @property
     def moving(self) -> Moving[Any, Any]:
-        """How the family stays near a decision; raises UsageError where it does not."""
+        """The family's functions for limited moves. Raises UsageError if there are none."""
         if self._planning.moving is None:
             raise UsageError(
                 f"Planning with family '{self._family.name}' does not count what moves."
@@ -125,7 +126,7 @@ class _Job:
         return self._planning.moving
 
     def planned(self, problem: Any, decision: Any, planning_s: float, whole_s: float) -> Planned:
-        """Return a decision with its document, figures and times."""
+        """Return the record of a decision, with its JSON document, figures and times."""
         return Planned(
             self._cell,
             self._planning.document(problem, decision),
@@ -142,10 +143,13 @@ class _Job:
 def decide(
     family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: Clock
 ) -> tuple[Any, float, float]:
-    """Call a variant once in this process; returns its decision, and when the call began and ended.
+    """Call a variant once in this process; return its decision and the call's start and end.
+
+    Start and end are wall seconds of `clock`.
 
     Raises:
-        InfeasibleDecision: the decision cannot be carried out.
+        InfeasibleDecision: the decision is invalid.
+        UsageError: the variant does not support the problem.
         ShardbenchError: the variant found no decision.
     """
     try:

@@ -1,1 +1,1 @@
-"""A library's releases and commits as points of one axis: listed, run, stored, compared."""
+"""List, run, store and compare the releases and commits of a library."""

@@ -1,4 +1,4 @@
-"""Run commits from their checkouts, each once, and store their counts and decisions."""
+"""Run the commits of a library from checkouts, and store their counts and decisions."""
 
 import os
 import runpy
@@ -36,7 +36,7 @@ from harness.series.points import (
 from harness.series.repository import Repository
 from harness.store.results import append_cells, read_cells
 
-_ENDED = "The child process"  # a child that was killed may run another time
+_ENDED = "The child process"  # starts the reason if a child was killed; a retry may succeed
 
 FIRST_CALL_S = 10.0
 """Seconds from which on a first call, which also loads modules, differs little from the others."""
@@ -49,25 +49,26 @@ TREE = "tree"
 
 
 class Runner:
-    """Runs commits on one problem, and stores each as a cell; stored commits are not run again.
+    """Runs commits on one problem and stores a cell for each; skips commits that are stored.
 
-    Commits that have the same files in the declared paths are run once. Failed commits are stored
-    too, since they would fail again. Stopped or killed ones are tried again. The caller holds
-    `results`.
+    Commits with the same files in the declared paths, the part of the repository that affects
+    plans, run only once. Failed commits are stored too, since they would fail again. A commit that
+    timed out or was killed is not stored; the next call retries it. The caller must hold the lock
+    of `results`.
 
     Args:
-        declared: the library.
-        repository: where its commits are.
+        declared: the declaration of the library.
+        repository: the git repository of the library.
         problem: the problem that each commit plans.
         topology: the machines of the problem.
         results: the file for the cells.
-        budget: seconds that a commit may take.
-        repeat: how many calls to time.
-        jobs: how many commits run at a time.
-        counted: whether calls are counted; counting takes some seven times as long as a call.
-            Without it, a first call of FIRST_CALL_S seconds is a sample too, and one of LONG_CALL_S
-            the only one.
-        planner: one of the library's planners; its first one where it is empty.
+        budget: the time limit for a commit in seconds.
+        repeat: the number of calls to time.
+        jobs: the number of commits that run at the same time.
+        counted: whether to count calls, which takes some seven times as long as a call. If not, the
+            first call is also a sample if it takes FIRST_CALL_S, and the only one if it takes
+            LONG_CALL_S.
+        planner: one of the library's planners; its default if empty.
     """
 
     def __init__(
@@ -106,7 +107,10 @@ class Runner:
         return f"{commit.id}+{self._planner}" if self._planner else commit.id
 
     def run(self, commit: Point, *, own: bool = False) -> Run:
-        """Run a commit unless its cell is known; with `own` a cell of equal files will not do."""
+        """Run a commit, or reuse its stored cell.
+
+        Without `own`, also reuse the cell of another commit with the same files.
+        """
         tree = self._tree(commit)
         cell = self._stored.get(self._variant(commit))
         cell = cell or (None if own else self._by_tree.get(tree))
@@ -126,9 +130,9 @@ class Runner:
     def run_all(
         self, commits: Sequence[Point], listen: Callable[[Run], None] = lambda run: None
     ) -> list[Run]:
-        """Run commits, several at a time, and return them in their order.
+        """Run commits in parallel and return their runs in the order of `commits`.
 
-        The last one is run itself: otherwise a change outside of the paths would not be seen.
+        The last commit always has its own run, so that a change outside the declared paths shows.
         """
         first: dict[str, Point] = {}
         for commit in commits:
@@ -148,7 +152,7 @@ class Runner:
         self._by_tree.setdefault(str(cell.facts.get(TREE, "")), cell)
 
     def _counts_here(self, cell: Cell) -> bool:
-        """Whether a stored cell can stand for one that would be made now."""
+        """Return whether a stored cell has this driver and environment, and enough timings."""
         there, here = cell.environment, self._environment
         return (
             there.code in (here.code, *self.declared.earlier)
@@ -229,6 +233,7 @@ class Runner:
 
 
 def _answers(
+def _answers(
     driver: str,
     shims: str,
     folder: str,
@@ -237,9 +242,9 @@ def _answers(
     counted: bool,
     _: Report,
 ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Child process: import a commit from its folder; return its counts, if asked, and times."""
+    """Import a commit from `folder` in a child process; return the driver's counts, then times."""
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for standard in (1, 2):  # the warnings of hundreds of commits would hide the messages
+    for standard in (1, 2):  # warnings of hundreds of commits would hide shardbench's messages
         os.dup2(nothing, standard)
     sys.path.insert(0, folder)
     if shims:

@@ -1,4 +1,4 @@
-"""Releases in folders of their own, each installed completely or not at all."""
+"""Install each release of a library into a separate folder, completely or not at all."""
 
 import shutil
 import subprocess
@@ -22,9 +22,9 @@ _INSTALL_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A release and the folder that it is imported from.
+    """A release and the folder from which Python imports it.
 
-    `missing` is the reason, as a sentence, why the release could not be installed, if so.
+    `missing` is a sentence with the reason if the release could not be installed, else empty.
     """
 
     release: str
@@ -33,7 +33,7 @@ class Place:
 
 
 def kept_releases(library: str, folder: Path) -> list[str]:
-    """Return the releases of a library in a folder, by the names of their own folders."""
+    """Return the releases of a library that have a folder `LIBRARY-RELEASE` in `folder`."""
     if not folder.is_dir():
         return []
     prefix = f"{library}-"
@@ -41,18 +41,21 @@ def kept_releases(library: str, folder: Path) -> list[str]:
 
 
 def installed_place(library: str) -> Place:
-    """Return the release of this environment; raises UsageError if there is none."""
+    """Return the installed release and its folder. Raise UsageError if none is installed."""
     release = installed_release(library)
     folder = Path(str(metadata.distribution(library).locate_file(""))).resolve()
     return Place(release, folder)
 
 
 def given_place(library: str, text: str) -> Place:
-    """Return the release of `VERSION=FOLDER`, as `pip --target` leaves it, or raise UsageError."""
+    """Parse `VERSION=FOLDER`. Raise UsageError if the folder does not contain the version.
+
+    `pip install --target FOLDER` makes such a folder.
+    """
     release, _, path = text.partition("=")
     if not (release and path):
         raise UsageError(f"--at must be VERSION=FOLDER, not '{text}'.")
-    version_of(release)  # raises where it is none
+    version_of(release)  # raises UsageError if it is no version
     folder = Path(path).absolute()
     if not folder.is_dir():
         raise UsageError(f"{path} is no folder, so {library} {release} cannot be there.")
@@ -65,12 +68,12 @@ def given_place(library: str, text: str) -> Place:
 
 
 def install(library: str, release: str, folder: Path) -> Place:
-    """Install a release without its dependencies, unless it is there already.
+    """Install a release without its dependencies into `folder`, unless it is already there.
 
-    pip writes into a temporary folder, which is renamed to `LIBRARY-RELEASE` in `folder` when it is
-    complete. The next installation of the same release removes the rest of a killed one. Raises
-    ShardbenchError with pip's reason where pip fails; where the folder cannot be written; or where
-    another process installs the same release.
+    pip writes into a temporary folder, which is renamed to `LIBRARY-RELEASE` when complete. If the
+    process is killed, the next installation of the release removes the temporary folder. Raise
+    ShardbenchError if pip fails, if the folder cannot be written, or if another process is
+    installing the same release.
     """
     place = Place(release, folder.absolute() / f"{library}-{release}")
     if place.folder.is_dir():
@@ -79,7 +82,7 @@ def install(library: str, release: str, folder: Path) -> Place:
     with hold(parent / hidden):
         try:
             if not place.folder.is_dir():
-                # A new name each time: a killed installation may have left a pip that still writes.
+                # A new name each time, because pip may outlive a killed installation and write on.
                 partial = Path(tempfile.mkdtemp(".partial", f"{hidden}.", parent))
                 _pip(library, release, partial)
                 partial.chmod(0o755)

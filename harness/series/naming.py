@@ -1,4 +1,4 @@
-"""Releases as a user names them: versions, ranges, and the installed one."""
+"""Parse the releases that a user names: versions, ranges, and `installed`."""
 
 import re
 import subprocess
@@ -15,11 +15,11 @@ _INDEX_SECONDS = 120.0
 
 
 def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the releases that words name, oldest first, `installed` last.
+    """Return the releases that `words` name, oldest first, with `installed` last.
 
-    A word is a version, a range or `installed`. The range `1.5.0..1.9.2` names all releases on the
-    index from one to the other; either end may be left out. `on_index` is called only for a range,
-    and once. Raises UsageError for any other word, and for a range without a release.
+    A word is a version, a range or `installed`. The range `1.5.0..1.9.2` includes both ends and all
+    releases on the index between them; either end may be omitted. `on_index` lists the index; it is
+    called at most once, for the first range. Raise UsageError for any other word or an empty range.
     """
     found: dict[Version, str] = {}
     known: list[str] | None = None
@@ -39,7 +39,7 @@ def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> 
 
 
 def version_of(text: str) -> Version:
-    """Parse a version; raises UsageError for any other text."""
+    """Parse a version. Raise UsageError if the text is not a version."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -50,7 +50,7 @@ def version_of(text: str) -> Version:
 
 
 def is_build_of(held: str, release: str) -> bool:
-    """Whether a version is a release, or a build of it such as 2.13.0+cpu."""
+    """Return whether `held` is `release` or a local build of it, such as 2.13.0+cpu of 2.13.0."""
     version = version_of(held)
     return version_of(release) in (version, Version(version.public))
 
@@ -71,9 +71,9 @@ def _within(word: str, known: Iterable[str]) -> list[str]:
 
 
 def releases_on_index(library: str) -> list[str]:
-    """Ask pip for the final releases of a library for this interpreter.
+    """Return the final releases of a library on pip's index that suit this interpreter.
 
-    Raises ShardbenchError where pip does not answer.
+    Raise ShardbenchError if pip fails or does not answer in time.
     """
     ask = [sys.executable, "-m", "pip", "index", "versions", "--disable-pip-version-check"]
     try:
@@ -101,7 +101,7 @@ def releases_on_index(library: str) -> list[str]:
 
 
 def pip_reason(printed: str) -> str:
-    """Return pip's reason for a failure, as one sentence."""
+    """Extract the reason for a failure from pip's error output, as one sentence."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     reason = (errors or lines or ["pip gives no reason"])[-1]
@@ -111,7 +111,7 @@ def pip_reason(printed: str) -> str:
 
 
 def installed_release(library: str) -> str:
-    """Return the version of a library in this environment; raises UsageError if there is none."""
+    """Return the installed version of a library. Raise UsageError if it is not installed."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

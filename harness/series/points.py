@@ -1,4 +1,7 @@
-"""Points of a series: releases and commits, the answers of their drivers, and their cells."""
+"""Releases and commits of a library ("points"), their runs, and the answers of drivers.
+
+A driver is a script that plans with any release or commit of a library.
+"""
 
 import hashlib
 import json
@@ -26,7 +29,7 @@ _SHORT = 9
 
 
 class Timed(Struct, frozen=True):
-    """A driver's answer to `times`."""
+    """A driver's answer to a `times` request: the decision and the seconds of one call."""
 
     fingerprint: Name
     wall_s: Amount
@@ -37,7 +40,10 @@ class Timed(Struct, frozen=True):
 
 
 class Counted(Struct, frozen=True):
-    """A driver's answer to `counts`."""
+    """A driver's answer to a `counts` request.
+
+    `calls` counts the function calls in each part of the planner call, by calling function.
+    """
 
     imported_from: Name
     fingerprint: Name
@@ -50,8 +56,8 @@ class Counted(Struct, frozen=True):
 class Point:
     """A release or a commit.
 
-    `id` is the version or the hash. A commit alone has the rest: `date` is the committer's, as
-    2026-01-31, and `pull_request` its number, if any.
+    `id` is the version or the commit hash. The other fields are empty for a release: `date` is the
+    committer date, such as 2026-01-31, and `pull_request` the number, empty if unknown.
     """
 
     id: str
@@ -61,36 +67,36 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The version, or the beginning of the hash."""
+        """The version, or the abbreviated commit hash."""
         return self.id[:_SHORT] if self.date else self.id
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A point, and the cell of it or of another commit that has the same files."""
+    """A release or commit, with its cell or that of a commit with the same files."""
 
     point: Point
     cell: Cell
 
     @property
     def name(self) -> str:
-        """The point's name."""
+        """The version, or the abbreviated commit hash."""
         return self.point.name
 
     @property
     def is_ok(self) -> bool:
-        """Whether it ran."""
+        """Whether the run succeeded."""
         return self.cell.status == "ok"
 
     @property
     def is_own(self) -> bool:
-        """Whether this point itself was run."""
+        """Whether the cell is of this point, not of another commit with the same files."""
         return self.cell.variant == self.point.id
 
     def calls(self, part: str) -> dict[str, int]:
-        """Return the calls of a part, by the function that makes them.
+        """Return the number of calls in a part of the planner call, by calling function.
 
-        The cell of a release has the calls of one part only, and does not name the part.
+        A release's cell counts the calls of its first part only, under names without the part.
         """
         counters = self.cell.counters
         prefix = f"{CALLS}{part} " if f"{part}_calls" in counters else CALLS
@@ -101,7 +107,7 @@ class Run:
         }
 
     def value(self, name: str) -> float:
-        """Return a counter, a quality, or all calls of a part; NaN where it has none."""
+        """Return a counter or quality, or the total calls of a part (`PART_calls`); NaN if none."""
         figures: dict[str, float] = {**self.cell.counters, **self.cell.quality}
         if name in figures:
             return figures[name]
@@ -110,12 +116,12 @@ class Run:
 
 
 def request_of(workload: WorkloadSpec, topology: Topology) -> dict[str, Any]:
-    """Return a problem as a driver is asked for it."""
+    """Return the request that describes a problem to a driver."""
     return {"workload": str(workload), "topology": to_builtins(topology)}
 
 
 def environment_of(declared: Series) -> Environment:
-    """Return the environment that points run in: its code is the driver's, without the library."""
+    """Return the environment without the library, and with the driver's hash as its code."""
     commits = declared.commits
     digest = hashlib.sha256(json.dumps(commits and [commits.package, commits.paths]).encode())
     for path in sorted(declared.driver.parent.glob("*.py")):
@@ -126,7 +132,7 @@ def environment_of(declared: Series) -> Environment:
 
 
 def libraries(registry: Registry, kind: Kind) -> dict[str, tuple[Family[Any, Any], Series]]:
-    """Return the libraries with releases or commits to measure, each with its family."""
+    """Return the libraries that declare `kind`, with their families and declarations, by name."""
     declared = ((family, load(family.abilities.series)) for family in registry.families)
     return {
         series.library: (family, series)

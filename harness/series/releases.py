@@ -1,4 +1,4 @@
-"""Measure releases of a library as the variants of a family, and resume the stored ones."""
+"""Measure the releases of a library as variants of a family, and reuse stored results."""
 
 import math
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ Answer = Timed | Counted
 
 
 def settings_of(turns: int, seconds: float, budget: float) -> Settings:
-    """Return settings by which each release takes this many turns, rounded up to pairs.
+    """Return settings that time `turns` samples of each release, rounded up to an even number.
 
-    After `seconds` no further pair begins, but two are taken in any case.
+    After `seconds` no further pair of samples starts, but at least two pairs run.
     """
     blocks = math.ceil(turns / 2)
     return Settings(budget, SamplingRule(seconds, blocks, blocks, warmup_seconds=0.0))
@@ -56,10 +56,10 @@ def measure(
     results: Path,
     listen: Listener = lambda event: None,
 ) -> list[Cell]:
-    """Measure the releases that are not stored yet, store them, and return the cells of all.
+    """Measure the releases that have no stored cell, store theirs, and return all cells.
 
-    `request` is of the family that `family_of` makes of `places`. The caller holds `results`.
-    Failed releases are not stored, so that the next call runs them again.
+    `request` must use the family that `family_of` builds from `places`. The caller must hold the
+    lock of `results`. Failed releases are not stored, so the next call runs them again.
     """
     described = environment_of(declared)
     held: dict[str, Cell] = {}
@@ -72,7 +72,7 @@ def measure(
         return list(stored)
     registry = partial(release_registry, declared, tuple(places))
     cells = Comparison(replace(request, stored=stored), settings, registry).run(listen)
-    load = environment(0).load  # of the last minute
+    load = environment(0).load  # the load average of the last minute
     for cell in cells:
         cell.environment = structs.replace(described, load=load)
     append_cells(results, [cell for cell in cells if cell.status == "ok"])
@@ -93,9 +93,9 @@ _WORK: Any = SimpleNamespace(
 def family_of(
     declared: Series, places: Sequence[Place], base: Family[Any, Any] | None = None
 ) -> Family[DriverRequest, Answer]:
-    """Return a family of releases as variants. The oldest that is there is the reference.
+    """Return a family with releases as variants; the oldest installed release is the reference.
 
-    Workloads are named as those of `base`.
+    Workloads have the same labels as in the family `base`.
     """
     family: Family[DriverRequest, Answer] = Family(
         name=declared.library,
@@ -115,7 +115,7 @@ def family_of(
 
 
 def release_registry(declared: Series, places: Sequence[Place]) -> Registry:
-    """Return the registry in which child processes find the family."""
+    """Return a registry with the family of releases, for child processes."""
     return Registry([family_of(declared, places)])
 
 

@@ -1,4 +1,4 @@
-"""A git repository that is only read: its commits, their trees, and their files."""
+"""Read commits, tree hashes and files from a git repository, without changing it."""
 
 import hashlib
 import io
@@ -16,9 +16,9 @@ _FORMAT = f"{_FIELD.join(('%H', '%cs', '%s', '%b'))}{_END}"
 
 
 class Repository:
-    """A repository at a path, bare or not. Nothing of it is ever changed.
+    """Read-only access to a git repository, bare or not.
 
-    Raises UsageError where there is none.
+    Raises UsageError if the path is not a repository.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class Repository:
             raise UsageError(f"{path} is no git repository.") from None
 
     def commit(self, name: str) -> Point:
-        """Return the commit of a name, a tag or an id; raises UsageError where there is none."""
+        """Return the commit of a branch, tag or hash. Raise UsageError if there is none."""
         if not name or name.startswith("-"):
             raise UsageError(f"'{name}' names no commit of {self.path}.")
         try:
@@ -40,29 +40,29 @@ class Repository:
             raise UsageError(f"'{name}' names no commit of {self.path}.") from None
 
     def parent(self, commit: Point) -> Point | None:
-        """Return the first parent of a commit, None for the first of all."""
+        """Return the first parent of a commit, or None for a root commit."""
         found = self._log("--first-parent", "--max-count=2", commit.id, "--")
         return found[1] if len(found) > 1 else None
 
     def is_ancestor(self, one: Point, two: Point) -> bool:
-        """Return whether a commit is another one or comes before it."""
+        """Return whether commit `one` equals commit `two` or is an ancestor of it."""
         try:
             return self._git("merge-base", one.id, two.id).decode().strip() == one.id
-        except ShardbenchError:  # they have nothing in common
+        except ShardbenchError:  # the commits have no common ancestor
             return False
 
     def commits(self, after: Point | None, last: Point, paths: Sequence[str]) -> list[Point]:
-        """Return the commits that touch paths, or all without paths, oldest first.
+        """Return the commits after `after` up to and including `last` that change `paths`.
 
-        They are those after one commit, or since the beginning where it is None, up to another.
+        The oldest is first. None for `after` starts at the root; empty `paths` match any commit.
         """
         names = [last.id, *([f"^{after.id}"] if after else [])]
         return self._log("--first-parent", *names, "--", *paths)[::-1]
 
     def tree(self, commit: Point, paths: Sequence[str], ignored: Sequence[str]) -> str:
-        """Return a hash of the contents of paths at a commit, folders called as `ignored` left out.
+        """Hash the files in `paths` at a commit, without folders named in `ignored`.
 
-        Commits with the same hash have the same files there.
+        Commits with equal hashes have equal files.
         """
         listed = self._git("ls-tree", "-r", commit.id, "--", *paths).decode(errors="replace")
         kept = [
@@ -73,9 +73,9 @@ class Repository:
         return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
 
     def check_out(self, commit: Point, package: str, folder: Path) -> None:
-        """Write the files that a commit has in one folder of the repository into `folder`.
+        """Write a commit's files in the repository folder `package` into `folder`.
 
-        Raises ShardbenchError where the commit has no such folder.
+        Raise ShardbenchError if the commit has no such repository folder.
         """
         archive = self._git("archive", "--format=tar", commit.id, "--", package)
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
@@ -102,7 +102,7 @@ def _commit(text: str) -> Point:
 
 
 def _pull_request(title: str, body: str) -> str:
-    """Return the number of the pull request that a message names, or an empty text."""
+    """Return the pull request number in a commit message, or an empty string."""
     found = re.search(r"\(#(\d+)\)\s*$", title) or re.search(
         r"^Pull Request resolved: .*/pull/(\d+)\s*$", body, re.MULTILINE
     )

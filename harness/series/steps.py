@@ -1,4 +1,4 @@
-"""Steps between points: where a figure or a decision changes, and which commit changed it."""
+"""Find the releases or commits at which a figure or a decision changes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +26,13 @@ Difference = Callable[[Run, Run], float]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Two points, one after the other.
+    """Two successive runs of a series, of releases or commits.
 
     Attributes:
-        before: the last point that runs before.
-        after: the point that made the difference.
-        suspects: points between them that do not run. Any of them may have made the difference.
-        is_outside: whether the commit touches none of the declared paths.
+        before: the last successful run before `after`.
+        after: the run of the point that made the difference.
+        suspects: failed points between the two; any may have made the difference instead.
+        is_outside: whether the commit of `after` changes no file in the declared paths.
     """
 
     before: Run
@@ -41,20 +41,21 @@ class Step:
     is_outside: bool = False
 
     def factor(self, name: str) -> float:
-        """Return a figure after over the figure before; NaN where there is none."""
+        """Return the ratio of a figure, after / before; NaN if not measured or both are 0."""
         before, after = self.before.value(name), self.after.value(name)
         return after / before if before else math.nan if before == after else math.inf
 
     @property
     def decision_changed(self) -> bool:
-        """Whether the two make different decisions."""
+        """Whether the two runs made different decisions."""
         return self.before.cell.fingerprint != self.after.cell.fingerprint
 
 
 def difference_in(declared: Series, name: str) -> Difference:
-    """Return a function of how much two points differ in a counter, a quality or the decision.
+    """Return a function that measures how two runs differ in a counter, quality or decision.
 
-    Figures differ by the logarithm of their ratio. Raises UsageError for an unknown name.
+    The difference of figures is the absolute logarithm of their ratio; of decisions, 0 or 1. Raise
+    UsageError for an unknown name.
     """
     known = declared.figures
     if name not in (*known, DECISION):
@@ -76,9 +77,10 @@ def _apart(one: float, two: float) -> float:
 
 
 def changes(declared: Series, least: float) -> Difference:
-    """Return a function of how much two points differ in calls, a quality, or the decision.
+    """Return a function that computes the largest difference of two runs in any figure.
 
-    Calls that change by less than the factor `least` do not count.
+    The figures are calls, qualities and the decision. Calls that change by less than the factor
+    `least` are ignored.
     """
     calls = [difference_in(declared, name) for name in declared.calls]
     names = [*(quality.name for quality in declared.qualities), DECISION]
@@ -93,9 +95,9 @@ def changes(declared: Series, least: float) -> Difference:
 
 
 def judge(declared: Series, before: Run, after: Run, least: float) -> GateVerdict:
-    """Return the gate's verdict on a commit that should decide and count as an earlier one.
+    """Judge the run `after` by the gate, with the results of the run `before` as expectations.
 
-    Counts that change by less than the factor `least` are as expected.
+    Counts that change by less than the factor `least` pass.
     """
     judged = {
         name
@@ -119,7 +121,7 @@ def _only(names: set[str], cell: Cell) -> dict[str, int]:
 
 
 def neighbours(runs: Sequence[Run]) -> Iterator[Step]:
-    """Yield each point that runs, with the one that runs before it."""
+    """Yield each pair of successive successful runs as a step."""
     before: Run | None = None
     skipped: list[Point] = []
     for run in runs:
@@ -132,17 +134,17 @@ def neighbours(runs: Sequence[Run]) -> Iterator[Step]:
 
 
 def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[Step]:
-    """Yield the steps of commits in their order, each traced to the commit that made it."""
+    """Yield the changes between successive commits, each traced to the commit that made it."""
     for step in neighbours(runs):
         if differ(step.before, step.after):
             yield from traced(runner, step, differ)
 
 
 def traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
-    """Run both sides of a step and the parent of its commit, and yield the remaining step.
+    """Run both commits of a step and the parent of the later commit, and yield the true steps.
 
-    A side may have been known from another commit with the same files. Between the two lie commits
-    that touch none of the paths, and one of them may have made the difference.
+    Until now, a commit may have used the cell of another commit with the same files. Commits
+    between the two change no declared path, but one of them may have made the difference.
     """
     before, after = (runner.run(side.point, own=True) for side in (step.before, step.after))
     if not (before.is_ok and after.is_ok):
@@ -173,10 +175,10 @@ def bisected(
     *,
     own: bool = False,
 ) -> Step:
-    """Return the step between two commits that differ: bisect towards the greater difference.
+    """Bisect two commits that differ, towards the larger difference, and return the step found.
 
-    `between` has all commits after `before` up to `after`, oldest first. The invariant: `before`
-    and `after` differ, and `commits` are those after `before` up to `after`.
+    `between` has all commits after `before`, up to and including `after`, oldest first. The loop's
+    invariant: `before` and `after` differ, and `commits` has the commits after `before` to `after`.
     """
     commits = list(between)
     failed: set[str] = set()
@@ -193,7 +195,7 @@ def bisected(
 
 
 def _middle(runner: Runner, commits: Sequence[Point], failed: set[str], own: bool) -> Run | None:
-    """Return the run commit nearest to the middle, without the last one; None if none runs."""
+    """Return a successful run as near the middle as possible, not the last commit's, or None."""
     half = (len(commits) - 1) / 2
     for place in sorted(range(len(commits) - 1), key=lambda place: abs(place + 0.5 - half)):
         if commits[place].id in failed or len(failed) >= _MOST_FAILURES:
@@ -206,9 +208,10 @@ def _middle(runner: Runner, commits: Sequence[Point], failed: set[str], own: boo
 
 
 def find(runner: Runner, after: Point, last: Point, name: str) -> list[Step]:
-    """Return the greatest step of a figure between two commits, found by bisection.
+    """Bisect the commits from `after` to `last` for the largest change of a figure.
 
-    Raises UsageError where one of the two does not run or both have the same figure.
+    Return the step, or two if commits outside the declared paths made part of it. Raise UsageError
+    if one of the two commits fails or both have the same figure.
     """
     differ = difference_in(runner.declared, name)
     one, two = (runner.run(commit, own=True) for commit in (after, last))

@@ -1,1 +1,1 @@
-"""The file of cells: appended to, locked while measured into, resumed after a kill."""
+"""Results files: append cells, lock a file while measuring, and read it after a kill."""

@@ -1,4 +1,4 @@
-"""One writer at a time: a process that measures into a results file locks out all others."""
+"""A lock on a results file, so that only one process at a time measures into it."""
 
 import fcntl
 import os
@@ -12,11 +12,11 @@ from harness.store.results import cannot_be_written, check_is_file
 
 @contextmanager
 def hold(results: Path) -> Iterator[None]:
-    """Hold a results file for as long as the block runs.
+    """Lock a results file while the block runs.
 
-    The lock is the kernel's, on `FILE.lock` in the same folder, so that it ends with the process,
-    however that ends. The file itself is not touched, and need not be there yet. Raises
-    ShardbenchError where another process holds it, which is named, or it cannot be written.
+    The kernel's lock (`flock`) is on `FILE.lock` in the same folder and ends with the process, even
+    if it is killed. The results file need not exist and is not changed. Raise ShardbenchError if
+    another process holds the lock (with its id) or if the lock file cannot be written.
     """
     check_is_file(results)
     results = results.resolve()
@@ -27,7 +27,7 @@ def hold(results: Path) -> Iterator[None]:
     except OSError as error:
         raise cannot_be_written(results, error) from None
     try:
-        with suppress(OSError):  # the disk is full: the lock holds all the same, without a name
+        with suppress(OSError):  # on a full disk, the lock works without the process id
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -42,7 +42,7 @@ def _acquired(lock: Path, results: Path) -> int:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The one that held it may have removed the file just now: then this is no lock.
+            # The previous holder may have just removed the file; a lock on that file is void.
             if os.path.samestat(os.fstat(descriptor), lock.stat()):
                 return descriptor
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Results files: one JSON line for each cell, appended so that a kill leaves the file readable."""
+"""Results files with one JSON line per cell; a killed writer leaves the file readable."""
 
 import fcntl
 import json
@@ -21,15 +21,15 @@ _BLOCK_BYTES = 1 << 16
 
 
 class OtherSchema(ValueError):
-    """A line of another version of shardbench: nothing is wrong with it."""
+    """A line with the schema of another version of shardbench; it is not damaged."""
 
 
 def parse_line(line: bytes) -> Cell:
-    """Read a stored line.
+    """Parse a stored line.
 
     Raises:
-        OtherSchema: the line is of another schema than the present one.
-        ValueError: the line is no cell; the text gives the reason, to follow "the line ...".
+        OtherSchema: the line has another schema than this version.
+        ValueError: the line is no cell; the message continues a sentence such as "Line 3 ...".
     """
     try:
         record = json.loads(line, parse_constant=_no_number, parse_float=_finite_number)
@@ -62,7 +62,7 @@ def _finite_number(text: str) -> float:
 
 
 def _finite(value: Any) -> Any:
-    """Replace infinities, which JSON has no word for, by None; numbers of numpy by Python's."""
+    """Replace infinities and NaN by None, since JSON has neither, and convert numpy numbers."""
     if isinstance(value, numbers.Real) and not isinstance(value, int | float):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -75,36 +75,36 @@ def _finite(value: Any) -> Any:
 
 
 def to_json(record: Any, indent: int | None = None) -> str:
-    """Write strict JSON: no NaN, no Infinity."""
+    """Return strict JSON text, with null for NaN and infinities."""
     return json.dumps(_finite(record), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def append_cells(path: Path, cells: Sequence[Cell]) -> None:
-    """Append cells to a results file, all or none of them, and wait until they are on the disk.
+    """Append all cells to a results file and flush it to disk, or leave it unchanged on an error.
 
-    A last line that an earlier kill left torn is dropped first. Raises ShardbenchError where the
-    file cannot be written; it is then unchanged.
+    First remove an incomplete last line of a killed writer. Raise ShardbenchError if the file
+    cannot be written.
     """
     append_lines(path, [to_json(cell.record()) for cell in cells])
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines of JSON to a file; see `append_cells`."""
-    # Of a path that is not UTF-8, the parts that are not are written as JSON's own escapes.
+    """Append JSON lines to a file, under the same guarantees as `append_cells`."""
+    # A path may contain bytes that are not UTF-8; they are written as JSON escapes.
     content = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         check_is_file(path)
-        # Without a buffer: one that could not be emptied would be written again on closing.
+        # Unbuffered, because closing would retry to write a buffer that failed to flush.
         with path.open("a+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # another one may be appending; closing unlocks
+            fcntl.flock(file, fcntl.LOCK_EX)  # another process may be appending; close unlocks
             _write_behind(file, content)
     except OSError as error:
         raise cannot_be_written(path, error) from None
 
 
 def check_is_file(path: Path) -> None:
-    """Raise ShardbenchError where a path is there and is no file, e.g. a folder or a device."""
+    """Raise ShardbenchError if a path exists but is no regular file, e.g. a folder or a device."""
     if path.exists() and not path.is_file():
         raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
 
@@ -115,13 +115,13 @@ def cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
 
 
 def _write_behind(file: FileIO, content: bytes) -> None:
-    """Write whole lines behind the last whole one; raises OSError and leaves the file as it was."""
+    """Write lines after the last complete line; on OSError, remove them from the file again."""
     length = file.seek(0, os.SEEK_END)
     end = _end_of_last_line(file, length)
     if end < length:
         file.seek(end)
         tail = file.readall()
-        if tail is not None and _is_whole(tail):  # only its line end is missing
+        if tail is not None and _is_whole(tail):  # a complete cell that only lacks its line feed
             end, content = length, b"\n" + content
         file.truncate(end)
     _append(file, content, end)
@@ -160,7 +160,7 @@ def _is_whole(line: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A line that is no cell, and why; `torn` where it is the last one and was cut short."""
+    """A damaged line, by its number, and the reason; `torn` if it is an incomplete last line."""
 
     path: Path
     line: int
@@ -172,10 +172,10 @@ class Damage:
 
 
 def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) -> Iterator[Cell]:
-    """Yield the cells of a results file, line by line, or raise UsageError.
+    """Yield the cells of a results file in order. Raise UsageError if it cannot be read.
 
-    Damaged lines are given to `on_damage` and left out. Without it a damaged line is an error,
-    unless it is the last one and torn, which is all that a kill leaves.
+    Skip damaged lines and pass them to `on_damage`. Without `on_damage`, a damaged line is an error
+    unless it is an incomplete last line, the only damage that a killed writer leaves.
     """
     lines = read_file(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -194,10 +194,10 @@ def read_cells(path: Path, on_damage: Callable[[Damage], None] | None = None) ->
 
 
 def read_whole(path: Path) -> dict[CellId, Cell]:
-    """Return the cells of one run by id.
+    """Return the cells of a results file of one run, by id.
 
-    Raises ShardbenchError where the file cannot be read, holds no cell, a line is damaged or torn,
-    or a cell is there twice with different contents.
+    Raise ShardbenchError if the file cannot be read, has no cell, has a damaged or incomplete line,
+    or has two different cells with the same id.
     """
     damaged: list[Damage] = []
     cells: dict[CellId, Cell] = {}
@@ -215,14 +215,14 @@ def read_whole(path: Path) -> dict[CellId, Cell]:
 
 
 def set_damaged_aside(path: Path) -> list[Damage]:
-    """Move the damaged lines of a results file to the end of `FILE.damaged`, byte for byte.
+    """Move the damaged lines of a results file, unchanged, to the end of `FILE.damaged`.
 
-    A torn last line stays: the next one that is appended replaces it. A kill leaves the file as it
-    was or as it is to be; the caller must hold it (`harness.store.lock`).
+    An incomplete last line remains, since the next append replaces it. The results file is replaced
+    atomically. The caller must hold its lock (`harness.store.lock`).
 
     Raises:
-        UsageError: the file cannot be read, or holds lines of another schema.
-        ShardbenchError: it cannot be written; nothing is lost.
+        UsageError: the file cannot be read, or has lines of another schema.
+        ShardbenchError: a file cannot be written; no line is lost.
     """
     found: list[Damage] = []
     if path.exists():
@@ -243,7 +243,7 @@ def set_damaged_aside(path: Path) -> list[Damage]:
 
 
 def _append_once(path: Path, block: bytes) -> None:
-    """Append a block, unless an earlier attempt that was killed has done so."""
+    """Append a block of lines unless the file ends with it, after a killed earlier attempt."""
     with path.open("a+b", buffering=0) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - len(block)))

@@ -1,1 +1,1 @@
-"""Suites of problems measured into one file, and gates that judge the results."""
+"""Measure suites of problems into results files, and judge results by expectations."""

@@ -1,4 +1,4 @@
-"""Workers of a Dask cluster, as an executor; Dask is an optional extra."""
+"""Measure on the workers of a Dask cluster. Dask is an optional dependency."""
 
 import logging
 from collections.abc import Iterator
@@ -14,13 +14,14 @@ _CONNECT_SECONDS = 5
 
 @contextmanager
 def connected(address: str, code: str | None) -> Iterator[Workers]:
-    """Connect to a scheduler, by the address that it prints, for as long as the block runs.
+    """Connect to a Dask scheduler while the block runs, and yield its workers.
 
-    `code` is the digest of the code here, which all workers must have too.
+    `address` is the address that the scheduler prints. `code` is the hash of the code in this
+    process, which all workers must have too.
 
     Raises:
         UsageError: Dask is not installed.
-        ShardbenchError: no scheduler answers there, it has no workers, or they cannot measure.
+        ShardbenchError: no scheduler answers, it has no workers, or a worker cannot measure.
     """
     try:
         from distributed import Client
@@ -29,7 +30,7 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
         raise UsageError(
             "--executor dask needs Dask, which is not installed; pip install 'shardbench[dask]'."
         ) from None
-    # Errors are reported in one sentence here, not also by its logger.
+    # Dask's logger is silenced, since the code below reports errors in one sentence.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
         get_address_host(address)  # a client with a wrong address would never be closed
@@ -64,7 +65,7 @@ def _described(client: Any, address: str) -> dict[str, Worker]:
         ) from None
     try:
         found: dict[str, Worker] = client.run(describe)
-    except Exception as error:  # raised in a worker with any installation
+    except Exception as error:  # raised in a worker, which may have any packages installed
         raise ShardbenchError(
             f"A worker of {address} cannot run shardbench, which must be installed there: "
             f"{type(error).__name__}."

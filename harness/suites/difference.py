@@ -1,5 +1,5 @@
-"""Differences between two cells of one id, figure by figure: a gate's expected and measured one,
-or those of two results files."""
+"""Compare two cells with the same id, figure by figure: the expected and the measured cell of a
+gate, or the cells of two results files."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,10 +17,10 @@ Value = float | str | tuple[float, float] | None
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One thing about a cell that is not as expected.
+    """A difference between a cell and its expectation.
 
-    `what` is `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`, `python_calls`,
-    `quality.NAME` or `counters.NAME`; `note` may add a reason.
+    `what` names the aspect: `cell`, `against`, `status`, `decision`, `fingerprint`, `ratio`,
+    `python_calls`, `quality.NAME` or `counters.NAME`. `note` is a reason or empty.
     """
 
     what: str
@@ -31,7 +31,7 @@ class Deviation:
 
 
 def compare_texts(what: str, expected: str | None, measured: str | None) -> Iterator[Deviation]:
-    """Yield the deviation of a text, if there is one."""
+    """Yield a deviation if two texts differ; it is `new` if nothing was expected."""
     if expected is None and measured is not None:
         yield Deviation(what, "new", None, measured)
     elif expected != measured:
@@ -44,9 +44,9 @@ def compare_qualities(
     better: Mapping[str, str],
     tolerance: float,
 ) -> Iterator[Deviation]:
-    """Yield the qualities that differ by more than the share `tolerance`.
+    """Yield a deviation for each quality that differs by more than the share `tolerance`.
 
-    `better` is `lower` or `higher` by name.
+    `better` maps the name of a quality to `lower` or `higher`.
     """
     for name, before, now in _pairs(expected, measured):
         what = f"quality.{name}"
@@ -60,9 +60,9 @@ def compare_qualities(
 def compare_counters(
     expected: Mapping[str, float], measured: Mapping[str, float]
 ) -> Iterator[Deviation]:
-    """Yield the counters that differ. More work is worse.
+    """Yield a deviation for each counter that differs: `regression` if higher, `win` if lower.
 
-    Where some counts rise and others fall, neither can be said.
+    If some counts rise and others fall, yield all of them as `changed`.
     """
     found = [
         _one_sided(f"counters.{name}", before, now)
@@ -78,7 +78,7 @@ def compare_counters(
 
 
 def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviation]:
-    """Yield the deviation of the calls that one call makes, beyond the spread of their count."""
+    """Yield a deviation if the Python calls of a planner call differ by more than their spread."""
     if measured is None:
         note = "its work was not counted"
         yield Deviation("python_calls", "inconclusive", expected, None, note)
@@ -90,7 +90,10 @@ def compare_work(expected: int, measured: CountedWork | None) -> Iterator[Deviat
 def compare_ratios(
     expected: tuple[float, float], measured: tuple[float, float], note: str = ""
 ) -> Iterator[Deviation]:
-    """Yield how an interval of a ratio deviates from the expected one, unless it may be faster."""
+    """Yield a deviation unless a ratio's interval lies within the expected interval.
+
+    An interval that extends only below the expected one also passes, if they overlap.
+    """
     kinds: dict[Place, Kind] = {"above": "regression", "below": "win", "across": "inconclusive"}
     kind = kinds.get(place(measured, expected))
     if kind and not (kind == "inconclusive" and measured[1] <= expected[1]):

@@ -1,4 +1,4 @@
-"""Tasks over any `concurrent.futures` executor, and one that survives the death of its workers."""
+"""Run tasks on a `concurrent.futures` executor, and an executor that survives dying workers."""
 
 import multiprocessing
 import os
@@ -27,7 +27,7 @@ R = TypeVar("R")
 WORKER_DIED = (BrokenExecutor, CancelledError)
 _ATTEMPTS = 2
 _LOOK_SECONDS = 1.0
-# Workers that are restarted need this long to be back.
+# The number of polls without a worker before giving up; restarting workers need some time.
 _PATIENCE_LOOKS = 60
 
 
@@ -38,11 +38,12 @@ def outcomes(
     at_once: Callable[[], int],
     begun: Callable[[int], None] = lambda number: None,
 ) -> Iterator[tuple[int, R | Exception]]:
-    """Yield the number of each task with what its call returned or raised, as they end.
+    """Yield each task's number and the result or exception of its call, in order of completion.
 
-    No more than `at_once()` are with the executor at a time, so that a stop loses little. A task is
-    tried once more where its worker dies. On leaving, unfinished tasks are cancelled. Raises
-    ShardbenchError where `at_once()` was 0 for a minute, or the executor takes no more tasks.
+    At most `at_once()` tasks are submitted at a time, so that a stop loses little. If a worker
+    dies, its task is retried once. Closing the iterator cancels pending tasks. `begun` is called
+    with the number of a task on each attempt. Raise ShardbenchError if `at_once()` is 0 for a
+    minute or the executor rejects a task.
     """
     waiting = deque(range(len(tasks)))
     attempts = [0] * len(tasks)
@@ -73,7 +74,7 @@ def outcomes(
                         waiting.appendleft(number)
                     else:
                         yield number, error
-                except Exception as error:  # whatever the call raises is its task's alone
+                except Exception as error:  # an exception of one task must not stop the others
                     yield number, error
                 else:
                     yield number, result
@@ -85,7 +86,7 @@ def outcomes(
 def _submitted(executor: Executor, call: Callable[[T], R], task: T) -> "Future[R]":
     try:
         return executor.submit(call, task)
-    except RuntimeError as error:  # it is shut down, or broken for good
+    except RuntimeError as error:  # the executor is shut down or broken
         raise ShardbenchError(
             f"The executor takes no more tasks ({one_line(error)}); what was measured is kept, and "
             "the next run goes on there."
@@ -93,20 +94,20 @@ def _submitted(executor: Executor, call: Callable[[T], R], task: T) -> "Future[R
 
 
 class LocalProcesses(Executor):
-    """Worker processes on this machine, each alone: the death of one costs the task it had.
+    """An executor of local worker processes; if a worker dies, only its current task fails.
 
-    (The death of a worker breaks a `ProcessPoolExecutor` for good, so each has its own, which is
-    replaced.) The processes end with this one, however it ends, and on `shutdown`.
+    Each worker has its own `ProcessPoolExecutor`, because a dead worker breaks its pool for good;
+    the pool is then replaced. The workers end on `shutdown` or when this process ends or is killed.
     """
 
     def __init__(self, workers: int) -> None:
-        """Start no process yet: each is started with its first task."""
+        """Prepare `workers` workers; the process of each starts with its first task."""
         self._threads = ThreadPoolExecutor(workers)
         self._own = threading.local()
         self._reader, self._writer = multiprocessing.get_context("spawn").Pipe(duplex=False)
 
     def submit(self, call: Callable[..., R], /, *arguments: Any, **options: Any) -> "Future[R]":
-        """Run a function that is importable by name in a worker."""
+        """Run a function in a worker, which imports it by its name."""
         return self._threads.submit(self._run, call, arguments, options)
 
     def _run(self, call: Callable[..., R], arguments: Any, options: Any) -> R:
@@ -123,10 +124,10 @@ class LocalProcesses(Executor):
         return result
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers, at once unless `wait` lets their tasks end."""
+        """End the workers: after their tasks if `wait` and not `cancel_futures`, else at once."""
         if wait and not cancel_futures:
             self._threads.shutdown()
-        # Before the workers end, so that the death of none is answered by trying its task again.
+        # First, because a worker that is ended would otherwise look dead and its task be retried.
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._writer.close()
         self._threads.shutdown()
@@ -134,7 +135,7 @@ class LocalProcesses(Executor):
 
 
 def _end_with(reader: Connection) -> None:
-    """Worker: end as soon as nobody holds the other end of a pipe, and leave ctrl-C to its user."""
+    """End this worker process when the parent closes the pipe or dies; ignore SIGINT (ctrl-C)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

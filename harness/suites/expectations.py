@@ -1,4 +1,4 @@
-"""Expectations of cells: declared types, read from a TOML file and written to one."""
+"""Expectations of cells: types, and reading and writing of the TOML file."""
 
 import os
 import re
@@ -28,15 +28,15 @@ _HEADING = """\
 
 
 class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The expectation of one cell; fields that are None or empty expect nothing yet.
+    """The expectation of one cell; a field that is None or empty expects nothing yet.
 
     Attributes:
-        given: the problem as a user names it, where the id differs (a file).
-        against: the variant that it is compared with; empty for the family's reference.
-        quality_tolerance: by which share a quality may differ; None for the file's.
-        ratio: lowest and highest share of the time of `against`.
-        python_calls: calls of Python and built-in functions in one call, see `CountedWork`.
-        ignore: aspects that are not judged: `ratio`, `decision`, `fingerprint`, `python_calls`,
+        given: the problem as the user names it, if the cell's id differs (it has a file's hash).
+        against: the variant to compare the cell with; empty for the family's reference.
+        quality_tolerance: the share by which a quality may differ; None for the file's tolerance.
+        ratio: the lowest and highest accepted value of time / time of `against`.
+        python_calls: the number of Python and built-in calls in one call, see `CountedWork`.
+        ignore: aspects that the gate ignores: `ratio`, `decision`, `fingerprint`, `python_calls`,
             `quality.NAME`, `counters.NAME`.
     """
 
@@ -64,23 +64,23 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def has_figures(self) -> bool:
-        """Whether anything is expected beyond the status."""
+        """Whether the expectation has any value other than the status."""
         figures = (self.decision, self.fingerprint, self.quality, self.counters, self.ratio)
         return any(figures) or self.python_calls is not None
 
 
 class MadeWith(Struct, frozen=True, forbid_unknown_fields=True):
-    """The versions that expectations were made with."""
+    """The versions of Python and packages that produced the expected values."""
 
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
 
 
 class Rules(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The head of a file of expectations.
+    """The settings at the top of an expectations file, for all of its cells.
 
-    A new ratio is expected within its interval, wider by the factor `ratio_slack` either way.
-    `ignore` is not judged in any cell.
+    The expectation of a new ratio is its interval, widened by the factor `ratio_slack` at both
+    ends. The gate ignores the aspects in `ignore` in every cell.
     """
 
     schema: Literal[1] = 1
@@ -105,15 +105,15 @@ def _check_aspects(ignored: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """The expected cells by id, and the rules for all of them."""
+    """The content of an expectations file: expectations by cell id, and the rules for all."""
 
     cells: Mapping[CellId, Expectation] = item(default_factory=dict)
     rules: Rules = item(default_factory=Rules)
 
 
 def load_expectations(path: Path) -> Expectations:
-    """Read an expectations file; raises UsageError, which names the file and the key."""
-    # Path.exists raises where a name is too long or there is a loop of links.
+    """Read an expectations file. Raise UsageError with the file and the key if it is wrong."""
+    # Path.exists raises an error for a name that is too long and for a loop of symbolic links.
     if not os.path.exists(path):  # noqa: PTH110 - see above
         raise UsageError(
             f"{path} does not exist; 'shardbench gate --propose {path} --judge RESULTS.jsonl' "
@@ -135,22 +135,21 @@ def load_expectations(path: Path) -> Expectations:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the document in a TOML file; raises UsageError where there is none."""
+    """Read a TOML file. Raise UsageError if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(read_file(path).decode())
     except RecursionError:
         raise UsageError(f"{path} cannot be read: it is nested too deeply.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
-    except ValueError as error:  # tomllib's own error is one
+    except ValueError as error:  # includes tomllib.TOMLDecodeError
         raise UsageError(f"{path} is not TOML: {' '.join(str(error).split())}.") from None
 
 
 def to_toml(expectations: Expectations) -> str:
-    """Write an expectations file, its cells by family, problem and variant.
+    """Return the text of an expectations file, with cells sorted by family, problem and variant.
 
-    The order depends on nothing but the names, so that two files differ where what they expect
-    does.
+    The order depends only on names, so that a diff of two files shows only changed expectations.
     """
     rules = expectations.rules
     document: dict[str, Any] = {

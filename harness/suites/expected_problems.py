@@ -1,4 +1,4 @@
-"""Measure the problems of an expectations file, with one comparison for each."""
+"""Measure each problem of an expectations file with one comparison."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ from harness.topologies.lookup import placed_on
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of the file with its comparison, and the expectations by variant."""
+    """A problem of an expectations file: its comparison, and its expectations by variant."""
 
     comparison: Comparison
     expected: Mapping[str, tuple[CellId, Expectation]]
 
     @property
     def title(self) -> str:
-        """The family and the problem, for people."""
+        """A title for display with the family and the problem."""
         return f"{self.comparison.family.name} on {self.comparison.problem}"
 
 
@@ -41,14 +41,14 @@ def expected_problems(
     settings: Settings,
     registry: Callable[[], Registry] = load_registry,
 ) -> list[Problem]:
-    """Prepare a comparison for each problem, of the variants that have an expectation there.
+    """Prepare a comparison for each problem, with the variants that have an expectation on it.
 
-    `registry` is how child processes find the families.
+    `registry` is the function with which child processes load the families.
 
     Raises:
-        ShardbenchError: the file names no cell.
-        UsageError: a cell cannot be measured: its family, variant, workload or topology is not
-            known, or the file compares one problem with two variants.
+        ShardbenchError: the file has no cell.
+        UsageError: the family, variant, workload or topology of a cell is unknown, or cells of one
+            problem have different `against` variants.
     """
     if not expectations.cells:
         raise ShardbenchError("The expectations name no cell, so there is nothing to measure.")
@@ -63,7 +63,7 @@ def expected_problems(
 
 
 def _with_given(expectations: Expectations) -> Iterator[tuple[CellId, Expectation]]:
-    """Yield the cells; how a problem is given holds for all of its cells that do not say it."""
+    """Yield the cells; copy `given` of a problem to its other cells that have none."""
     cells = expectations.cells.items()
     given = {(cell.family, cell.problem): row.given for cell, row in cells if row.given}
     for cell, expected in cells:
@@ -103,10 +103,10 @@ def _problem(
 def as_results_name_them(
     expectations: Expectations, problems: Sequence[Problem]
 ) -> tuple[Expectations, dict[CellId, CellId]]:
-    """Return the expectations under the ids that results will have, and what changed its id.
+    """Return the expectations by the ids in results, and the changed ids as an old-to-new map.
 
-    Results name a workload or a topology of a file by its content. Where an id did so already, the
-    file has changed since, and nothing is expected of the new one yet.
+    Results identify the file of a workload or topology by a hash of its content. If an expectation
+    already has such an id and the hash differs, the file has changed: its figures are dropped.
     """
     cells: dict[CellId, Expectation] = {}
     changed: dict[CellId, CellId] = {}
@@ -129,8 +129,8 @@ def measure(
     results: Path,
     listen: Callable[[Event], None] = lambda event: None,
 ) -> Iterator[tuple[Problem, list[Cell]]]:
-    """Measure each problem, storing its cells before the next one begins."""
-    append_cells(results, [])  # whether it can be written is better known before measuring
+    """Measure each problem, and store its cells before the next problem starts."""
+    append_cells(results, [])  # fails before the measurement if the file cannot be written
     start_server_for(problem.comparison.family for problem in problems)
     for problem in problems:
         cells = problem.comparison.run(listen)

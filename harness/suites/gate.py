@@ -1,4 +1,4 @@
-"""Judge cells by expectations. Nothing here is measured, printed or written."""
+"""Judge measured cells by expectations. This module only computes the verdict."""
 
 import math
 from collections import Counter
@@ -33,7 +33,7 @@ _CALLED = ("ok", "over budget", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A cell that is expected, measured, or both, and how it deviates."""
+    """A cell's expectation and measurement, either of which may be missing, and its deviations."""
 
     cell: CellId
     expected: Expectation | None
@@ -42,17 +42,17 @@ class Judged:
 
     @property
     def kind(self) -> Kind | None:
-        """The worst deviation's kind, None where all is as expected."""
+        """The kind of the cell's worst deviation, or None if there is none."""
         kinds = {deviation.kind for deviation in self.deviations}
         return next((kind for kind in _KINDS if kind in kinds), None)
 
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """All cells judged.
+    """The judged cells of a gate, and the differences in versions.
 
-    `versions` has by name the versions that the expectations were made with and those that the
-    cells were measured with, where the two differ; empty stands for not there.
+    `versions` maps a package (or "python") to its version in the expectations and in the
+    measurement, if the two differ. An empty text means that the package is not installed.
     """
 
     judged: tuple[Judged, ...]
@@ -60,16 +60,16 @@ class GateVerdict:
 
     @property
     def kind(self) -> Kind | None:
-        """The worst cell's kind, None where all is as expected."""
+        """The kind of the worst deviation of all cells, or None if there is none."""
         return next((kind for kind in _KINDS if self.count(kind)), None)
 
     def count(self, kind: Kind | None) -> int:
-        """Return how many cells deviate so."""
+        """Return the number of cells with this worst deviation; None counts those without any."""
         return Counter(judged.kind for judged in self.judged)[kind]
 
     @property
     def exit_code(self) -> int:
-        """3 if a cell was not measured, else 1 if one deviates, 2 if one may deviate, or 0."""
+        """3 if a cell was not measured, else 1 if one deviates, else 2 if inconclusive, else 0."""
         if self.kind is None:
             return ALL_AS_EXPECTED
         codes = {"not measured": HARNESS_FAILED, "inconclusive": INCONCLUSIVE}
@@ -77,7 +77,7 @@ class GateVerdict:
 
 
 def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> GateVerdict:
-    """Judge measured cells by id; raises ShardbenchError where none of them was called."""
+    """Judge measured cells by id. Raise ShardbenchError if no cell's planner was called."""
     if not measured:
         raise ShardbenchError("There is no cell to judge.")
     if all(cell.status not in _CALLED for cell in measured.values()):
@@ -93,7 +93,7 @@ def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> 
 
 
 def _with_defaults(rules: Rules, expected: Expectation) -> Expectation:
-    """Return the expectation of a cell, completed by the rules for all cells of the file."""
+    """Return a cell's expectation with the file's quality tolerance and ignored aspects added."""
     own = expected.quality_tolerance
     return replace(
         expected,
@@ -125,7 +125,7 @@ def _deviations(expected: Expectation | None, measured: Cell | None) -> Iterator
 def _other_status(expected: Expectation, measured: Cell) -> Deviation:
     before, now = expected.status, measured.status
     kind: Kind
-    if now == "not installed":  # the fault of this environment, not of the code
+    if now == "not installed":  # a fault of this environment, not of the code
         kind = "not measured"
     elif now == "ok" and before == "over budget":
         kind = "win"
@@ -166,7 +166,7 @@ def _figures(expected: Expectation, measured: Cell) -> Iterator[Deviation]:
 
 
 def without(ignored: tuple[str, ...], kind: str, figures: Mapping[str, T]) -> dict[str, T]:
-    """Return the figures of a kind, `quality` or `counters`, that are not ignored."""
+    """Return the figures without the ignored ones; `kind` is `quality` or `counters`."""
     return {name: value for name, value in figures.items() if f"{kind}.{name}" not in ignored}
 
 

@@ -1,4 +1,4 @@
-"""Propose new expectations: those that hold stay, the others are replaced."""
+"""Propose new expectations: keep those that the results meet, and replace the others."""
 
 import math
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ _SURE_DIGITS = 12
 
 
 def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
-    """Return the expectations after accepting every difference.
+    """Return new expectations that accept every conclusive deviation.
 
-    Figures that are as expected, or may be, keep their expectation unchanged. So do failed,
-    missing, not installed or wrongly deciding cells: repair them, or delete them from the file.
+    Figures that agree or are inconclusive keep their old expectation. Cells that are missing,
+    failed, not installed or make a wrong decision keep theirs too: fix them, or delete them.
     """
     cells = {judged.cell: _renewed(judged, expectations) for judged in verdict.judged}
     last = [judged.measured for judged in verdict.judged if judged.measured][-1].environment
@@ -30,7 +30,7 @@ def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
 
 
 def is_as_it_must_be(cell: Cell) -> bool:
-    """Whether a cell neither failed nor decides otherwise than the variant that it reproduces."""
+    """Return whether a cell did not fail and agrees with the variant that it must reproduce."""
     return cell.status != "failed" and cell.decision != "different"
 
 
@@ -58,7 +58,7 @@ def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
 
 
 def _merged(expected: Expectation, fresh: Expectation, deviating: set[str]) -> Expectation:
-    """Take deviating values from `fresh`, and the others from the old expectation."""
+    """Combine two expectations: deviating values from `fresh`, the others from `expected`."""
 
     def figures(kind: str, before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
         return {
@@ -97,7 +97,7 @@ def _observed(measured: Cell, slack: float) -> Expectation:
 
 
 def _widened(ratio: Ratio | None, slack: float) -> tuple[float, float] | None:
-    """Widen an interval by a factor either way; one without an end is none."""
+    """Widen a ratio's interval by the factor `slack` at both ends; return None if infinite."""
     if ratio is None or not 0 < ratio.high * slack < math.inf:
         return None
     return _rounded(ratio.low / slack, ROUND_FLOOR), _rounded(ratio.high * slack, ROUND_CEILING)

@@ -1,4 +1,4 @@
-"""Suites in TOML: families, variants, workloads, topologies, and a matrix of values to insert."""
+"""Read suites from TOML files: studies of variants, workloads and topologies with parameters."""
 
 import itertools
 import math
@@ -30,7 +30,10 @@ _MOST_PROBLEMS = 100_000
 
 
 class SuiteStudy(Struct, frozen=True, forbid_unknown_fields=True):
-    """A study of a suite: variants of a family, on all pairs of its workloads and topologies."""
+    """A study of a suite: variants of a family on all pairs of workloads and topologies.
+
+    `matrix` has the values for each placeholder, such as `{size}`, in workloads and topologies.
+    """
 
     family: Name
     workloads: Texts
@@ -41,7 +44,7 @@ class SuiteStudy(Struct, frozen=True, forbid_unknown_fields=True):
     matrix: dict[str, Values] = field(default_factory=dict)
 
     def requests(self, registry: Registry) -> Iterator[Request]:
-        """Yield a request for each of its problems; raises UsageError for a name not known."""
+        """Yield a request for each problem of the study. Raise UsageError for an unknown name."""
         family = registry.find(self.family)
         against = family.find(self.against or family.reference.name).name
         chosen = family.variants if self.variants == "all" else self.variants
@@ -55,13 +58,13 @@ class SuiteStudy(Struct, frozen=True, forbid_unknown_fields=True):
         )
         for workload, topology in problems:
             spec = WorkloadSpec.parse(workload)
-            family.label(spec)  # raises where there is no such workload
+            family.label(spec)  # raises UsageError if the workload does not exist
             placed = _topology(family, spec, topology)
             yield Request(family, spec, placed, variants, against, self.purpose)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
-    """The document of a suite."""
+    """The structure of a suite file."""
 
     study: Annotated[list[Any], Meta(min_length=1)]
     name: str = ""
@@ -69,17 +72,17 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite as it was read: its name, and a request for each problem."""
+    """The content of a suite file: its name, and a request for each problem."""
 
     name: str
     requests: tuple[Request, ...]
 
 
 def read_suite(path: Path, registry: Registry) -> Suite:
-    """Read a suite; paths of workloads and topologies in it start from the working directory.
+    """Read a suite file. Its paths of workloads and topologies are relative to the working folder.
 
-    Raises UsageError for a key or a name that is not known, or a value that is not of its type; it
-    names the file, and the study by its number.
+    Raise UsageError for an unknown key or name or a value of a wrong type. The message names the
+    file and the number of the study.
     """
     file = checked(read_toml(path), _File, str(path))
     name = file.name or path.stem
@@ -120,7 +123,7 @@ def _check_placeholders(texts: Sequence[str], matrix: Mapping[str, Sequence[str]
 def _filled(
     pair: tuple[str, str], matrix: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield a workload and a topology with every combination of the values that they name."""
+    """Yield the workload and topology for each combination of the values of their placeholders."""
     keys = _placeholders(pair)
     combinations = math.prod(len(matrix[key]) for key in keys)
     if combinations > _MOST_PROBLEMS:

@@ -1,4 +1,4 @@
-"""Run the problems of a suite into one results file, resuming where it was stopped."""
+"""Measure the problems of a suite into a results file, and resume a stopped run."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,9 +30,9 @@ from harness.topologies.lookup import placed_on
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The environment that a sweep measures in; `several` machines may have the same.
+    """The environment of a sweep; with `several`, it has several machines of any hardware.
 
-    With `by_family` stored cells hold as long as the sources of their family are unchanged.
+    With `by_family`, stored cells are valid until the source files of their family change.
     """
 
     environment: Environment
@@ -40,7 +40,7 @@ class Site:
     by_family: bool = False
 
     def has_measured(self, cell: Cell, settings: Settings) -> bool:
-        """Whether a stored cell can stand for what would be measured here."""
+        """Return whether a stored cell has this site's code, versions, machine and settings."""
         here, there = self.environment, cell.environment
         machine = [(where.machine, where.cpu, where.cores) for where in (here, there)]
         codes = [code_of(where) for where in (here, there)]
@@ -53,9 +53,9 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The measuring processes: an executor that runs `at_once()` tasks at a time, or this process.
+    """The processes that measure: an executor for `at_once()` tasks at a time, or this process.
 
-    `machines` are those of the workers by name, where they have one.
+    `machines` maps a worker's name to the hash of its machine, if workers have names.
     """
 
     site: Site
@@ -66,9 +66,9 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A request that is over after `seconds`, and the cells that it added to the results.
+    """A finished request, its duration in seconds, and the cells that it added to the results.
 
-    `refused` is the reason for having none: the problem cannot be built, or not there.
+    `refused` is the reason if there are none: the problem could not be built or measured.
     """
 
     request: Request
@@ -78,9 +78,9 @@ class Finished:
 
 
 def registered_requests(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Request]:
-    """Return the problems that families study themselves; with `large` their large ones too.
+    """Return requests for the studies that families register; with `large` the large ones too.
 
-    Raises UsageError where a study names a variant or a topology that is not known.
+    Raise UsageError if a study has an unknown variant or topology.
     """
     requests = []
     for family in families:
@@ -97,9 +97,10 @@ def registered_requests(families: Iterable[Family[Any, Any]], large: bool = Fals
 
 
 def merged(requests: Iterable[Request]) -> list[Request]:
-    """Make one request of those of one problem, so that no cell is measured twice.
+    """Merge the requests for the same problem, so that no cell is measured twice.
 
-    Raises UsageError where one is compared with two variants: their cells would have the same ids.
+    Raise UsageError if they compare with different variants, since their cells would have equal
+    ids.
     """
     found: dict[tuple[str, ProblemId], Request] = {}
     for request in requests:
@@ -116,23 +117,23 @@ def merged(requests: Iterable[Request]) -> list[Request]:
 
 
 def _cells(results: Path) -> Iterable[Cell]:
-    """Read the stored cells; damaged lines are left out, `set_damaged_aside` reports them."""
+    """Read the stored cells without damaged lines, which `set_damaged_aside` reports."""
     return read_cells(results, lambda damage: None) if results.exists() else ()
 
 
 def is_outdated(results: Path, settings: Settings, site: Site | None = None) -> bool:
-    """Whether a results file holds cells that other code, settings or machines have measured.
+    """Return whether a results file has cells of other code, settings or machines.
 
-    A report would show them with the new ones as if they were comparable.
+    A report would present such cells as comparable with new ones.
     """
     site = site or Site(environment(settings.sampling.seed))
     return any(not site.has_measured(cell, settings) for cell in _cells(results))
 
 
 def set_aside(results: Path) -> Path | None:
-    """Rename a results file after the time of its last change; returns the new path, if any.
+    """Rename a results file by adding the time of its last change; return the new path.
 
-    Raises ShardbenchError where it cannot be renamed, and stays as it is.
+    Return None if there is no file. Raise ShardbenchError if it cannot be renamed.
     """
     if not results.exists():
         return None
@@ -147,11 +148,11 @@ def set_aside(results: Path) -> Path | None:
 def resumed(
     requests: Sequence[Request], results: Path, settings: Settings, site: Site | None = None
 ) -> list[Request]:
-    """Return the requests with what this code has measured of each already.
+    """Return the requests with their stored cells, so that only the others are measured.
 
-    Results of other code, versions or settings do not count, nor those of another machine, unless
-    the site has several: then a problem counts that any one of them has measured. Raises UsageError
-    where the file cannot be read, or a request names no variant of its family.
+    Ignore cells of other code, versions or settings, and of other machines unless the site has
+    several. With several machines, a problem is complete if one machine has measured all of its
+    cells. Raise UsageError if the file cannot be read or a request has an unknown variant.
     """
     site = site or Site(environment(settings.sampling.seed))
     held: dict[tuple[str, str], dict[str | None, dict[str, Cell]]] = {}
@@ -176,9 +177,9 @@ def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]
 
 
 def _usable(request: Request, cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Keep the cells of a request's variants that are compared as it wants it.
+    """Return the cells of a request's variants that are compared with the requested reference.
 
-    Where the variant to compare with has no part in the problem, its cell names the stand-in.
+    If the reference does not support the problem, its cell names the variant that replaces it.
     """
     names, against = request.names(), request.reference.name
     first = cells.get(against)
@@ -200,15 +201,15 @@ def sweep(
     workers: Workers | None = None,
     begun: Callable[[Request], None] = lambda request: None,
 ) -> Iterator[Finished]:
-    """Measure each request that is not measured yet; the caller holds the file.
+    """Measure each request that is not measured yet. The caller must hold the file's lock.
 
-    Without an executor they are measured here, one by one; `listen` gets their progress, and
-    each cell is stored as soon as it is final, so that a kill loses those in flight alone. With
-    one, a request is a task of it, and its cells are stored when it is over; where the worker of a
-    task dies, it is tried once more, and then its cells are failed ones. Raises ShardbenchError
-    where the results cannot be written, or no worker is left.
+    Without an executor, measure the requests one by one in this process. `listen` gets the
+    progress, and each cell is stored as soon as it is final, so that a kill loses only the current
+    cells. With an executor, each request is a task, and its cells are stored when the task ends. If
+    the worker of a task dies twice, the cells are stored as failed. Raise ShardbenchError if the
+    results cannot be written or no worker is left.
     """
-    append_cells(results, [])  # whether it can be written is better known before measuring
+    append_cells(results, [])  # fails before the measurement if the file cannot be written
     left = [request for request in requests if not request.is_measured]
     if workers is None or workers.executor is None:
         return _here(left, results, settings, listen, registry, begun)
@@ -268,7 +269,7 @@ def _over(
             if isinstance(outcome, WORKER_DIED):
                 how = "Its worker process died, twice."
             cells = Comparison(request, settings, registry).failed(f"{how} {one_line(outcome)}")
-            for cell in cells:  # which machine it was is not known
+            for cell in cells:  # the machine of a failed worker is unknown
                 cell.environment = msgspec.structs.replace(site.environment, machine=None)
         else:
             cells = outcome

@@ -1,4 +1,4 @@
-"""The work of an executor's workers: each measures one problem at a time on its own machine."""
+"""The task of an executor's worker: measure one problem at a time on the worker's machine."""
 
 import multiprocessing
 import threading
@@ -12,12 +12,12 @@ from harness.measuring.request import Job
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError
 
-# A worker may have several threads, and two measurements at once disturb each other.
+# A worker may have several threads, but simultaneous measurements would disturb each other.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 class Code(NamedTuple):
-    """The code that compared results must have in common: ours, the libraries', Python's."""
+    """The versions that comparable results must share: shardbench, packages and Python."""
 
     code: str | None
     packages: Mapping[str, str]
@@ -25,19 +25,18 @@ class Code(NamedTuple):
 
 
 def code_of(environment: Environment) -> Code:
-    """Return the code of an environment."""
+    """Return the versions of shardbench, packages and Python in an environment."""
     return Code(environment.code, environment.packages, environment.python)
 
 
 def measure(job: Job, code: Code) -> list[Cell]:
-    """Measure a problem in this process and its children; returns its cells.
+    """Measure a problem in this process and its child processes; return the new cells.
 
-    Of the cells that the results hold already, those of this machine are not measured again. `code`
-    must be the code that is installed here.
+    Cells that this machine has already stored are not measured again.
 
     Raises:
         UsageError: the problem cannot be built.
-        ShardbenchError: this process cannot measure, or other code is installed here.
+        ShardbenchError: this process may not start processes, or its code is not `code`.
     """
     seed = job.settings.sampling.seed
     check_worker(describe(seed), code)
@@ -46,7 +45,7 @@ def measure(job: Job, code: Code) -> list[Cell]:
         request = job.request()
         stored = tuple(cell for cell in request.stored if cell.environment.machine == here)
         cells: list[Cell] = []
-        # In this order an earlier cell never depends on a later one, should writing be cut short.
+        # In the order of `settled`, no cell depends on a later one if only the first are written.
         comparison = Comparison(replace(request, stored=stored), job.settings, job.registry)
         comparison.run(settled=cells.append)
     return cells
@@ -54,19 +53,19 @@ def measure(job: Job, code: Code) -> list[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process: its environment, and whether it may not have children."""
+    """A worker process and its environment. A daemonic process may not start processes."""
 
     environment: Environment
     is_daemonic: bool
 
 
 def describe(seed: int = 0) -> Worker:
-    """Describe this process."""
+    """Return the environment of this process, and whether it is daemonic."""
     return Worker(environment(seed), multiprocessing.current_process().daemon)
 
 
 def check_worker(worker: Worker, code: Code, name: str = "A worker") -> None:
-    """Raise ShardbenchError where a worker cannot measure, or would measure other code."""
+    """Raise ShardbenchError if a worker may not start processes or has other code than `code`."""
     if worker.is_daemonic:
         raise ShardbenchError(
             f"{name} may not start processes, which measuring needs; start it with --no-nanny, or "

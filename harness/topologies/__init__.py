@@ -1,1 +1,1 @@
-"""Topologies: presets, files of users, capture of a machine, and the traps in them."""
+"""Topologies: presets, users' files, capture of this machine, and checks for mistakes."""

@@ -1,4 +1,4 @@
-"""The row of a topology file for a host, each figure with its origin."""
+"""Build the topology file for a host, with the origin of each figure."""
 
 import csv
 import io
@@ -18,11 +18,11 @@ QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "g
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host, as far as it is known.
+    """The known hardware of one host.
 
-    `nic_gbits` is the speed of each network device by the matrix's name, Gbit/s; one that is
-    missing has no link. `memory` is bytes. `source` is the origin of all this, and `remarks` are
-    further comments for the file.
+    `nic_gbits` maps the name of a network device in the matrix to its speed in Gbit/s; a device
+    without an entry has no link. `memory` is in bytes. `source` is the origin of this information,
+    and `remarks` are further comments for the file.
     """
 
     gpus: tuple[GpuDevice, ...]
@@ -34,7 +34,7 @@ class Host:
 
 
 class SourcedFigure(NamedTuple):
-    """A field of the row: its value, None for a blank, its origin and its explanation."""
+    """A figure of a topology: its value (None leaves it blank), its origin and explanation."""
 
     value: float | None
     basis: str
@@ -43,7 +43,7 @@ class SourcedFigure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostTopology:
-    """A row for a topology file, with its figures explained by column; `links` are in words."""
+    """A row for a topology file, with `figures` by column and a description of the GPU `links`."""
 
     name: str
     gpu: str
@@ -54,12 +54,12 @@ class HostTopology:
 
     @property
     def confidence(self) -> str:
-        """`low` with an assumed figure, `medium` with one from a data sheet, else `high`."""
+        """`low` with an assumed figure, `medium` with a given or data sheet figure, else `high`."""
         bases = {figure.basis for figure in self.figures.values()}
         return "low" if ASSUMED in bases else "medium" if {SHEET, GIVEN} & bases else "high"
 
     def as_csv(self) -> str:
-        """Return the file: comments on each figure, the columns, the row."""
+        """Return the text of the CSV file: comments on each figure, the header, and the row."""
         comments = (
             f"A topology of shardbench, from: {self.source}.",
             "Bytes are per GPU; *_bw are bytes per millisecond, one way (GB/s x 1,000,000).",
@@ -83,9 +83,9 @@ class HostTopology:
 
 
 def usable_gbits(nics: Sequence[NetworkDevice]) -> dict[str, float]:
-    """Return the speed of each network device that a job would use, by the matrix's names.
+    """Return the speed in Gbit/s of each network device that a job would use, by matrix name.
 
-    Those are the ports of InfiniBand or RoCE with a link; without any, the Ethernet cards.
+    A job uses the InfiniBand or RoCE devices with a link, or if there are none, Ethernet cards.
     """
     has_rdma = any(nic.is_rdma for nic in nics if nic.gbits is not None)
     return {
@@ -102,10 +102,10 @@ def capture(
     nic_gbits: float | None = None,
     memory_gib: float | None = None,
 ) -> HostTopology:
-    """Decide the row of a host; given figures replace the known ones.
+    """Determine the topology of a host; the optional arguments replace detected figures.
 
-    Raises UsageError without a GPU, for GPUs of several kinds, or where a figure that a row must
-    have cannot be found, with a way to give it.
+    Raise UsageError if there is no GPU, if the GPUs are of several kinds, or if a required figure
+    cannot be determined.
     """
     if not host.gpus:
         raise UsageError("There is no GPU to write a topology for.")
@@ -181,7 +181,7 @@ def _host_memory(host: Host, given_gib: float | None) -> SourcedFigure:
 
 
 class _Link(NamedTuple):
-    """A link with its bandwidth, bytes per millisecond one way."""
+    """A link: its bandwidth in bytes per millisecond one way, the origin and a description."""
 
     bw: float
     basis: str
@@ -189,7 +189,7 @@ class _Link(NamedTuple):
 
 
 def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> _Link:
-    """Return the link of a GPU to its host."""
+    """Return the link from a GPU to the host's CPU, the slowest one if the GPUs differ."""
     if kind and kind.has_own_host_link:
         return _Link(kind.host_link_bw, SHEET, f"NVLink-C2C of {kind.name} to its CPU")
     known = [
@@ -207,10 +207,10 @@ def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> _Link:
 
 
 def _nvlink(gpu: GpuDevice, kind: GpuKind | None) -> _Link:
-    """Return one NVLink of a GPU.
+    """Return the bandwidth of one NVLink of a GPU.
 
-    NVML tells the raw rate, of which coding leaves 16 of 17 parts (26.56 of 25 GB/s) or none away
-    (A100): the data sheet's figure is taken where the two are so near, NVML's otherwise.
+    NVML reports the raw rate. Its encoding may cost a 17th (raw 26.56, usable 25 GB/s) or nothing
+    (A100). If the data sheet's rate differs by no more than that, use it, else NVML's rate.
     """
     sheet, raw = kind.nvlink_bw if kind else None, gpu.link_raw_bw
     if raw and (not sheet or not 0.93 <= sheet / raw <= 1.01):
@@ -253,7 +253,7 @@ def _inter(host: Host, given_gbits: float | None) -> SourcedFigure:
     if given_gbits is not None:
         speeds, basis = dict.fromkeys(matrix.nics, given_gbits), GIVEN
     near = {nic for nics, _ in near_nics(matrix, list(speeds)).values() for nic in nics}
-    # Others, far from all GPUs, are the host's, for storage and management.
+    # The other network devices, far from all GPUs, serve storage and management.
     serving = [nic for nic in matrix.nics if nic in near]
     if not serving:
         why = "no network device with a known speed is seen; the planner's own default applies"
@@ -267,7 +267,7 @@ def _inter(host: Host, given_gbits: float | None) -> SourcedFigure:
 
 def _hbm(gpu: GpuDevice, kind: GpuKind | None) -> SourcedFigure:
     if gpu.memory_clock and gpu.bus_width:
-        # Two transfers each clock: the formula of CUDA's own deviceQuery sample.
+        # Two transfers per clock, as in the formula of CUDA's deviceQuery sample.
         bandwidth = gpu.memory_clock * 1e3 * gpu.bus_width / 8 * 2 / 1e3
         why = (
             f"memory clock {gpu.memory_clock / 1000:g} MHz x {gpu.bus_width} bits x 2 = "

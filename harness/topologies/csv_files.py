@@ -1,4 +1,4 @@
-"""Topology files in CSV: each row is a topology, or an error that names the wrong field."""
+"""Read topology files in CSV, with errors that name the wrong field."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ COLUMNS: dict[str, Any] = {
 }
 """The type of a filled field, with its limits, by column."""
 
-# Units that users confuse, and the size of one of each in the unit of files.
+# Units that users confuse with the unit of the file, and their factors to it.
 _UNITS: dict[str, dict[str, float]] = {
     "bw": {"bytes per second": 1e-3, "GB/s": 1e6, "TB/s": 1e9, "MB/s": 1e3},
     "bytes": {"GiB": 2**30, "MiB": 2**20, "TiB": 2**40},
@@ -32,14 +32,14 @@ _UNITS: dict[str, dict[str, float]] = {
 
 
 def data_text(file: str) -> str:
-    """Return the text of a file that comes with this package."""
+    """Return the text of a data file of this package."""
     return (resources.files("harness.topologies") / "data" / file).read_text("utf-8")
 
 
 def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dict[str, str]]:
-    """Yield the rows of a CSV file by column; its lines that start with `#` are comments.
+    """Yield each row of a CSV file as a dict by column. Lines that start with `#` are comments.
 
-    Raises UsageError where a `needed` column is missing, one is there twice, or a row is too long.
+    Raise UsageError if a `needed` column is missing, a column is repeated, or a row is too long.
     """
     lines = (line for line in io.StringIO(text, newline="") if not line.startswith("#"))
     rows = csv.reader(lines)
@@ -66,7 +66,7 @@ def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dic
 
 
 def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[TopologyRow]:
-    """Read the rows of a topology file, whatever is in them, or raise UsageError without any."""
+    """Read the rows of a topology file, unchecked. Raise UsageError if there are none."""
     rows = [
         TopologyRow(f"{file}, row {number} ({printable(texts['name'][:60]) or 'no name'})", texts)
         for number, texts in enumerate(read_table(text, file, needed), start=1)
@@ -77,7 +77,7 @@ def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[T
 
 
 def read_topologies(text: str, file: str) -> dict[str, Topology]:
-    """Read a file's topologies by name; raises UsageError, which names file, row and field."""
+    """Read topologies by name. Raise UsageError that names the file, row and wrong field."""
     found: dict[str, Topology] = {}
     for row in read_rows(text, file, REQUIRED):
         values, refused = read_values(row.texts)
@@ -90,9 +90,9 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
 
 
 def read_values(texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
-    """Return the values of the valid fields, and by column the faults of the others.
+    """Return the values of the valid fields, and the errors of the others, both by column.
 
-    A fault is a reason, and the text to write if only the unit is wrong, else nothing.
+    An error is the reason and, if only the unit is wrong, the corrected text, else an empty text.
     """
     values: dict[str, Any] = {}
     refused: dict[str, tuple[str, str]] = {}

@@ -1,4 +1,4 @@
-"""The GPUs and network devices of a host, as records, and the matrix of links that follows."""
+"""Records of a host's GPUs and network devices, and the link matrix computed from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from itertools import combinations
 
 from harness.topologies.link_matrix import LinkMatrix
 
-# NVML's nvmlGpuTopologyLevel_t, and what `nvidia-smi topo -m` calls each level.
+# The values of NVML's nvmlGpuTopologyLevel_t, and their names in `nvidia-smi topo -m`.
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
 
 @dataclass(frozen=True, slots=True)
 class PciPlace:
-    """Where a PCI device is: `path` from its host bridge to itself, and its NUMA node (-1: none).
+    """The location of a PCI device: its path from the host bridge, and its NUMA node (-1: none).
 
-    A path is what `/sys/bus/pci/devices/<address>` links to, below `/sys/devices`.
+    The path has the parts of the target of `/sys/bus/pci/devices/<address>` below `/sys/devices`.
     """
 
     path: tuple[str, ...] = ()
@@ -25,10 +25,11 @@ class PciPlace:
 class GpuDevice:
     """A GPU as NVML and torch describe it; unknown fields are None.
 
-    `memory_bytes` is torch's total where `memory_from` is `torch`. `memory_clock` is in kHz,
-    `bus_width` in bits. `links` names what each active NVLink leads to: a GPU's PCI address,
-    `switch`, or nothing where NVML does not tell. `link_raw_bw` is NVML's speed of one, bytes per
-    millisecond one way. `has_fabric` says that it is registered in an NVLink fabric of many hosts.
+    `memory_from` is the source of `memory_bytes`: `torch` or `NVML`. `memory_clock` is in kHz,
+    `bus_width` in bits. `links` has the remote end of each active NVLink: a GPU's PCI address,
+    `switch`, or an empty text if unknown. `link_raw_bw` is NVML's raw rate of one NVLink in bytes
+    per millisecond one way. `has_fabric` is True if the GPU is registered in a multi-host NVLink
+    fabric.
     """
 
     name: str
@@ -47,7 +48,7 @@ class GpuDevice:
 
 @dataclass(frozen=True, slots=True)
 class NetworkDevice:
-    """A network device: its speed in Gbit/s, None where it has no link or does not say."""
+    """A network device; `gbits` is its speed in Gbit/s, None without a link or if unknown."""
 
     name: str
     gbits: float | None
@@ -56,10 +57,10 @@ class NetworkDevice:
 
 
 def path_kind(one: PciPlace, other: PciPlace) -> str:
-    """Return the kind of path between two PCI devices, as `nvidia-smi topo -m` names it.
+    """Return the type of path between two PCI devices, as `nvidia-smi topo -m` names it.
 
-    A switch is an upstream port and a downstream port for each device: devices under one switch
-    have everything but these last two in common.
+    A switch has one upstream port, and a downstream port for each device. So the paths of devices
+    under the same switch differ only in their last two parts, downstream port and device.
     """
     pairs = list(zip(one.path, other.path, strict=False))
     common = next((at for at, (a, b) in enumerate(pairs) if a != b), len(pairs))
@@ -73,10 +74,10 @@ def path_kind(one: PciPlace, other: PciPlace) -> str:
 def matrix_of(
     gpus: Sequence[GpuDevice], nics: Sequence[NetworkDevice], levels: Mapping[tuple[int, int], int]
 ) -> LinkMatrix:
-    """Build the matrix of a host: NVLinks where there are, PCIe paths otherwise.
+    """Build the link matrix of a host: NVLinks if two GPUs have any, else the PCIe path.
 
-    `levels` is NVML's common ancestor of each pair of GPUs, by their positions; where it is
-    missing, the places decide.
+    `levels` is NVML's common ancestor level for pairs of GPU indices. Pairs without a level use the
+    devices' PCI locations.
     """
     gpu_names = tuple(f"GPU{position}" for position in range(len(gpus)))
     nic_names = {f"NIC{position}": nic.name for position, nic in enumerate(nics)}
@@ -96,10 +97,10 @@ def matrix_of(
 
 
 def _nvlinks(one: GpuDevice, other: GpuDevice) -> int:
-    """Return how many NVLinks join two GPUs, from one to the other or through a switch.
+    """Return the number of NVLinks between two GPUs, direct or through a switch.
 
-    A link without a known end, as in some virtual machines, counts as one to a switch, as NCCL does
-    (NVIDIA/nccl#1182).
+    A link with an unknown remote end, as in some virtual machines, counts as a link to a switch,
+    like in NCCL (NVIDIA/nccl#1182).
     """
     direct = sum(1 for end in one.links if end and end == other.address)
     return direct or min(sum(end in ("switch", "") for end in gpu.links) for gpu in (one, other))

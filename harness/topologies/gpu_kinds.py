@@ -1,4 +1,4 @@
-"""Data sheets: the memory, bandwidths and links of the known kinds of GPU, with their sources."""
+"""Data sheets of GPU models: memory, bandwidths and links, with sources."""
 
 import re
 from collections.abc import Iterator
@@ -12,13 +12,16 @@ from harness.topologies.csv_files import data_text, read_table
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""
 
-# Gbit/s of a lane by generation, as coding leaves them: 8b/10b, 128b/130b, and 242 bytes of each
-# 256 in the flits of the sixth (PCI-SIG's base specifications).
+# Usable Gbit/s of a lane by PCIe generation, after the encoding: 8b/10b (1, 2), 128b/130b (3 to 5),
+# and 242 of each 256 bytes in the flits of generation 6 (PCI-SIG's base specifications).
 _PCIE = {1: 2.0, 2: 4.0, **{n: 2**n * (128 / 130) for n in (3, 4, 5)}, 6: 64 * (242 / 256)}
 
 
 class GpuKind(msgspec.Struct, frozen=True):
-    """A row of `data/gpus.csv`: bytes, and bytes per millisecond one way; None is not known."""
+    """The data sheet of a GPU model, in bytes and bytes per millisecond one way.
+
+    It is a row of `data/gpus.csv`. None means unknown.
+    """
 
     name: str
     names: str
@@ -35,17 +38,17 @@ class GpuKind(msgspec.Struct, frozen=True):
 
     @property
     def all_links_bw(self) -> float | None:
-        """What all NVLinks (or xGMI links) of a GPU carry, bytes per millisecond one way."""
+        """The sum of the bandwidths of all NVLinks or xGMI links, bytes per millisecond one way."""
         return self.nvlinks * self.nvlink_bw if self.nvlinks and self.nvlink_bw else None
 
     @property
     def has_own_host_link(self) -> bool:
-        """Whether a CPU's and a GPU's own link (NVLink-C2C) joins it with the host, not PCIe."""
+        """Whether NVLink-C2C, not PCIe, connects the GPU with its CPU."""
         return self.host_link_bw > 2 * pcie_bw(5, 16)
 
 
 def pcie_bw(generation: int, width: int) -> float:
-    """Return a PCIe link's bytes/ms one way, without packet overhead, or raise UsageError."""
+    """Return the bytes/ms one way of a PCIe link, before packet overhead, or raise UsageError."""
     if generation not in _PCIE or width not in (1, 2, 4, 8, 12, 16, 32):
         raise UsageError(f"PCIe generation {generation} x{width} is not known.")
     return _PCIE[generation] / 8 * width * GB
@@ -53,7 +56,7 @@ def pcie_bw(generation: int, width: int) -> float:
 
 @cache
 def gpu_kinds() -> tuple[GpuKind, ...]:
-    """Return the kinds of GPUs with known data sheets."""
+    """Return all GPU models with known data sheets."""
     kinds = []
     for row in read_table(data_text("gpus.csv"), "gpus.csv"):
         filled = {
@@ -66,10 +69,10 @@ def gpu_kinds() -> tuple[GpuKind, ...]:
 
 
 def find_gpu_kind(name: str) -> GpuKind | None:
-    """Return the kind that a GPU's name means, however NVML, torch or a file writes it, or None.
+    """Return the GPU model of a name in the spelling of NVML, torch or a file, or None.
 
-    `NVIDIA H100 80GB HBM3`, `H100-SXM5-80GB` and `h100 sxm` mean one kind; `H100` alone may be one
-    of several and means none.
+    `NVIDIA H100 80GB HBM3`, `H100-SXM5-80GB` and `h100 sxm` name the same model. `H100` alone
+    matches several models, so the result is None.
     """
     words = set(_words(name))
     found: dict[int, list[GpuKind]] = {}
@@ -83,14 +86,14 @@ def find_gpu_kind(name: str) -> GpuKind | None:
 
 def _words(name: str) -> Iterator[str]:
     for word in re.findall(r"[A-Z0-9]+", name.upper()):
-        # `SXM5` is an SXM of any generation, for rows that do not name one.
+        # `SXM5` also yields `SXM`, to match aliases without a generation.
         yield word
         if form := re.fullmatch(r"(SXM)\d", word):
             yield form[1]
 
 
 def require_gpu_kind(name: str) -> GpuKind:
-    """Return the kind that a GPU's name means; raises UsageError, which lists the known ones."""
+    """Return the GPU model of a name. Raise UsageError that lists similar or all known models."""
     if kind := find_gpu_kind(name):
         return kind
     words = set(_words(name))

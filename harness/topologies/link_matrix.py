@@ -1,4 +1,4 @@
-"""The matrix of `nvidia-smi topo -m`: the links of each pair of GPUs and network devices."""
+"""Parse the matrix of `nvidia-smi topo -m`: the link of each pair of GPUs and network devices."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from itertools import permutations
 from harness.model.errors import UsageError, printable
 
 SELF = "X"
-# From near to far; NVLink is nearer than all of them. `SOC` is what drivers before 390 call `SYS`.
+# From near to far; NVLink is nearer than all of these. Drivers before 390 print `SOC` for `SYS`.
 PCIE_KINDS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _OLD_NAMES = {"SOC": "SYS"}
 
@@ -22,10 +22,11 @@ _MOST_DEVICES = 512
 
 @dataclass(frozen=True, slots=True)
 class LinkMatrix:
-    """The links between the devices of one host, by their names.
+    """The links between the GPUs and network devices of one host.
 
-    `links` holds each ordered pair of different devices: `NV4` for four NVLinks, or one of
-    `PCIE_KINDS`. `nic_names` has the system's name of a network device (`NIC0` is `mlx5_0`).
+    `links` maps each ordered pair of different devices to its link type: `NV4` for four NVLinks, or
+    one of `PCIE_KINDS`. `nic_names` maps a network device's name in the matrix to its name in the
+    operating system, such as `NIC0` to `mlx5_0`.
     """
 
     gpus: tuple[str, ...]
@@ -34,38 +35,38 @@ class LinkMatrix:
     nic_names: Mapping[str, str] = field(default_factory=dict)
 
     def link(self, one: str, other: str) -> str:
-        """Return the kind of link of two devices; a device is joined with itself by `X`."""
+        """Return the link type of two devices, `X` for a device with itself."""
         return SELF if one == other else self.links[one, other]
 
     def nvlinks(self, one: str, other: str) -> int:
-        """Return how many NVLinks join two GPUs."""
+        """Return the number of NVLinks between two GPUs."""
         return nvlinks_of(self.link(one, other))
 
     def gpu_links(self) -> list[str]:
-        """Return the kind of link of each pair of GPUs, once in each direction."""
+        """Return the link types of all ordered pairs of GPUs."""
         return [self.links[pair] for pair in permutations(self.gpus, 2)]
 
     def name_of(self, nic: str) -> str:
-        """Return the system's name of a network device."""
+        """Return the operating system's name of a network device, or `nic` if unknown."""
         return self.nic_names.get(nic, nic)
 
 
 def nvlinks_of(kind: str) -> int:
-    """Return how many NVLinks a kind of link stands for: 4 for `NV4`, 0 for all over PCIe."""
+    """Return the number of NVLinks in a link type: 4 for `NV4`, 0 for PCIe types."""
     return int(kind[2:]) if kind.startswith("NV") else 0
 
 
 def distance(kind: str) -> int:
-    """Return a rank by which kinds of links can be sorted from near to far."""
+    """Return a sort key for link types, from near to far: 0 for NVLink, 1 to 5 for PCIe types."""
     return 1 + PCIE_KINDS.index(kind) if kind in PCIE_KINDS else 0
 
 
 def parse_matrix(text: str, file: str) -> LinkMatrix:
-    """Read the output of `nvidia-smi topo -m`, as printed, copied or saved with more around it.
+    """Parse the output of `nvidia-smi topo -m`, also as part of a longer text.
 
-    Tabs or spaces may be between the fields, escape sequences around the header, and columns of
-    affinity are passed over. Lines that start with `#` are comments. Raises UsageError, which names
-    the line, for no matrix, or one that is cut, wrapped or contradicts itself.
+    Fields are separated by tabs or spaces. Ignore escape sequences, affinity columns and lines that
+    start with `#`. Raise UsageError that names the line if there is no matrix, or if it is
+    incomplete, has wrapped lines or contradicts itself.
     """
     lines = [
         (f"{file}, line {number}", _ESCAPE.sub("", line).strip())
@@ -126,7 +127,7 @@ def _devices(where: str, header: str) -> tuple[str, ...]:
 
 
 def _kinds(where: str, device: str, words: list[str], count: int) -> list[str]:
-    """Return the kinds of a device's links, one for each column of the header."""
+    """Return the link types in the row of a device, one for each device in the header."""
     cut = "the matrix is cut or its lines are wrapped; save it with `nvidia-smi topo -m > FILE`."
     if words[0] != device:
         raise UsageError(f"{where}: the row of {device} must be here, not '{words[0]}': {cut}")

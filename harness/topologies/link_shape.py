@@ -1,4 +1,4 @@
-"""The shape of a matrix of links: which GPUs are joined, and the bandwidth of all at once."""
+"""Analyse a link matrix: the groups of connected GPUs, and the all-to-all bandwidth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from harness.topologies.link_matrix import LinkMatrix, distance
 
 @dataclass(frozen=True, slots=True)
 class LinkShape:
-    """How the GPUs of a host are joined.
+    """The structure of the links between the GPUs of a host.
 
-    `islands` are the groups that NVLink joins, by the GPUs' names; a GPU without NVLink is one of
-    its own. In each `by` a switch, directly in pairs, by an uneven mesh, or by no NVLink; `how`
-    says all that in words. `links_per_gpu` counts the NVLinks that a GPU uses with all of its
-    peers; 0 where the GPUs differ in that, or have none.
+    `islands` are the groups of GPUs that NVLink connects; a GPU without NVLink is a group of one.
+    `by` is the connection in a group: a switch, direct links between all pairs, an uneven mesh, or
+    only PCIe. `how` describes the structure in words. `links_per_gpu` is the number of NVLinks that
+    a GPU uses with all of its peers, 0 if the GPUs differ or have none.
     """
 
     islands: tuple[tuple[str, ...], ...]
@@ -25,15 +25,15 @@ class LinkShape:
 
     @property
     def is_whole(self) -> bool:
-        """Whether NVLink joins all GPUs of the host."""
+        """Whether NVLink connects all GPUs of the host."""
         return len(self.islands) == 1 and self.links_per_gpu > 0
 
 
 def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
-    """Work out how the GPUs of a host are joined.
+    """Determine the structure of the links between the GPUs of a host.
 
-    `gpu_links` is how many NVLinks a GPU of this kind has, None if not known. A pair joined by as
-    many goes through a switch, where all peers share them; otherwise each pair has its own.
+    `gpu_links` is the number of NVLinks of a GPU, None if unknown. If a pair uses all of these
+    links, they lead to a switch and all peers share them; otherwise each pair has its own links.
     """
     islands = _islands(matrix)
     pairs = [matrix.nvlinks(*pair) for island in islands for pair in permutations(island, 2)]
@@ -69,16 +69,16 @@ def _islands(matrix: LinkMatrix) -> tuple[tuple[str, ...], ...]:
 def all_to_all_bw(
     matrix: LinkMatrix, nvlink_bw: float | None, gpu_links: int | None, pcie_bw: float
 ) -> float:
-    """Return a GPU's rate when all send equal shares to all others at once, bytes/ms one way.
+    """Return the send rate of the slowest GPU in an all-to-all, in bytes/ms one way.
 
-    That is how a planner prices communication inside a host: a rank's bytes over one bandwidth. A
-    GPU's share for a peer takes their NVLinks, all at once; where a switch joins them, the peers
-    share the GPU's links; what has no NVLink shares the GPU's PCIe link. The slowest path of the
-    slowest GPU decides. Sockets and host bridges are taken to be no narrower than the GPU's link,
-    so over `PHB`, `NODE` and `SYS` it is an upper bound.
+    In an all-to-all, every GPU sends equal shares to all others at once. A planner prices the
+    communication inside a host in this way: a rank's bytes / one bandwidth. The share for a peer
+    uses the NVLinks of the pair; with a switch, all peers share the GPU's NVLinks; peers without
+    NVLink share the GPU's PCIe link. The slowest path determines the rate. The model ignores limits
+    of sockets and host bridges, so the rate over `PHB`, `NODE` and `SYS` is an upper bound.
 
-    `nvlink_bw` is one NVLink's, `gpu_links` how many a GPU has (None: not known), `pcie_bw` what
-    joins a GPU with its host.
+    `nvlink_bw` is the bandwidth of one NVLink, `gpu_links` the number of NVLinks of a GPU (None if
+    unknown), `pcie_bw` the bandwidth between a GPU and its host.
     """
     peers = len(matrix.gpus) - 1
     if peers < 1:
@@ -98,9 +98,9 @@ def all_to_all_bw(
 def near_nics(
     matrix: LinkMatrix, nics: Sequence[str] | None = None
 ) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return for each GPU the network devices nearest to it, and the kind of link between.
+    """Return, by GPU, the network devices nearest to it and the type of the link to them.
 
-    `nics` limits them to those in use, by the matrix's names. Without any there is no entry.
+    `nics` limits the choice to these devices of the matrix. The result is empty without devices.
     """
     candidates = [nic for nic in matrix.nics if nics is None or nic in nics]
     found = {}

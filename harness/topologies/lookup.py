@@ -1,4 +1,4 @@
-"""Find the topology of a name, a file or a captured workload."""
+"""Find a topology by preset name, by file, or from a captured workload."""
 
 from functools import cache
 from typing import Any
@@ -14,12 +14,12 @@ from harness.topologies.csv_files import data_text, read_rows, read_topologies
 
 @cache
 def presets() -> dict[str, Topology]:
-    """Return the machines that come with shardbench, by name."""
+    """Return the topologies that shardbench includes, by name."""
     return read_topologies(data_text("topologies.csv"), "topologies.csv")
 
 
 def _text(path: str) -> str:
-    """Return the text of a user's file; raises UsageError where it is none."""
+    """Return the text of a user's file. Raise UsageError if it is not readable UTF-8."""
     try:
         return read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -27,9 +27,9 @@ def _text(path: str) -> str:
 
 
 def find_topology(name: str, gpus: int) -> Topology:
-    """Return a preset, or the topology in a CSV file (`FILE.csv` or `FILE.csv#NAME`), sized.
+    """Return a preset or a topology of a file (`FILE.csv` or `FILE.csv#NAME`) with `gpus` GPUs.
 
-    Raises UsageError where there is none, or not with `gpus` GPUs.
+    Raise UsageError if there is no such topology or if it cannot have `gpus` GPUs.
     """
     path, _, wanted = name.partition("#")
     if not path.endswith(".csv"):
@@ -47,10 +47,10 @@ def find_topology(name: str, gpus: int) -> Topology:
 
 
 def find_rows(name: str) -> list[TopologyRow]:
-    """Return the rows that a preset, `FILE.csv` or `FILE.csv#NAME` means, or raise UsageError."""
+    """Return the rows of a preset, `FILE.csv` or `FILE.csv#NAME`, or raise UsageError if none."""
     path, _, wanted = name.partition("#")
     if not path.endswith(".csv"):
-        find_topology(name, 1)  # raises for an unknown name
+        find_topology(name, 1)  # raises UsageError for an unknown name
         rows = read_rows(data_text("topologies.csv"), name)
         return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
     rows = read_rows(_text(path), path)
@@ -66,11 +66,11 @@ def placed_on(
     name: str | None = None,
     gpus: int | None = None,
 ) -> Topology:
-    """Return the topology of a problem: the named one, sized, or the captured workload's own.
+    """Return the topology `name` with `gpus` GPUs, or else the captured workload's own topology.
 
-    A captured workload brings the machines that it was captured with, which are called `captured`.
-    Raises UsageError where none is named and none brought, where `captured` is named with another
-    number of GPUs, or where the named one does not exist.
+    The file of a captured workload includes its topology, which has the name `captured`. Raise
+    UsageError if no topology is named and the workload has none, if `gpus` differs from the
+    captured number, or if the named topology does not exist.
     """
     if name not in (None, CAPTURED):
         if gpus is None:
@@ -79,7 +79,7 @@ def placed_on(
     brought = family.brings(workload)
     if brought is None:
         if name is None:
-            family.label(workload)  # raises first where there is none of that name
+            family.label(workload)  # raises UsageError first if the workload does not exist
             raise UsageError(
                 f"Workload '{workload}' of family '{family.name}' is placed on no machine yet: "
                 "name one with --topology, and with --gpus how many GPUs."

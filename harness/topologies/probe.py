@@ -1,4 +1,4 @@
-"""Reads this machine's hardware from NVML, torch, `/sys` and psutil, without deciding anything."""
+"""Read this machine's hardware from NVML, torch, `/sys` and psutil, without interpreting it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
 
 
 def host_memory_bytes() -> int:
-    """Return the host's memory, as psutil sees it: in a container the whole host's."""
+    """Return the host's memory in bytes; in a container, the memory of the whole host."""
     return int(psutil.virtual_memory().total)
 
 
 def read_nics(system: Path = SYS) -> list[NetworkDevice]:
-    """Return the network devices: ports of InfiniBand or RoCE, then Ethernet cards without them.
+    """Return the InfiniBand and RoCE devices, and then the other Ethernet cards.
 
-    What has no device behind it (`lo`, bridges, a container's end of a pair) is none.
+    Skip virtual interfaces (`lo`, bridges, a container's veth). Ports of a device add up.
     """
     found: dict[Path, NetworkDevice] = {}
     for port in sorted(system.glob("class/infiniband/*/ports/*")):
@@ -54,13 +54,13 @@ def _text(path: Path) -> str:
 
 
 def rate_gbits(text: str) -> float:
-    """Return Gbit/s from a port's rate as the kernel writes it (`400 Gb/sec (4X NDR)`), or 0."""
+    """Return the Gbit/s in a port's rate from the kernel (`400 Gb/sec (4X NDR)`), 0 if none."""
     found = re.match(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec", text)
     return float(found[1]) if found else 0
 
 
 def path_below_devices(resolved: str) -> tuple[str, ...]:
-    """Return the path from the host bridge on, of a resolved `/sys/devices/...` link."""
+    """Return the parts of a resolved `/sys/devices/...` path, from the host bridge on."""
     found = re.search(rf"/pci\w+:\w+(/{_ADDRESS}(?=/|$))*", resolved)
     return tuple(found[0].split("/")[1:]) if found else ()
 
@@ -72,9 +72,10 @@ def _place(device: Path) -> PciPlace:
 
 
 class NvmlAnswers(NamedTuple):
-    """The GPUs, NVML's common ancestor of each pair, and the pairs without peer-to-peer access.
+    """NVML's report on the GPUs.
 
-    `failure` is the reason for seeing no GPU.
+    `levels` has the common ancestor level of pairs of GPU indices. `without_p2p` names the pairs
+    without peer-to-peer access. `failure` is the reason if there is no GPU, else empty.
     """
 
     gpus: tuple[GpuDevice, ...] = ()
@@ -84,7 +85,7 @@ class NvmlAnswers(NamedTuple):
 
 
 def read_gpus(system: Path = SYS) -> NvmlAnswers:
-    """Return what NVML reports of the GPUs, and their places in the kernel's tree."""
+    """Read the GPUs from NVML, and their PCI locations from `/sys`."""
     try:
         import pynvml
     except ImportError:
@@ -118,7 +119,7 @@ def _answers(nvml: Any, system: Path) -> NvmlAnswers:
 
 
 def _ask(nvml: Any, what: str, *arguments: Any) -> Any:
-    """Return what NVML answers, None where this driver or GPU does not know the question."""
+    """Call `nvmlDeviceGet...`; return None if this driver or GPU does not support the call."""
     try:
         return getattr(nvml, f"nvmlDeviceGet{what}")(*arguments)
     except (nvml.NVMLError, AttributeError):
@@ -147,7 +148,7 @@ def _gpu(nvml: Any, handle: Any, system: Path) -> GpuDevice:
 
 
 def _address(bus_id: str | bytes) -> str:
-    """Return a PCI address as the kernel writes it: four digits of domain, small letters."""
+    """Return a PCI address as the kernel writes it: a four-digit domain, lower case."""
     domain, _, rest = _decoded(bus_id).partition(":")
     return f"{domain[-4:]}:{rest}".lower()
 
@@ -181,7 +182,7 @@ def _link_speed(nvml: Any, handle: Any) -> float | None:
 
 
 def _has_fabric(nvml: Any, handle: Any) -> bool:
-    """Whether the GPU is registered in an NVLink fabric, as those of an NVL72 are."""
+    """Return whether the GPU is registered in an NVLink fabric, such as an NVL72's."""
     info = nvml.c_nvmlGpuFabricInfoV_t()
     if _ask(nvml, "GpuFabricInfoV", handle, byref(info)) is None:
         return False
@@ -190,9 +191,9 @@ def _has_fabric(nvml: Any, handle: Any) -> bool:
 
 
 def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
-    """Return the GPUs with the memory, clock and bus width that torch's CUDA reports.
+    """Return the GPUs with the memory size, memory clock and bus width that torch reports.
 
-    If torch reports nothing, the GPUs are unchanged and the second value is the reason.
+    If torch reports nothing usable, the GPUs are unchanged and the second value is the reason.
     """
     try:
         import torch

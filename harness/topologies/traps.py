@@ -1,4 +1,4 @@
-"""The traps of a topology, all at once, each with a correction."""
+"""Find all traps of a topology: figures that mislead a planner, each with a correction."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,16 @@ from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 
 _GIB_FOR_GB = 2**30 / 1e9
 _MOST_HOST_MEMORY = 2**42
-# 800 Gbit/s: more than one network device carries, and no GPU of the presets has two of them.
+# 800 Gbit/s, the most that a network device carries; no GPU of the presets has two devices.
 _MOST_INTER = 100 * GB
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A row with the values of its sound columns, the GPUs to use (0: not said), and for whom.
+    """A topology row to check, with the values of its valid columns.
 
-    `local` GPUs of a host, 0 if not sound, times `hosts` make a domain.
+    `local` is the number of GPUs of a host, 0 if invalid; `hosts` is the number of hosts in an
+    NVLink domain. `gpus` is the number of GPUs to use, 0 if unknown. `libraries` will use the row.
     """
 
     row: TopologyRow
@@ -35,10 +36,10 @@ class _Case:
 def find_traps(
     row: TopologyRow, gpus: int | None = None, libraries: Sequence[LibraryTopology] = ()
 ) -> list[TopologyTrap]:
-    """Return every trap of a topology that is known here; nothing where it is clean.
+    """Return all traps of a topology in the order of columns; an empty list if there are none.
 
-    `gpus` is the number of GPUs it is to be used with, None if not said. Rows of files are for all
-    `libraries`.
+    `gpus` is the number of GPUs to use, by default the row's. A row of a topology file is checked
+    for all `libraries`, a row from the arguments of a library only for that library.
     """
     gpus = row.gpus if gpus is None else gpus
     kind = find_gpu_kind(row.texts.get("gpu", ""))
@@ -61,7 +62,7 @@ def find_traps(
 def _refusals(
     row: TopologyRow, refused: Mapping[str, tuple[str, str]], kind: GpuKind | None
 ) -> Iterator[TopologyTrap]:
-    """Fields that cannot be read, or that are left out."""
+    """Find invalid fields, and missing fields for which a library uses a misleading default."""
     sheet: dict[str, float | None] = {}
     if kind:
         sheet = {
@@ -83,7 +84,7 @@ def _refusals(
 
 
 def _world(case: _Case) -> Iterator[TopologyTrap]:
-    """A number of GPUs that a topology cannot have, or that needs a network."""
+    """Find a number of GPUs that does not fit the topology, or needs a missing `inter_host_bw`."""
     gpus, local, hosts, domain = case.gpus, case.local, case.hosts, case.local * case.hosts
     column = "gpus_per_host" if hosts == 1 else "hosts_per_nvlink_domain"
     argument = case.row.called("gpus_per_host")
@@ -136,7 +137,7 @@ def _host_memory(case: _Case, kind: GpuKind | None) -> Iterator[TopologyTrap]:
 
 
 def _counts(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """More GPUs than a host or an NVLink domain has, or a domain that is cut up."""
+    """Find more GPUs than a host or NVLink domain has, or a domain declared as single hosts."""
     count, most, hosts, library = case.local, kind.most_per_host, case.hosts, case.row.library
     column = "hosts_per_nvlink_domain"
     if not count or not most:
@@ -163,7 +164,7 @@ def _counts(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
 
 
 def _both_ways(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """An intra-host bandwidth above the one-way bandwidth of the GPU's links."""
+    """Find an intra-host bandwidth above the one-way bandwidth of the GPU's links."""
     one_way = kind.all_links_bw or kind.host_link_bw
     for column in ("intra_host_bw", "intra_host_bw_nccl"):
         value = case.values.get(column, 0)
@@ -180,7 +181,10 @@ def _both_ways(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
 
 
 def _part_of_a_mesh(case: _Case, kind: GpuKind) -> Iterator[TopologyTrap]:
-    """A part of a machine with direct links between its GPUs, without a switch."""
+    """Find an `intra_host_bw` that counts all links of a GPU although a job uses only some.
+
+    In a host without a switch (MI300X), a job on part of the GPUs uses only the links among them.
+    """
     gpus, count, column = case.gpus, case.local, "intra_host_bw"
     used = (kind.nvlink_bw or 0) * (gpus - 1)
     if kind.name == "MI300X" and 2 <= gpus < count and case.values.get(column, 0) > 1.03 * used:
