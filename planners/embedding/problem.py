@@ -39,7 +39,7 @@ from planners.embedding.workloads.catalog import (
 )
 from planners.embedding.workloads.mixture import mixture
 
-# The share of the tables' bytes that fits into the host memory of a `mixed` problem. The tables take
+# The share of the tables' bytes that fits into host memory in a `mixed` problem. The tables take
 # twice the usable HBM. At least 0.63 of their bytes must leave HBM, since a cached table keeps a
 # fifth there. At 0.75 no proposer of torchrec 1.8.0 places synthetic[tables=30,seed=7] on 16 GPUs.
 _MIXED_DDR_SHARE = 0.8
