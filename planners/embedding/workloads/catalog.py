@@ -1,4 +1,4 @@
-"""The workloads of the embedding family: published models, generated ones, a user's files."""
+"""The embedding family's workloads: published models, generated tables, and users' files."""
 
 import csv
 import random
@@ -46,7 +46,7 @@ _Share = Annotated[float, Meta(gt=0, le=100)]
 
 
 class SampleParameters(Parameters, frozen=True):
-    """The number of tables that a seed samples, None for all, and how tight memory is."""
+    """Parameters of a sample: number of tables (None: all), seed, and memory setting."""
 
     tables: Count | None = None
     seed: Seed | None = None
@@ -58,7 +58,7 @@ class SampleParameters(Parameters, frozen=True):
 
 
 class SyntheticParameters(Parameters, frozen=True):
-    """The number of tables to generate, the seed, and how tight memory is."""
+    """Parameters of `synthetic`: number of tables, seed, and memory setting."""
 
     tables: _Tables = 100
     seed: Seed = 0
@@ -66,7 +66,7 @@ class SyntheticParameters(Parameters, frozen=True):
 
 
 class MixtureParameters(Parameters, frozen=True):
-    """The parameters of `mixture`; the seed draws those that are None."""
+    """Parameters of `mixture`; those that are None are drawn with the seed."""
 
     tables: _Tables | None = None
     seed: Seed = 0
@@ -103,9 +103,9 @@ _ADS_POOLING_WEIGHTS = (27, 15, 15, 16, 12, 9, 6)
 def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
     for record in records:
         index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
-        if rows == 1:  # the list's mark for a table that no sample looks up
+        if rows == 1:  # in this list, a table that no sample looks up
             continue
-        # A generator for each table: a sampled table keeps its assigned values.
+        # Each table has its own generator, so its values do not depend on the sample.
         rng = random.Random(f"dlrm-856/{index}")
         dim = rng.choice(_ADS_DIMS)
         (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
@@ -156,7 +156,7 @@ class _Published:
         return tuple(self.build(_read(self.file)[1]))
 
     def described(self, name: str) -> Workload:
-        """Return its entry in a listing."""
+        """Return the workload's entry, under `name`, in the list of workloads."""
         tables = self.tables()
         gib = sum(table.bytes for table in tables) / 2**30
         text = f"{self.about}: {len(tables)} tables, {gib:,.1f} GiB"
@@ -194,13 +194,13 @@ _PUBLISHED = {
 
 
 def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
-    """Return generated tables of ads scale; more of them extend fewer of the same seed."""
+    """Generate ads-scale tables; with the same seed, a larger number only appends tables."""
     rng = random.Random(seed)
     return _generated(rng, tables, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
 
 
 def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
-    """Return the tables of a workload `mixture`."""
+    """Generate the tables of a workload `mixture`."""
     rng = random.Random(asked.seed)
     drawn = rng.randint(8, 30)
 
@@ -213,7 +213,7 @@ def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
 def _generated(
     rng: random.Random, tables: int, exponent: Callable[[], float], dims: tuple[int, ...]
 ) -> tuple[Table, ...]:
-    """Draw tables one after another: rows, a power of 10, then dimension and pooling factor."""
+    """Draw each table in turn: rows, 10 ** exponent(), then dimension and pooling factor."""
     return tuple(
         Table(
             name=f"table_{index}",
@@ -226,12 +226,12 @@ def _generated(
 
 
 def list_workloads() -> tuple[Workload, ...]:
-    """Return the named workloads; a user's file is a workload too, named by its path."""
+    """Return the workloads that have names; a user's file is also a workload, named by its path."""
     return (*(known.described(name) for name, known in _PUBLISHED.items()), _SYNTHETIC, _MIXTURE)
 
 
 def assigned(name: str) -> str:
-    """Return which attributes of a workload its source lacks and are assigned here, or nothing."""
+    """Return the attributes that are assigned here, since no source has them; empty if none."""
     if name in (_SYNTHETIC.name, _MIXTURE.name):
         return "rows, dimension, pooling factor"
     return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
@@ -240,7 +240,7 @@ def assigned(name: str) -> str:
 def parameters_of(
     spec: WorkloadSpec,
 ) -> SampleParameters | SyntheticParameters | MixtureParameters:
-    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    """Return a workload's parameters; raises UsageError for an unknown workload or parameter."""
     if spec.name == _MIXTURE.name:
         return read_parameters(spec, MixtureParameters)
     if spec.name == _SYNTHETIC.name:
@@ -253,7 +253,7 @@ def parameters_of(
 
 
 def memory_setting(spec: WorkloadSpec) -> str | None:
-    """Return the parameter `memory`, a key of MEMORY, None without it; raises UsageError."""
+    """Return the parameter `memory`, a key of MEMORY, or None; raises as `parameters_of` does."""
     asked = parameters_of(spec)
     return None if isinstance(asked, MixtureParameters) else asked.memory
 
@@ -262,7 +262,7 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     """Return the tables of a workload: one of `list_workloads`, or a path to .csv or .parquet.
 
     A sample keeps the original order of its tables. `memory` is not applied: see `scaled`. Raises
-    UsageError.
+    UsageError for an unknown workload, a wrong parameter, or a bad file.
     """
     asked = parameters_of(spec)
     if isinstance(asked, MixtureParameters):
@@ -282,7 +282,7 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it: a file by its base name and a hash of its content.
+    """Return the workload under its name in results: for a file, base name and content hash.
 
     Raises UsageError for an unusable workload or file, before any process is started.
     """
@@ -297,7 +297,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return a captured file's machines, None for others; raises UsageError for a bad file."""
+    """Return the machines of a captured file, else None; raises UsageError for a bad file."""
     if not is_captured_file(spec.name):
         return None
     from planners.embedding.capture.file import read_machines
@@ -312,10 +312,10 @@ def _check_no_parameters(spec: WorkloadSpec) -> None:
 
 
 def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
-    """Return the tables with all row counts multiplied by the factor that meets `total_bytes` best.
+    """Return the tables with all row counts scaled by one factor, so that they total `total_bytes`.
 
-    Row counts are rounded, to 1 at least; tables of 1 row stay so. The result misses the goal by at
-    most half a row per table, unless that is below the bytes of one row each.
+    Row counts are rounded, to at least 1; tables of 1 row are not scaled. The total differs from
+    `total_bytes` by at most half a row per table, unless even one row per table takes more.
     """
     most = max((table.rows for table in tables), default=1)
     if most == 1:
