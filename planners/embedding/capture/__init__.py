@@ -1,1 +1,1 @@
-"""Captures planning problems of a running torchrec program as files."""
+"""Captures the planning problems of a running torchrec program in files."""

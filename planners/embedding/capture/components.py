@@ -32,7 +32,7 @@ def _known(module: Any, **arguments: Mapping[str, Any]) -> _Known:
 
 
 class Component(Struct):
-    """A component of a planner; `settings` are its constructor arguments if the class is known."""
+    """A component of a planner; `settings` are its constructor arguments, None if unknown."""
 
     known: ClassVar[_Known]
 

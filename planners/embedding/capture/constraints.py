@@ -162,5 +162,5 @@ def captured_constraints(
 
 
 def _known(values: Any, known: Collection[str]) -> list[str] | None:
-    """Replace values that torchrec does not know: they match nothing, and may be private names."""
+    """Replace values that torchrec does not know by 'unknown', as they may be private names."""
     return None if values is None else [text if text in known else "unknown" for text in values]

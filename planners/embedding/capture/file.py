@@ -61,7 +61,7 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
                 raise ValueError("options must have shards with estimates that are there")
 
     def replayed_options(self) -> CapturedOptions | None:
-        """Return the captured options, or None if the planner enumerated none."""
+        """Return the captured options with their estimates, or None if none were enumerated."""
         if self.options is None:
             return None
         fqns = [

@@ -1,4 +1,4 @@
-"""Captures the options that a planner enumerated, with their estimates, in their order.
+"""Captures the options that a planner enumerated, in the original order, with their estimates.
 
 The order matters, since torchrec's proposers break ties by it. Up to torchrec 1.8.0, the options of
 a constrained table are enumerated in the order of a set of texts, which differs between processes.
@@ -25,7 +25,7 @@ ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
 
 
 class CapturedOption(Struct, frozen=True):
-    """A captured option of a table; `table` is an index into the tables of module `module`.
+    """A captured sharding option; `module` is a module's index, `table` a table's index in it.
 
     `shards` has runs of equal shards as (count, rows, columns, index of their estimate).
     """

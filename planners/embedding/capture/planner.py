@@ -35,12 +35,12 @@ class FoundPlan(Struct, frozen=True):
 
     @property
     def decision(self) -> str:
-        """The plan's fingerprint, or the name of the error's class after 'none, '."""
+        """The plan's fingerprint, or 'none, ' and the class name of the error."""
         return str(self.fingerprint) if self.error is UNSET else f"none, {self.error}"
 
 
 class CapturedPlanner(Struct, frozen=True, kw_only=True):
-    """A planner's class and components; `mode`, `search_seconds`, `seed` are for Planner only."""
+    """A planner's class and components; only shardbench's Planner has a mode, limit and seed."""
 
     kind: str
     mode: Mode | UnsetType = UNSET

@@ -58,8 +58,8 @@ def _listening(
 ) -> Iterator[tuple[type, str, Callable[..., Any]]]:
     """Yield replacements of a method, in a class and its subclasses, that call `listener`.
 
-    The listener's first argument makes the original call. In nested calls of a thread, such as
-    through `super()`, only the outermost call reaches the listener.
+    The listener's first argument is a function that makes the original call. In nested calls of a
+    thread, such as through `super()`, only the outermost call reaches the listener.
     """
     inside = threading.local()
 
@@ -84,13 +84,13 @@ def _listening(
 
 
 def _derived(base: type) -> set[type]:
-    """Return a class and all its subclasses."""
+    """Return the set of a class and all its subclasses."""
     children: list[type] = base.__subclasses__()
     return {base}.union(*map(_derived, children))
 
 
 class _PlanRecorder:
-    """Records the last plan; errors of the recording itself never reach the planner."""
+    """Records the last plan; errors of the recording do not reach the planner."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -99,7 +99,10 @@ class _PlanRecorder:
         self._plan: _RecordedPlan | None = None
 
     def content(self) -> Mapping[str, Any] | None:
-        """Return the record, or None if another process planned; else raises ShardbenchError."""
+        """Return the record, or None if only another process planned.
+
+        Raises ShardbenchError if nothing was planned, or if the plan could not be recorded.
+        """
         if self._error is not None:
             raise self._error
         if self._plan is not None:
@@ -110,7 +113,7 @@ class _PlanRecorder:
         raise ShardbenchError("no EmbeddingShardingPlanner planned inside.")
 
     def on_collective_plan(self, make: Call, *_: Any, **__: Any) -> Any:
-        """Run `collective_plan`, in which rank 0 plans, possibly in another process."""
+        """Run `collective_plan`, which makes rank 0 plan, possibly in another process."""
         self._is_elsewhere = True  # unless `on_plan` follows in this process
         return make()
 

@@ -27,7 +27,7 @@ _ItemBytes = Literal[1, 2, 4, 8]
 
 
 class CapturedSharder(Struct, frozen=True):
-    """A sharder of one class of modules; `kernels` are by kind of device, then sharding type."""
+    """A sharder for one class of modules; `kernels` are by kind of device, then sharding type."""
 
     module: ModuleKind
     kernels: dict[str, dict[Annotated[str, one_of(SHARDING_TYPES)], _Kernels]]
@@ -42,7 +42,7 @@ class CapturedSharder(Struct, frozen=True):
     def of(
         cls, sharder: ModuleSharder[nn.Module], module: ModuleKind, device: str
     ) -> "CapturedSharder":
-        """Capture a sharder of the class `module`, with its kernels for `device` and for GPUs.
+        """Capture a sharder for modules of class `module`, with its kernels for `device` and GPUs.
 
         Raises ShardbenchError if the sharder is not a BaseEmbeddingSharder of torchrec.
         """
