@@ -52,8 +52,8 @@ class CompiledSearch(Proposer, Partitioner):
 
     In mode `same-plan` the planner's own proposers may search instead, and find the same plan. They
     search a `SMALL` problem, unless the compiled search is already loaded, and a larger problem
-    until another process has compiled the search. `tried` counts the proposals that were tried. The
-    type of `planner` is `Planner`, in a module that imports this one.
+    until another process has compiled the search. `tried` counts the proposals that were tried.
+    `planner` is a `Planner`; its type is not stated, since its module imports this one.
     """
 
     def __init__(self, planner: EmbeddingShardingPlanner) -> None:
@@ -76,7 +76,7 @@ class CompiledSearch(Proposer, Partitioner):
 
     @property
     def proposed(self) -> int:
-        """The number of proposals so far, with repeated ones counted again."""
+        """The number of proposals so far, including repeated proposals."""
         return self._same_plan.proposals if self._same_plan else self.tried
 
     def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
@@ -226,7 +226,7 @@ class CompiledSearch(Proposer, Partitioner):
                     return self._next_of_torchrecs(self._torchrecs)
         if self._proposals:
             return self._proposals[0]
-        if isinstance(self._outcome, Found | NotFound):  # the planner counted only its own
+        if isinstance(self._outcome, Found | NotFound):  # replace the planner's counts
             self._planner._num_proposals = self.tried
             self._planner._num_plans = getattr(self._outcome, "partitions", 0)
         return None

@@ -93,9 +93,9 @@ class Planner(EmbeddingShardingPlanner):
         lost_ranks: ranks of the previous plan that no longer exist, if they are not the last ones;
             later ranks are renumbered to close the gaps.
 
-    After a search for the best plan, `bound_ms` is a proven lower bound for all plans of these
-    options. It is infinite if no plan fits, by proof, and 0 if nothing was proven. If no plan was
-    found, `verdict` and a note on the error give the proof, or the attempts.
+    After a search for the best plan, `bound_ms` is a proven lower bound in ms for all plans of
+    these options: infinite if it is proven that no plan fits, and 0 if nothing was proven. If no
+    plan was found, `verdict` and a note on the error give the proof, or the attempts.
 
     Raises ValueError for an unknown mode, time or budget; UsageError for a file that is not a plan,
     and for a plan of other tables. `plan` raises PlannerError if a search near the previous plan is
@@ -207,12 +207,12 @@ class Planner(EmbeddingShardingPlanner):
                 obstacle = self._fault = str(error)
         self._refuse(obstacle)
         self._say(obstacle)
-        if self._enumerator is self._own_enumerator:  # its options are not for torchrec to change
+        if self._enumerator is self._own_enumerator:  # torchrec must not change its options
             self._enumerator = self._new(EmbeddingEnumerator)
         return super().plan(module, sharders)
 
     def _refuse(self, obstacle: str) -> None:
-        """Raise PlannerError if there is a previous plan, which torchrec's own search ignores."""
+        """Raise PlannerError if a previous plan is given; torchrec's own search would ignore it."""
         if self._previous is not None:
             raise PlannerError(
                 error_type=PlannerErrorType.OTHER,
@@ -233,7 +233,7 @@ class Planner(EmbeddingShardingPlanner):
             )
 
     def _say(self, obstacle: str) -> None:
-        """Log once why torchrec's own search is used; warn if the cause is a fault."""
+        """Log once why torchrec's own search is used; warn instead if the compiled one failed."""
         if self._warned:
             return
         self._warned = True
