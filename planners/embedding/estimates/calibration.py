@@ -49,7 +49,8 @@ class Caches(NamedTuple):
 def torchrec_terms(shard: ShardWork, *_: object) -> Floats:
     """Return TorchRec's four terms: bytes of indices, bytes of rows, bytes of output, and rows.
 
-    TorchRec divides the lookups of a row-wise table evenly among its shards, whatever their rows.
+    TorchRec divides the lookups of a row-wise table evenly among its shards, even if their numbers
+    of rows differ.
     """
     of_table = sum(shard.lookups) / shard.share if shard.share else 0.0
     indices = of_table / shard.row_parts * shard.samples
@@ -83,6 +84,7 @@ def cached_terms(shard: ShardWork, caches: Caches, distribution: LookupDistribut
     count, width = shard.indices, shard.columns * shard.item_bytes
     distinct = distribution.distinct(shard.rows, count) if count else 0.0
     pages = max(shard.rows * width / _PAGE_BYTES, 1.0)
+    # Expected number of distinct pages of `distinct` random rows (Poisson approximation).
     touched = -pages * math.expm1(-distinct / pages)
     again = max(count - distinct, 0.0)
     in_near, in_far = (

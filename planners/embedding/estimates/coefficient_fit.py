@@ -55,7 +55,7 @@ def fit_machine(
     distribution: LookupDistribution,
     reference_ms: float = 0,
 ) -> FittedMachine:
-    """Fit both forms for each kernel; raises UsageError if too few points were measured."""
+    """Fit the forms CACHED and TORCHREC for each kernel; raises UsageError for too few points."""
     found: list[FittedFigure] = []
     if reference_ms:
         found.append(_given(REFERENCE_MS, reference_ms, "ms"))

@@ -101,7 +101,7 @@ def _tables(shards: Iterator[ShardWork], tables: int, most: float) -> tuple[Shar
 
 
 def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardWork]:
-    """Yield shards without end: tables of up to `most` bytes, lookups of up to `read` bytes."""
+    """Yield endless shards: tables of up to `most` bytes, with lookups of up to `read` bytes."""
     sequence = qmc.Sobol(4, rng=seed)
     while True:
         for rows, columns, lookups, samples in sequence.random(64):

@@ -36,9 +36,10 @@ _KEEP = 2**31 - 1
 class Device(TorchFunctionMode):
     """The device that runs kernels; ranks run one after the other and share memory for tables.
 
-    Inside `with device:`, `torch.zeros` returns memory of the previous rank's tables for the large
-    tensors that are a rank's tables. This does not change the time of a kernel: it still accesses
-    all rows of its rank, and the time does not depend on the values that are left there.
+    Inside `with device:`, large tensors that `torch.zeros` makes, which are a rank's tables, use
+    the memory of the previous rank's tables. This does not change the time of a kernel: it still
+    accesses all rows of its rank, and its time does not depend on the values that another rank left
+    there.
     """
 
     def __init__(self, kind: str) -> None:

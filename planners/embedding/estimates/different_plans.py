@@ -29,7 +29,7 @@ _MOST_NOISE = 3.0  # largest standard deviation of a cost factor's logarithm
 
 
 def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
-    """Return up to `number` different plans, each with the name of the variant that made it."""
+    """Return up to `number` different plans, each with the name of its variant or method."""
     with _torchrec_quiet():
         return _different(problem, number, seed)
 

@@ -90,8 +90,8 @@ class RankKernels:
     def _lengths(self, mean: float, shard: ShardWork) -> Ints:
         """Return the random number of indices of each sample that reach the shard.
 
-        The table's mean number is rounded up or down at random. For a row-wise shard, a binomial
-        part of these indices falls into the shard's rows.
+        The table's mean number is rounded up or down at random. For a row-wise shard, a binomially
+        distributed part of these indices falls into the shard's rows.
         """
         of_table = mean / shard.share if shard.share else 0.0
         whole = np.floor(of_table + self._rng.random(shard.samples)).astype(np.int64)
@@ -115,11 +115,11 @@ class RankKernels:
         self.backward()
 
     def whole(self) -> dict[str, Prepared[None]]:
-        """Return one call that runs both passes, by name."""
+        """Return the call `both`, which runs a forward and a backward pass."""
         return {"both": Prepared(self.both)}
 
     def passes(self) -> dict[str, Prepared[None]]:
-        """Return each pass as its own call; an untimed forward pass precedes each backward pass."""
+        """Return calls `forward` and `backward`; an untimed forward pass precedes each backward."""
         return {
             "forward": Prepared(self.forward),
             "backward": Prepared(self.backward, renew=self.forward),
@@ -127,7 +127,7 @@ class RankKernels:
 
 
 def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
-    """Return a shard as a table for TorchRec to group; its name is its index."""
+    """Return a shard as a table for TorchRec's grouping, named by its index."""
     features = [f"{number}:{feature}" for feature in range(len(shard.lookups))]
     return ShardedEmbeddingTable(
         num_embeddings=shard.rows,

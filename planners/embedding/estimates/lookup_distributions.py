@@ -42,6 +42,7 @@ class LookupDistribution(ABC):
     def distinct(self, rows: int, count: float) -> float:
         """Return the expected number of distinct rows in `count` lookups."""
         held, share = self.ranges(rows, count)
+        # A row of probability p is looked up at least once with 1 - (1 - p) ** count.
         chance = np.minimum(share / held, 1 - 1e-12)
         return min(float(rows), float((held * -np.expm1(count * np.log1p(-chance))).sum()))
 
@@ -88,7 +89,7 @@ class Zipf(LookupDistribution):
 
 
 class Reuse(LookupDistribution):
-    """Rows repeat within a batch as in Meta's dataset of 2021, by its histogram.
+    """Rows repeat within a batch as in Meta's dataset of 2021, by a histogram of their reuse.
 
     The histogram covers all tables and a batch of 65,536; a smaller batch is assumed to repeat its
     rows equally often.

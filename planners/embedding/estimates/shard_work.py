@@ -41,7 +41,7 @@ class ShardWork:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one weight."""
+        """The bytes of one weight."""
         return 4 if self.dtype == "float32" else 2
 
     @property
@@ -55,7 +55,7 @@ class ShardWork:
         return len(self.lookups) * self.samples
 
     def cut_to(self, rows: int) -> "ShardWork":
-        """Return the shard with at most `rows` rows and the same lookups."""
+        """Return the shard with its rows cut to at most `rows`, and with the same lookups."""
         return self if self.rows <= rows else replace(self, rows=rows)
 
 

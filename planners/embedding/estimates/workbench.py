@@ -104,7 +104,7 @@ class EmbeddingWorkbench:
         )
 
     def design(self, share: float) -> Design:
-        """Return the calibration's design for the device's kernels; `share` scales its points."""
+        """Return the design of a calibration for the device's kernels; `share` scales its size."""
         kernels = _CUDA_KERNELS if self.is_asynchronous else (CPU_KERNEL,)
         points = [
             point for kernel in kernels for point in design(kernel, self._seed, share, self._gib)
