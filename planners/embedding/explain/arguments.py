@@ -1,4 +1,4 @@
-"""The arguments that prove the lower bound; after `table`, each one considers more limits."""
+"""Proves the lower bound on a plan's cost by several arguments, from simple to strong."""
 
 import math
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class Reasons:
 
 
 def reasons(space: SearchSpace, devices: Devices) -> Reasons:
-    """Prove the lower bound by each argument; raises ValueError if a table fits nowhere."""
+    """Prove the lower bound by each argument; raises ValueError if a table fits on no device."""
     found = presolved(candidates(space, devices))
     if len(found.without_options):
         raise ValueError("a table has no room")
@@ -71,7 +71,7 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     def cheapest_within(limit: float) -> tuple[float, Ints]:
         """Return the least mean ms of a rank with shards of at most `limit` ms, and the options."""
         perf = np.where(found.largest <= limit, least, np.inf)
-        # By table, then cost; equal costs by HBM.
+        # Sort by table, then by cost; ties by HBM.
         order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
         first = order[starts]
         return math.fsum(perf[first]) / devices.ranks, options[first]

@@ -53,7 +53,7 @@ def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> 
 
 
 def written(found: PlanExplained, top: int) -> Explanation:
-    """Return figures with sentences and sections about them; sections list up to `top` tables."""
+    """Return the figures and, as text, sentences and sections on up to `top` tables."""
     return Explanation(tuple(sentences(found)), tuple(sections(found, top)), asdict(found))
 
 
@@ -185,7 +185,7 @@ def _table(
             alternative = _alternative(space, number, rank, load)
         except Obstacle as obstacle:
             alternative = _alternative(space, number, rank, obstacle=obstacle)
-        # The present option is listed again only where other ranks are better for it.
+        # The present option is listed again only if other ranks are better for it.
         if number != present or _slowest(alternative) < _slowest(now) * (1 - _ROUNDING):
             found.append(alternative)
     found.sort(key=lambda other: (_slowest(other), other.ms if other.why_not else 0.0))
@@ -232,7 +232,7 @@ def _alternative(
 def _left_out(
     problem: EmbeddingProblem, option: ShardingOption, enumerated: Iterable[ShardingOption]
 ) -> Mapping[str, str]:
-    """Map the sharding types and kernels that no option of a table has to the reason."""
+    """Return the reason for each sharding type and kernel that no option of the table has."""
     device = problem.topology.compute_device
     constraint = problem.constraints.get(option.name)
     kind = type(option.module[1])

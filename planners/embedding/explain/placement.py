@@ -21,7 +21,7 @@ KINDS = ("HBM", "DDR", "SSD")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of ranks: milliseconds (R,), and bytes of HBM, DDR and SSD (R, 3)."""
+    """The load of R ranks: milliseconds (R,), and bytes of HBM, DDR and SSD (R, 3)."""
 
     perf: Floats
     used: Ints
@@ -42,7 +42,7 @@ class PlacedPlan:
         self.rank = np.array([shard.rank for option in options for shard in option.shards])
         self.perf, self.storage = space.total[space.estimate], space.storage[space.estimate]
         names = [option.name for option in options]
-        # Names are shown with their path only where two tables have the same name.
+        # Names are shown with their path only if two tables have the same name.
         self.names = [
             option.fqn if names.count(option.name) > 1 else option.name for option in options
         ]

@@ -40,7 +40,7 @@ class BoundTable:
 
     @property
     def excess_ms(self) -> float:
-        """Milliseconds of the table in the plan above those in the relaxed plan, over all ranks."""
+        """The table's cost in the plan minus that in the relaxed plan, in ms over all ranks."""
         return self.placed_ms - self.with_memory_ms
 
 
@@ -142,7 +142,7 @@ class DifferentTable:
     there: str
     here_ms: float
     there_ms: float
-    mean_ms: float  # added to the mean of the ranks, here less there
+    mean_ms: float  # difference of the ranks' mean cost, this plan minus the other
     alone_ms: float  # slowest rank of this plan if only this table is placed as there
     fits: bool  # whether it then fits into memory
 

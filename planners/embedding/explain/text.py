@@ -55,7 +55,7 @@ def sentences(found: PlanExplained) -> Iterator[str]:
 
 
 def _bound(bound: BoundExplained, ranks: int) -> Iterator[str]:
-    """Yield sentences on the binding argument and on tables that cost more than in its plan."""
+    """Yield sentences on the binding argument, and on tables that cost more than it assumes."""
     proven, binding = bound.proven, bound.binding
     table = f" (here {bound.table})" if binding == "table" else ""
     memory = "memory does not bind"
