@@ -111,7 +111,7 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
 
 
 def _groups(model: Any) -> Iterator[tuple[Set[str], int, str]]:
-    """Yield the feature names, the type and the suffix of each feature group."""
+    """Yield the feature names, the type and the table-name suffix of each feature group."""
     for group in model.feature_groups:
         suffix = group.embedding_name_suffix
         yield set(group.feature_names), group.group_type, suffix

@@ -71,7 +71,7 @@ class Config(NamedTuple):
 
 
 def parse_text(data: bytes, file: str) -> Config:
-    """Parse a config in protobuf's text format of at most 64 MiB; errors contain the line."""
+    """Parse a config in protobuf's text format (up to 64 MiB); raises UsageError with the line."""
     if len(data) > MOST_BYTES:
         raise UsageError(f"{file} must hold at most {MOST_BYTES:,} bytes of protobuf text.")
     try:
