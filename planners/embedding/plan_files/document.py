@@ -207,7 +207,7 @@ def read_plan(
 
 
 def _explained(error: msgspec.ValidationError, held: Any) -> str:
-    """Return msgspec's error text, with the name of the table that it gives by index."""
+    """Return the text of msgspec's error, with the name of the table that is wrong, if any."""
     text = str(error)
     if found := re.search(r"\$\.tables\[(\d+)\]", text):
         with suppress(LookupError, TypeError):  # the name may be damaged, too

@@ -21,7 +21,7 @@ from planners.embedding.plan_files.document import TableEntry, read_plan
 
 
 def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
-    """Return constraints by table; with these torchrec enumerates only the plan's options."""
+    """Return constraints by table name, so that torchrec enumerates only the plan's options."""
     return {
         table.name: ParameterConstraints(
             sharding_types=[table.sharding_type],
@@ -94,14 +94,14 @@ class JsonPlanLoader(PlanLoader):
         """Return None, since tables are compared instead of torchrec's hash of the inputs."""
 
     def get_plan_id(self) -> str:
-        """Return the file's name and a hash of its content."""
+        """Return the file's name and a hash of its content, as one text."""
         return self._label
 
 
 def _owners(
     path: str | Path, tables: Sequence[TableEntry], module: nn.Module
 ) -> dict[str, tuple[str, nn.Module]]:
-    """Compare a plan's tables with a model's; return each table's module path and module."""
+    """Return each table's module path and module; raises UsageError if plan and model differ."""
     owners: dict[str, tuple[str, nn.Module]] = {}
     placed = {table.name: table for table in tables}
     for owner_path, owner, config in _configs(module):
@@ -119,7 +119,7 @@ def _owners(
 
 
 def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any) -> None:
-    """Raise UsageError if a table differs from the model's table of that name."""
+    """Raise UsageError if a table of the plan differs from the model's table of that name."""
     shape = f"{config.num_embeddings} x {config.embedding_dim} {config.data_type.value.lower()}"
     if shape != table.shape:
         raise UsageError(f"{path} is for a table {table.name} of {table.shape}, not of {shape}.")

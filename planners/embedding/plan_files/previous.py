@@ -189,7 +189,7 @@ def _homes(table: PreviousTable, option: ShardingOption) -> list[int]:
 
 
 def _weights(table: PreviousTable, option: ShardingOption) -> list[int]:
-    """Return the bytes of each shard that the previous plan has too, with optimizer state."""
+    """Return the bytes of each shard's rows and columns in both plans, with optimizer state."""
     tensor, common = option.tensor, _common(table, option)
     optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
     states: float = _get_optimizer_multipler(optimizer, tensor.shape)
