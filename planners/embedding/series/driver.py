@@ -64,7 +64,7 @@ def counts(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem(request: dict[str, Any]) -> ReleaseProblem:
-    """Return the problem; build it once per process, and plan once, since first calls differ."""
+    """Return a problem, built and planned once per process, since first plans are different."""
     key = f"{request['workload']} {request['topology']}"
     if key not in _problems:
         workload = WorkloadSpec.parse(request["workload"])

@@ -105,7 +105,7 @@ def _counted_proposals(
 
 
 def _counted_deepcopy(recorder: Recorder, deepcopy: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap deepcopy to count outermost calls and copied objects; plans and devices count apart.
+    """Wrap deepcopy to count outermost calls and copied objects, and copies of plans and devices.
 
     A copy that the enumerator makes, such as that of the search space, belongs to its own phase.
     """

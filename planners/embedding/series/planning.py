@@ -28,7 +28,7 @@ from planners.embedding.workloads.catalog import MEMORY, load_tables, memory_set
 
 @dataclass(frozen=True, slots=True)
 class ReleaseProblem:
-    """Tables and topology, as objects of the torchrec release that is imported."""
+    """The tables and the topology, as objects of the torchrec release that is imported."""
 
     topology: TorchrecTopology
     module: nn.Module
@@ -36,13 +36,13 @@ class ReleaseProblem:
     sharders: list[ModelParallelSharder]
 
     def enumerator(self) -> EmbeddingEnumerator:
-        """Return a new enumerator."""
+        """Return a new EmbeddingEnumerator for this topology."""
         return EmbeddingEnumerator(
             topology=self.topology, batch_size=BATCH_SIZE, constraints=self.constraints
         )
 
     def plan(self) -> list[ShardingOption]:
-        """Return the plan of a new planner, since a used planner may plan wrongly."""
+        """Return the plan of a new planner; a planner that has planned before may plan wrongly."""
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             enumerator=self.enumerator(),

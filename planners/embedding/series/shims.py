@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def _ignore_libraries_of_meta() -> None:
-    """Ignore fbgemm's path inside Meta, which commits of 2021 load; fbgemm is loaded already."""
+    """Ignore the path of fbgemm inside Meta, which commits of 2021 load; it is loaded already."""
     load_library = torch.ops.load_library
 
     def load(path: Any) -> None:
