@@ -72,7 +72,7 @@ def _why_refused(tables: Sequence[Table], error: str) -> str:
 
 
 def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:
-    """Return constraints by table name: its pooling factors, and only the kernels KERNELS."""
+    """Return constraints by table name: the table's pooling factors, and the kernels KERNELS."""
     return {
         table.name: ParameterConstraints(
             compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
