@@ -1,4 +1,4 @@
-"""The copying ladder: variants from torchrec's early copying to today, and further savings.
+"""The copying ladder: torchrec's planner with its early copies, without them, and faster.
 
 All variants find the same plan. Those before `cheap-device-copies` copy devices as releases up to
 1.8.0 do. Those after `upstream` are changes of ours, and each includes the changes before it.
