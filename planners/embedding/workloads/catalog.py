@@ -213,7 +213,7 @@ def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
 def _generated(
     rng: random.Random, tables: int, exponent: Callable[[], float], dims: tuple[int, ...]
 ) -> tuple[Table, ...]:
-    """Draw each table in turn: rows, 10 ** exponent(), then dimension and pooling factor."""
+    """Draw tables in order: rows (10 ** exponent()), then dimension, then pooling factor."""
     return tuple(
         Table(
             name=f"table_{index}",
@@ -231,7 +231,7 @@ def list_workloads() -> tuple[Workload, ...]:
 
 
 def assigned(name: str) -> str:
-    """Return the attributes that are assigned here, since no source has them; empty if none."""
+    """Return, as text, the attributes that no source has and that are assigned here, or ''."""
     if name in (_SYNTHETIC.name, _MIXTURE.name):
         return "rows, dimension, pooling factor"
     return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
@@ -333,6 +333,7 @@ def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
     low, high = 0.5 / most, 1.0  # at `low`, every table is at 1 row
     while total(high) < total_bytes:
         high *= 2
+    # Bisection: the total never falls as the factor grows.
     while low < (middle := (low + high) / 2) < high:
         if total(middle) <= total_bytes:
             low = middle

@@ -35,12 +35,12 @@ class Mixture:
     kernels: tuple[str, ...]
     sharding_types: tuple[str, ...]
     min_partition: int | None  # columns of a shard
-    hbm: float  # of all ranks, as a share of the tables' bytes
+    hbm: float  # of all ranks together, as a share of the tables' bytes
     spare: int  # bytes of HBM that each rank has in addition
     ddr: float
 
     def constraints(self, tables: Sequence[Table]) -> dict[str, ParameterConstraints]:
-        """Return the constraints of the tables; each table can be cut into its own columns."""
+        """Return each table's constraints; `min_partition` is at most the table's dimension."""
         return {
             table.name: ParameterConstraints(
                 sharding_types=list(self.sharding_types),
@@ -52,7 +52,7 @@ class Mixture:
         }
 
     def on(self, topology: Topology, tables: Sequence[Table]) -> Topology:
-        """Return the topology with the memory of this mixture."""
+        """Return the topology with this mixture's HBM and DDR, as shares of the tables' bytes."""
         held = sum(table.bytes for table in tables) / topology.gpus
         return replace(
             topology,
@@ -62,7 +62,7 @@ class Mixture:
 
 
 def mixture(spec: WorkloadSpec) -> Mixture:
-    """Return the Mixture of a workload `mixture[...]`; its seed draws parameters not given."""
+    """Return the Mixture of a workload `mixture[...]`; missing parameters are drawn by its seed."""
     asked = read_parameters(spec, MixtureParameters)
     random = Random(f"mixture/{asked.seed}")
     kernels = random.choice(tuple(_KERNELS))
