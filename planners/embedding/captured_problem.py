@@ -38,7 +38,7 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
 
 
 class _ReplayedReservation(FixedPercentageStorageReservation):
-    """Leaves the memory that the captured reservation left, or raises its captured error.
+    """A reservation that leaves the memory that the captured one left, or raises its error.
 
     The base class provides the percentage that torchrec's error messages contain.
     """
@@ -60,7 +60,7 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Drop the message, logged at every plan, that a data-parallel table has no sharding spec."""
+    """Return False for the message, logged at every plan, that a table has no sharding spec."""
     return not str(record.msg).startswith("Sharding spec not found for")
 
 

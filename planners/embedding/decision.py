@@ -92,7 +92,7 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
 
 
 def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
-    """Return the bytes of HBM and of DDR that each rank needs."""
+    """Return two lists: the bytes of HBM and the bytes of DDR that each rank needs."""
     shards = [shard for option in plan.options for shard in option.shards]
     ranks = problem.topology.world_size
     return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")

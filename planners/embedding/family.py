@@ -1,6 +1,6 @@
 """The embedding family: qualities, counters, phases and abilities for TorchRec's planner.
 
-This module does not import torchrec, so that variants are listed quickly and without it.
+This module does not import torchrec, so that listing variants is quick and works without it.
 """
 
 from typing import TYPE_CHECKING

@@ -27,7 +27,7 @@ _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return a workload's inventory; raises UsageError if it needs a topology and has none."""
+    """Return a workload's inventory; raises UsageError if it needs a topology but gets none."""
     made_up = assigned(workload.name)
     notes = (f"Assigned here, not published: {made_up}",) if made_up else ()
     return inventory_of(_tables(workload, topology), f"Tables of {workload}", notes)

@@ -66,7 +66,7 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
 
 
 def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progress | None]:
-    """Return a function that reports how many options the enumeration has estimated."""
+    """Return a function that reports how many of the enumerated options have been estimated."""
     enumerator: Any = planner._enumerator
     populate_estimates = enumerator.populate_estimates
     options = _CountedOptions()

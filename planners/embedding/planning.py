@@ -88,7 +88,7 @@ def _within(
 
 
 def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
-    """Return the problem of moving little of `plan`, or None if it cannot be searched quickly."""
+    """Return the problem with `plan` as the current plan, or None if a search would take long."""
     ranks = problem.topology.world_size
     if problem.moving is not None or len(problem.tables) * ranks > _MOST_FOR_A_FRONT:
         return None
@@ -108,7 +108,7 @@ def _moved(problem: EmbeddingProblem, plan: Plan) -> float:
 
 
 def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]:
-    """Yield problems of increasing move budget with plans, each better than the one before."""
+    """Yield problems with increasing move budgets and their plans, each better than the last."""
     assert problem.moving is not None
     previous, ranks = problem.moving.previous, problem.topology.world_size
     space, devices = arrays(problem)

@@ -74,7 +74,7 @@ class EmbeddingProblem:
     batch_size: int = BATCH_SIZE
     kernels: frozenset[str] = frozenset(KERNELS)
     reservation: Callable[[], StorageReservation] | None = None
-    options: CapturedOptions | None = None  # of a captured problem, as `live`
+    options: CapturedOptions | None = None  # only for a captured problem, as `live`
     live: LivePlanner | None = None
     coefficients: Mapping[str, float] = field(default_factory=dict)  # of calibrated machines
     search_seconds: float | None = None  # for variants that have a time limit
@@ -89,7 +89,7 @@ class EmbeddingProblem:
         return tuple(f"{path}.{table.name}" for path, table in zip(paths, self.tables, strict=True))
 
     def storage_reservation(self) -> StorageReservation:
-        """Return a new reservation; each plan needs one, because torchrec's have state."""
+        """Return a new storage reservation; a reservation keeps state, so each plan needs one."""
         if self.reservation is not None:
             return self.reservation()
         return FixedPercentageStorageReservation(percentage=RESERVED_FRACTION)

@@ -59,7 +59,7 @@ def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
 
 
 def figures(problem: EmbeddingProblem, known: Mapping[str, float]) -> Mapping[str, float]:
-    """Add `known` to the problem's figures, compute the bound if missing, and return all."""
+    """Add `known` to the problem's figures, compute a missing bound, and return all figures."""
     problem.known.update(known)
     bound(problem)
     return problem.known
