@@ -25,5 +25,5 @@ Bandwidth = Annotated[int, Meta(ge=1, le=MOST_BYTES)] | Annotated[float, Meta(ge
 
 
 def one_of(names: Iterable[str]) -> Meta:
-    """Return the msgspec constraint that a text is one of these names."""
+    """Return the msgspec constraint that a text equals one of the given names."""
     return Meta(pattern=rf"^({'|'.join(names)})\Z")

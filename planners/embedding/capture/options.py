@@ -92,7 +92,7 @@ class CapturedOptions:
     fed: bool = False  # use the file's estimates, not those of the installed torchrec
 
     def applied(self, options: Sequence[ShardingOption]) -> list[ShardingOption]:
-        """Return those of the enumerated `options` that were captured, in the captured order.
+        """Return the captured ones of the enumerated `options`, in the captured order.
 
         With `fed` they get the captured estimates. Raises UsageError if an option is missing or has
         other shards.
@@ -119,7 +119,7 @@ class CapturedOptions:
         return ordered
 
     def compared(self, options: Sequence[ShardingOption]) -> "CapturedOptions":
-        """Return a copy with `fed` set if the installed torchrec estimates a shard differently."""
+        """Return a copy; `fed` is True if the installed torchrec estimates a shard differently."""
         fed = any(
             (shard.storage, shard.perf) != self.estimates[estimate]
             for (_, captured), option in zip(self.options, self.applied(options), strict=True)

@@ -277,7 +277,7 @@ class CompiledSearch(Proposer, Partitioner):
 
 @contextmanager
 def _errors_distrusted() -> Iterator[None]:
-    """Turn any unexpected error into WrongPlan."""
+    """Raise WrongPlan in place of any unexpected error."""
     try:
         yield
     except (NotCompiled, WrongPlan, UsageError):
@@ -315,7 +315,7 @@ class _ChosenOption(ShardingOption):
 
 
 def _twin(record: Any) -> Any:
-    """Return a shallow copy of a plain record, faster than copy.copy."""
+    """Return a shallow copy of a plain object; this is faster than copy.copy."""
     twin = object.__new__(type(record))
     vars(twin).update(vars(record))
     return twin

@@ -76,7 +76,7 @@ def _ranks(plan: list[ShardingOption]) -> dict[str, list[int | None]]:
 
 
 def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topology) -> None:
-    """Raise InfeasibleDecision if a plan has wrong names, tiling, ranks or memory."""
+    """Raise InfeasibleDecision if the tables, tiling, ranks or memory of a plan are wrong."""
     check_names([option.fqn for option in plan], tables)
     ranks, host_ranks = topology.world_size, topology.intra_group_size
     hosts: dict[str, int] = {}

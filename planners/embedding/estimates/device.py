@@ -74,7 +74,7 @@ class Device(TorchFunctionMode):
             torch.cuda.synchronize()
 
     def make_room(self, ranks: Iterable[Sequence[ShardWork]]) -> None:
-        """Plan shared memory that is large enough for the tables of each of these ranks."""
+        """Set the size of the shared memory so that the tables of each of these ranks fit."""
         for shards in ranks:
             needed: Counter[torch.dtype] = Counter()
             for shard in shards:

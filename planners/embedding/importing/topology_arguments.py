@@ -1,4 +1,4 @@
-"""Reads the arguments of torchrec's `Topology` from JSON, and warns of misleading ones."""
+"""Reads the arguments of torchrec's `Topology` from JSON; warns of misleading arguments."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any

@@ -82,7 +82,7 @@ class ShardEntry(_DocumentPart, frozen=True):
 
 
 class TableEntry(_DocumentPart, frozen=True):
-    """A table and its chosen option."""
+    """A table and its chosen sharding option, with a list of shards."""
 
     name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]

@@ -24,7 +24,7 @@ class ShardedTable(NamedTuple):
     size: tuple[int, int]
 
     def check_tiling(self, world_size: int) -> None:
-        """Check that shards have ranks and tile the table, or copy it to all if `data_parallel`."""
+        """Check that shards on valid ranks tile the table, or copy it to all if `data_parallel`."""
         boxes = []
         for number, shard in enumerate(self.shards):
             if shard.rank is None or not 0 <= shard.rank < world_size:

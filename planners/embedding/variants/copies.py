@@ -76,7 +76,7 @@ class CopyingPartitioner(GreedyPerfPartitioner):
         storage_constraint: Topology,
         hbm_per_device: int | None = None,
     ) -> list[ShardingOption]:
-        """Place a proposal, or its deep copy, on a copy of the topology; return what was placed."""
+        """Place a proposal, or its deep copy, on a copy of the topology; return the plan."""
         placed: list[ShardingOption] = super().partition(
             copy.deepcopy(proposal) if self._copies_proposals else proposal,
             copy.deepcopy(storage_constraint),

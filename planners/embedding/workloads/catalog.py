@@ -66,7 +66,7 @@ class SyntheticParameters(Parameters, frozen=True):
 
 
 class MixtureParameters(Parameters, frozen=True):
-    """Parameters of `mixture`; those that are None are drawn with the seed."""
+    """Parameters of `mixture`; each parameter that is None is drawn with the seed."""
 
     tables: _Tables | None = None
     seed: Seed = 0
