@@ -1,4 +1,4 @@
-"""The placement of embedding tables: TorchRec's planner, its speed-ups, and better plans."""
+"""Placement of embedding tables: TorchRec's planner, faster versions of it, and better plans."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Load the family when it is asked for: the drop-ins and the kernels do without it."""
+    """Import `FAMILY` on first access, since the drop-in planner and kernels do not need it."""
     if name != "FAMILY":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from planners.embedding.family import FAMILY

@@ -1,4 +1,4 @@
-"""Planning problem of a captured file, on its own machines or on others."""
+"""Builds the planning problem of a captured file, for the captured machines or for others."""
 
 import copy
 import logging
@@ -22,11 +22,12 @@ from planners.embedding.tables.files import Table
 
 
 def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
-    """Build the problem of a captured file; on the machines `captured`, that of the live planner.
+    """Build the problem of a captured file.
 
-    On other machines, torchrec enumerates and estimates the options again, and the live planner's
-    own reservation reserves memory there. Raises UsageError where the file cannot be used, or not
-    with the installed torchrec or on these machines.
+    If the name of `machines` is `captured`, the machines and options are those of the file. On
+    other machines, torchrec enumerates and estimates the options again, and the captured storage
+    reservation reserves memory there. Raises UsageError if the file is damaged, or if the problem
+    cannot be planned with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
     logging.getLogger().addFilter(_is_worth_logging)
@@ -37,9 +38,9 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
 
 
 class _ReplayedReservation(FixedPercentageStorageReservation):
-    """Leaves each device the memory that the live reservation left, or refuses as that refused.
+    """A reservation that leaves the memory that the captured one left, or raises its error.
 
-    Its base class is there because torchrec's errors read the percentage of a reservation.
+    The base class provides the percentage that torchrec's error messages contain.
     """
 
     def __init__(self, captured: CapturedReservation) -> None:
@@ -47,7 +48,7 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
         self._captured = captured
 
     def reserve(self, topology: Any, *_: Any, **__: Any) -> Any:
-        """Return a copy of the topology with the memory left, or raise PlannerError."""
+        """Return a copy of the topology with the captured memory left; raises a captured error."""
         left, refused = self._captured.left, self._captured.refused
         if refused is not None:
             raise PlannerError(refused, PlannerErrorType.INSUFFICIENT_STORAGE)
@@ -59,7 +60,7 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Drop torchrec's message, at every plan, that a data-parallel table has no sharding spec."""
+    """Return False for the message, logged at every plan, that a table has no sharding spec."""
     return not str(record.msg).startswith("Sharding spec not found for")
 
 
@@ -69,7 +70,7 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     except ValueError as error:
         raise UsageError(f"{path} is damaged: {error}.") from None
     constraints = {name: constraint.make() for name, constraint in captured.constraints.items()}
-    # A planner for another kind of device places all other tables.
+    # Tables of other device groups belong to a planner for another kind of device.
     here = (None, "", captured.topology.compute_device)
     otherwise = ParameterConstraints()
     placed = [
@@ -109,7 +110,7 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
 def _with_options(
     problem: EmbeddingProblem, captured: CapturedProblem, path: str
 ) -> EmbeddingProblem:
-    """Return the problem with the live planner's options, if it had enumerated any."""
+    """Return the problem with the captured options, or unchanged if the file has none."""
     options = captured.replayed_options()
     if options is None:
         return problem

@@ -1,4 +1,4 @@
-"""The coefficients of a calibrated machine, as the column of a topology file holds them."""
+"""Reads and writes a machine's calibrated coefficients, a column of a topology file."""
 
 import math
 import re
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 
 
 def read_coefficients(text: str) -> dict[str, float]:
-    """Read `name=value` with ';' between; raises UsageError where that is malformed."""
+    """Parse `name=value` pairs separated by ';'; raises UsageError if the text is malformed."""
     values: dict[str, float] = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         name, _, value = item.partition("=")
@@ -37,5 +37,5 @@ def read_coefficients(text: str) -> dict[str, float]:
 
 
 def write_coefficients(values: Mapping[str, float]) -> str:
-    """Return the text that `read_coefficients` reads."""
+    """Return coefficients as text in the form that `read_coefficients` parses."""
     return ";".join(f"{name}={value:.6g}" for name, value in values.items())

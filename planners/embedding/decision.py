@@ -1,4 +1,4 @@
-"""A sharding plan: made by a planner, fingerprinted and validated."""
+"""Makes, fingerprints and validates sharding plans."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from planners.embedding.tables.torchrec_objects import plan_fingerprint, weights
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One option for each table, with the rank of every shard."""
+    """A plan: one sharding option for each table, with a rank for each shard."""
 
     options: tuple[ShardingOption, ...]
-    bound_ms: float = 0.0  # its planner has proven that no plan rates below
+    bound_ms: float = 0.0  # lower bound for all plans that the planner proved; 0 if none
 
 
 def prepare(
@@ -32,10 +32,11 @@ def prepare(
     planner: Callable[..., EmbeddingShardingPlanner] = EmbeddingShardingPlanner,
     **components: Callable[[], object],
 ) -> Prepared[Plan]:
-    """Prepare a variant that plans with a new planner each time.
+    """Prepare a variant that creates a new planner for each plan.
 
-    Components are factories, since all of them keep state. There are no statistics: printing a plan
-    is no part of planning. A call that finds no plan raises InfeasibleDecision.
+    `components` are factories, since planner components keep state. The planner prints no
+    statistics, since printing is not part of planning. The prepared call raises InfeasibleDecision
+    if it finds no plan.
     """
     if problem.options is not None and "enumerator" not in components:
         is_torchrecs = planner is EmbeddingShardingPlanner
@@ -66,14 +67,15 @@ def prepare(
 
 
 def fingerprint(plan: Plan) -> str:
-    """Hash a plan: each table's sharding type and kernel, and every shard's place."""
+    """Return a hash of each table's sharding type, kernel and shards (size, offset, rank)."""
     return plan_fingerprint(plan.options)
 
 
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
-    """Check that a plan places every table once and whole, on ranks that exist and can hold it.
+    """Raise InfeasibleDecision unless the plan is valid.
 
-    A planner must also leave the model's weights unchanged.
+    A plan must place each table once and completely, with an allowed kernel, on existing ranks with
+    enough memory. Planning must leave the model's weights unchanged.
     """
     if problem.weights_digest and weights_digest(problem.module) != problem.weights_digest:
         raise InfeasibleDecision("Planning has changed the model's weights.")
@@ -92,7 +94,7 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
 
 
 def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
-    """Return the bytes of HBM and of DDR that each rank needs."""
+    """Return two lists: the bytes of HBM and the bytes of DDR that each rank needs."""
     shards = [shard for option in plan.options for shard in option.shards]
     ranks = problem.topology.world_size
     return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")

@@ -1,6 +1,6 @@
 """The embedding family: qualities, counters, phases and abilities for TorchRec's planner.
 
-Nothing here imports torchrec: listing variants must be quick, and must work without it.
+This module does not import torchrec, so that listing variants is quick and works without it.
 """
 
 from typing import TYPE_CHECKING

@@ -17,7 +17,7 @@ facts = methodcaller("facts")
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
-    """Build the problem of a workload, listed or captured."""
+    """Build the problem of a workload, which may be a captured file."""
     if is_captured_file(workload.name):
         return build_captured(workload.name, topology)
     return problems.build(workload, topology)

@@ -1,4 +1,4 @@
-"""Inventory of a workload: its tables, with rows, dimensions, pooling and bytes."""
+"""The inventory of a workload: its tables, with rows, dimensions, pooling and bytes."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -27,7 +27,7 @@ _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return the tables of a workload; raises UsageError, also where they need a topology."""
+    """Return a workload's inventory; raises UsageError if it needs a topology but gets none."""
     made_up = assigned(workload.name)
     notes = (f"Assigned here, not published: {made_up}",) if made_up else ()
     return inventory_of(_tables(workload, topology), f"Tables of {workload}", notes)
@@ -47,7 +47,7 @@ def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table
 
 
 def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = ()) -> Inventory:
-    """Return an inventory of tables."""
+    """Return the inventory of these tables, with their totals as summary."""
     features = sum(table.features for table in tables)
     rows = sum(table.rows for table in tables)
     summary = (

@@ -1,4 +1,4 @@
-"""Counters, phases and progress of any EmbeddingShardingPlanner, taken from outside."""
+"""Records counters, phases and progress of any EmbeddingShardingPlanner by wrapping methods."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ from planners.instruments import replaced
 
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
-    """Record phases, counters and progress of every plan made in this context."""
+    """Record the phases, counters and progress of every plan made inside this context."""
     with phases(recorder, _observe), counted(recorder), replaced(_counted_options(recorder)):
         yield
 
 
 def _counted_options(recorder: Recorder) -> Iterator[tuple[type, str, Any]]:
-    """Yield replacements that count how often options are hashed and their shards added up."""
+    """Yield replacements that count the hashes of options and the sums over their shards."""
     hashed = recorder.counted("option_hashes", ShardingOption.__hash__)
     yield ShardingOption, "__hash__", hashed
     for name in ("total_storage", "total_perf"):
@@ -66,7 +66,7 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
 
 
 def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progress | None]:
-    """Return a function that reports how many options the enumeration has estimated."""
+    """Return a function that reports how many of the enumerated options have been estimated."""
     enumerator: Any = planner._enumerator
     populate_estimates = enumerator.populate_estimates
     options = _CountedOptions()
@@ -86,7 +86,7 @@ def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progre
 
 
 class _CountedOptions(list[ShardingOption]):
-    """Options that count how many of them the latest loop has reached."""
+    """A list that counts in `seen` the options that the latest loop over it has finished."""
 
     seen = 0
 
@@ -104,7 +104,7 @@ def _progress(done: int, expected: Iterable[int | None]) -> Progress | None:
 
 
 def _expected_proposals(proposer: Proposer) -> int | None:
-    """Return how many proposals a loaded proposer will make, or None where that is unknown."""
+    """Return how many proposals a loaded proposer will make, or None if that is unknown."""
     if isinstance(proposer, GreedyProposer):
         return 1 + sum(len(table) - 1 for table in proposer._sharding_options_by_fqn.values())
     if isinstance(proposer, UniformProposer):

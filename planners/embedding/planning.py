@@ -1,4 +1,4 @@
-"""Plans for use: as a document, and near the plan by which tables are placed already."""
+"""Exports plans as documents, and searches for plans close to a current plan."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -21,20 +21,21 @@ from planners.embedding.tables.torchrec_objects import perf_by_rank
 
 _GIB = 2**30
 
-# A measured plan gets a front of near plans on problems of at most this many tables times ranks,
-# with this fraction of the usual work.
+# A front of plans near a measured plan is searched only if tables times ranks are at most this
+# number, and with this fraction of the usual work.
 _MOST_FOR_A_FRONT = 256
 _EFFORT = 0.2
 
-# Move budgets of a front, as fractions of the bytes that the best plan moves. The first bytes gain
-# most.
+# Move budgets of a front, as fractions of the bytes that the best plan moves. Small budgets are
+# dense, since the first bytes moved improve a plan most.
 _PARTS = (0.0, *(2.0**-power for power in range(7, -1, -1)))
 
 
 def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
-    """Return a valid plan of the problem as plain JSON types, as `PlanDocument` declares them.
+    """Return a valid plan as plain JSON types, in the form of `PlanDocument`.
 
-    Raises UsageError where two modules have a table of one name: a document knows tables by name.
+    Raises UsageError if two modules have tables of the same name, since a document identifies
+    tables by name.
     """
     for name, times in Counter(table.name for table in problem.tables).items():
         if times > 1:
@@ -73,21 +74,21 @@ def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:
 
 
 def _common_gib(usable: Sequence[int]) -> float | None:
-    """Return the usable GiB of every rank, or None where ranks differ."""
+    """Return the usable GiB of every rank, or None if ranks differ."""
     return usable[0] / _GIB if len(set(usable)) == 1 else None
 
 
 def _within(
     problem: EmbeddingProblem, path: Path, gib: float, lost: Collection[int]
 ) -> EmbeddingProblem:
-    """Return the problem with a budget for moves from the plan in a file."""
+    """Return the problem with a move budget of `gib` GiB from the plan in a file."""
     previous = previous_plan(path)
     previous.check_has_one_of([table.name for table in problem.tables], str(path))
     return replace(problem, moving=MoveBudget(previous.without(lost), gib), known={})
 
 
 def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
-    """Return the problem of moving little of a plan, or None where that takes too long."""
+    """Return the problem with `plan` as the current plan, or None if a search would take long."""
     ranks = problem.topology.world_size
     if problem.moving is not None or len(problem.tables) * ranks > _MOST_FOR_A_FRONT:
         return None
@@ -100,14 +101,14 @@ def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
 
 
 def _moved(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return the GiB that a plan moves."""
+    """Return the GiB that a plan moves, compared with the problem's previous plan."""
     assert problem.moving is not None
     ranks = problem.topology.world_size
     return problem.moving.previous.bytes_moved(plan.options, ranks) / _GIB
 
 
 def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]:
-    """Yield plans by increasing move budget, each better than the one before."""
+    """Yield problems with increasing move budgets and their plans, each better than the last."""
     assert problem.moving is not None
     previous, ranks = problem.moving.previous, problem.topology.world_size
     space, devices = arrays(problem)

@@ -1,4 +1,4 @@
-"""A planning problem: tables on a topology, as the real objects that torchrec plans with."""
+"""A planning problem: tables and a topology, as the torchrec objects that a planner takes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,15 +34,15 @@ from planners.embedding.tables.torchrec_objects import (
 from planners.embedding.workloads.catalog import assigned, load_tables, sized_tables, sizes_of
 from planners.embedding.workloads.mixture import mixture
 
-# The share of the tables' bytes that the host memory of a `mixed` problem can hold. The tables take
-# twice the usable HBM: at least 0.63 of them must leave it, since a cached table keeps a fifth of
-# itself there. At 0.75 no proposer of torchrec 1.8.0 places synthetic[tables=30,seed=7] on 16 GPUs.
+# The share of the tables' bytes that fits into host memory in a `mixed` problem. The tables take
+# twice the usable HBM. At least 0.63 of their bytes must leave HBM, since a cached table keeps a
+# fifth there. At 0.75 no proposer of torchrec 1.8.0 places synthetic[tables=30,seed=7] on 16 GPUs.
 _MIXED_DDR_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class MoveBudget:
-    """A plan by which tables are placed already, and how much of it may move.
+    """The current plan of the tables, and the GiB that a new plan may move.
 
     `effort` is the work allowed for a front of plans, as a fraction of the usual work.
     """
@@ -54,7 +54,7 @@ class MoveBudget:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingProblem:
-    """Tables to place, and where: the arguments of `EmbeddingShardingPlanner` and its `plan`."""
+    """Tables and topology: the arguments of `EmbeddingShardingPlanner` and of its `plan`."""
 
     tables: tuple[Table, ...]
     topology: torchrec_types.Topology
@@ -65,27 +65,27 @@ class EmbeddingProblem:
     usable_ddr: tuple[int, ...]
     memory: str
     assigned: str
-    paths: tuple[str, ...] = ()  # of each table's module, where that is not the model itself
+    paths: tuple[str, ...] = ()  # of each table's module; empty if all are in the model itself
     batch_size: int = BATCH_SIZE
     kernels: frozenset[str] = frozenset(KERNELS)
     reservation: Callable[[], StorageReservation] | None = None
-    options: CapturedOptions | None = None  # of a captured problem, as `live`
+    options: CapturedOptions | None = None  # only for a captured problem, as `live`
     live: LivePlanner | None = None
     coefficients: Mapping[str, float] = field(default_factory=dict)  # of calibrated machines
-    search_seconds: float | None = None  # of variants that search by the clock
-    moving: MoveBudget | None = None  # of variants that can stay near a plan
+    search_seconds: float | None = None  # for variants that have a time limit
+    moving: MoveBudget | None = None  # for variants that can limit the bytes moved
     weights_digest: str = ""  # of a model with real weights, which planning must not change
     # Figures that hold for every plan, such as `bound_ms`, once they are computed.
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def fqns(self) -> tuple[str, ...]:
-        """Torchrec's name of each table: its module's path, a dot, its name."""
+        """Torchrec's name of each table: its module's path, a dot, and the table's name."""
         paths = self.paths or ("",) * len(self.tables)
         return tuple(f"{path}.{table.name}" for path, table in zip(paths, self.tables, strict=True))
 
     def storage_reservation(self) -> StorageReservation:
-        """Return a new reservation; torchrec's keep state, so that each plan needs its own."""
+        """Return a new storage reservation; a reservation keeps state, so each plan needs one."""
         if self.reservation is not None:
             return self.reservation()
         return FixedPercentageStorageReservation(percentage=RESERVED_FRACTION)
@@ -93,9 +93,9 @@ class EmbeddingProblem:
     def enumerator(
         self, kind: type[EmbeddingEnumerator], estimators: list[ShardEstimator] | None = None
     ) -> EmbeddingEnumerator:
-        """Return a new enumerator of this kind, with torchrec's estimators unless others are given.
+        """Return a new enumerator of class `kind`, with torchrec's estimators by default.
 
-        It enumerates the options of a captured problem as they were captured.
+        For a captured problem it returns the captured options.
         """
         make = kind if self.options is None else self.options.enumerating(kind)
         return make(
@@ -106,7 +106,7 @@ class EmbeddingProblem:
         )
 
     def facts(self) -> dict[str, float | str]:
-        """Describe the problem; `tables` is its size."""
+        """Return facts that describe the problem; the first one, `tables`, is its size."""
         return {
             "tables": len(self.tables),
             "features": sum(table.features for table in self.tables),
@@ -168,10 +168,10 @@ def _problem(
 
 
 def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
-    """Build torchrec's Topology, around the traps of torchrec 1.9.2.
+    """Build torchrec's Topology, with workarounds for torchrec 1.9.2.
 
-    The factory ignores bandwidths unless a flag is set, and `pod_size` changes no bandwidth: an
-    NVLink domain of several hosts is therefore given as one large host. Calibrated coefficients of
+    The factory ignores bandwidths unless a flag is set. `pod_size` changes no bandwidth, so an
+    NVLink domain of several hosts is passed as one large host. Calibrated coefficients of
     torchrec's own formula replace its defaults.
     """
     fitted = read_coefficients(topology.coefficients)

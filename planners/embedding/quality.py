@@ -1,4 +1,4 @@
-"""Quality of a plan by torchrec's estimates, and a proven bound on it for all plans."""
+"""Rates plans by torchrec's estimates, and computes proven lower bounds for all plans."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,14 +39,14 @@ def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
 
 
 def bound(problem: EmbeddingProblem) -> float:
-    """Return milliseconds that no plan rates below, computed once; infinite if no plan exists."""
+    """Return a proven lower bound in ms for all plans (cached); infinite if no plan exists."""
     if "bound_ms" not in problem.known:
         problem.known["bound_ms"] = best_bound(*arrays(problem))
     return problem.known["bound_ms"]
 
 
 def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return milliseconds that no plan within the move budget rates below, or 0 without budget."""
+    """Return a lower bound in ms for all plans within the move budget, or 0 without a budget."""
     if problem.moving is None or not math.isfinite(problem.moving.gib):
         return 0.0
     if "move_bound_ms" in problem.known:
@@ -59,14 +59,14 @@ def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
 
 
 def figures(problem: EmbeddingProblem, known: Mapping[str, float]) -> Mapping[str, float]:
-    """Return all known figures of a problem, with the bound for all plans computed if missing."""
+    """Add `known` to the problem's figures, compute a missing bound, and return all figures."""
     problem.known.update(known)
     bound(problem)
     return problem.known
 
 
 def arrays(problem: EmbeddingProblem) -> tuple[SearchSpace, Devices]:
-    """Return the options of the problem and the capacity of its devices as arrays."""
+    """Return the problem's options and the capacities of its devices as arrays."""
     enumerator = problem.enumerator(DistinctShardEnumerator)
     space = search_space(enumerator.enumerate(problem.module, problem.sharders))
     topology = problem.storage_reservation().reserve(

@@ -1,4 +1,4 @@
-"""Studies of the family for reports, and its goals."""
+"""The embedding family's studies for reports, and its goals for speed and quality."""
 
 from harness.contract import Goal, OverviewRow, Study
 

@@ -1,1 +1,1 @@
-"""Captures real planning problems of torchrec while they are planned, as files."""
+"""Captures the planning problems of a running torchrec program in files."""

@@ -1,4 +1,4 @@
-"""Captures the parts of a planner: classes of torchrec and of shardbench, with their settings."""
+"""Captures a planner's components, from torchrec or shardbench, with constructor arguments."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -17,9 +17,9 @@ _Known = dict[str, tuple[type[Any], type[Struct]]]
 
 
 def _known(module: Any, **arguments: Mapping[str, Any]) -> _Known:
-    """Return classes of a module by name, each with a struct of its captured arguments.
+    """Map class names to the class and a Struct type for its captured constructor arguments.
 
-    Classes that the installed release lacks are left out.
+    Classes that the installed torchrec lacks are omitted.
     """
     return {
         name: (
@@ -32,13 +32,13 @@ def _known(module: Any, **arguments: Mapping[str, Any]) -> _Known:
 
 
 class Component(Struct):
-    """A part of a planner: the name of its class, and its settings if that class is known."""
+    """A component of a planner; `settings` are its constructor arguments, None if unknown."""
 
     known: ClassVar[_Known]
 
     kind: str
     settings: dict[str, Any] | None
-    used: bool  # it keeps state of an earlier plan that affects the next one
+    used: bool  # it has state from an earlier plan that affects the next plan
 
     def __post_init__(self) -> None:
         if self.settings is not None:
@@ -53,19 +53,19 @@ class Component(Struct):
     def of(cls, component: Any, hashed: bool, **more: Any) -> Self:
         """Capture a component.
 
-        A user's own class has no settings, and in a file with hashed names no name.
+        For a user's own class `settings` is None. With `hashed` its name is left out as well.
         """
         name = type(component).__name__
         made, arguments = cls.known.get(name, (None, None))
         if arguments is None or made is not type(component):
             return cls("a class of one's own" if hashed else name, None, False, **more)
-        held = vars(component)  # an argument is an attribute, perhaps after an underscore
+        held = vars(component)  # an argument is stored as an attribute, `name` or `_name`
         settings = {key: held.get(f"_{key}", held.get(key)) for key in arguments.__struct_fields__}
         return cls(name, msgspec.to_builtins(settings), _is_used(component), **more)
 
     @property
     def obstacle(self) -> str | None:
-        """The reason why it cannot be made again, as a clause, or None."""
+        """The reason why the component cannot be created again, as a clause, or None."""
         if self.settings is None:
             return f"{self.kind} is neither torchrec's nor shardbench's"
         if self.used:
@@ -73,13 +73,13 @@ class Component(Struct):
         return None
 
     def make(self, **more: Any) -> Any:
-        """Return a new component; there must be no obstacle."""
+        """Return a new component with the captured settings; `obstacle` must be None."""
         made, arguments = self.known[self.kind]
         return made(**msgspec.structs.asdict(msgspec.convert(self.settings, arguments)), **more)
 
 
 class CapturedProposer(Component):
-    """A proposer."""
+    """A captured proposer."""
 
     known = _known(
         proposers,
@@ -96,7 +96,7 @@ class CapturedProposer(Component):
 
 
 class CapturedPartitioner(Component):
-    """A partitioner."""
+    """A captured partitioner."""
 
     known = _known(
         partitioners,
@@ -110,15 +110,16 @@ class CapturedPartitioner(Component):
 
 
 class CapturedPerfModel(Component):
-    """A perf model; `make` needs a `topology`."""
+    """A captured perf model; `make` needs the argument `topology`."""
 
     known = _known(perf_models, NoopPerfModel={}, NoopStorageModel={})
 
 
 class CapturedReservation(Component):
-    """A storage reservation, and the memory that it left on each device.
+    """A captured storage reservation, and the memory that it left on each device.
 
-    `refused` is the reason why it refused, if it did; empty if the file must not hold the reason.
+    `refused` is the first line of the error if the reservation failed, else None. It is empty if
+    the file must not contain the error's text.
     """
 
     known = _known(
@@ -138,7 +139,7 @@ class CapturedReservation(Component):
 
 
 def _is_used(component: Any) -> bool:
-    """Return whether a proposer keeps state of an earlier plan that affects the next one."""
+    """Return whether a proposer has state from an earlier plan that affects the next plan."""
     if isinstance(component, proposers.DynamicProgrammingProposer):
         return bool(component._inited)
     if isinstance(component, proposers.EmbeddingOffloadScaleupProposer):

@@ -29,14 +29,14 @@ _DataTypeName = Annotated[str, one_of(DataType.__members__)]
 
 
 class Mirror(Struct, frozen=True):
-    """Fields of a torchrec class; `kinds` has the types of those that are enums or mirrors."""
+    """A captured torchrec object; `kinds` has the types of fields that are enums or Mirrors."""
 
     original: ClassVar[Any]
     kinds: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def of(cls, held: Any, **given: Any) -> Self:
-        """Capture a torchrec object, with some fields as given; enums are captured by name."""
+        """Capture a torchrec object; `given` replaces fields, and enums are stored by name."""
         fields = {name: getattr(held, name) for name in cls.__struct_fields__} | given
         for name, kind in cls.kinds.items():
             if (inner := fields[name]) is not None:
@@ -44,7 +44,7 @@ class Mirror(Struct, frozen=True):
         return cls(**fields)
 
     def make(self) -> Any:
-        """Return a new torchrec object."""
+        """Return a new torchrec object with the captured fields."""
         fields = structs.asdict(self)
         for name, kind in self.kinds.items():
             if (inner := fields[name]) is not None:
@@ -53,7 +53,7 @@ class Mirror(Struct, frozen=True):
 
 
 class PrefetchPasses(Mirror, frozen=True):
-    """The number of passes in which a cache is filled for one batch."""
+    """Captured MultiPassPrefetchConfig: number and minimum size of passes that fill a cache."""
 
     original = MultiPassPrefetchConfig
 
@@ -62,7 +62,7 @@ class PrefetchPasses(Mirror, frozen=True):
 
 
 class CacheStatistics(Mirror, frozen=True):
-    """The miss ratios of a cache, by its size."""
+    """Captured EmbeddingOffloadStats: the miss ratios of a cache, as a function of its size."""
 
     cacheability: Number
     expected_lookups: Number
@@ -71,18 +71,18 @@ class CacheStatistics(Mirror, frozen=True):
 
     @classmethod
     def of(cls, held: Any, **_: Any) -> Self:
-        """Capture torchrec's statistics."""
+        """Capture an EmbeddingOffloadStats."""
         cacheability, ratios = float(held.cacheability), held.hist.tolist()
         return cls(cacheability, held.expected_lookups, held.height, ratios)
 
     def make(self) -> EmbeddingOffloadStats:
-        """Return new statistics of torchrec."""
+        """Return a new EmbeddingOffloadStats."""
         ratios = torch.tensor(self.miss_ratios or [0.0])
         return EmbeddingOffloadStats(self.cacheability, self.expected_lookups, ratios, self.height)
 
 
 class CapturedCache(Mirror, frozen=True):
-    """A table's cache."""
+    """The captured cache parameters of a table."""
 
     original = CacheParams
     kinds: ClassVar = {
@@ -102,7 +102,7 @@ class CapturedCache(Mirror, frozen=True):
 
 
 class KeyValueSizes(Mirror, frozen=True):
-    """The sizes in KeyValueParams; planners do not use its folders and hosts."""
+    """The sizes in KeyValueParams; paths and hosts are omitted, since planners ignore them."""
 
     original = KeyValueParams
 
@@ -111,7 +111,7 @@ class KeyValueSizes(Mirror, frozen=True):
 
 
 class CapturedConstraints(Mirror, frozen=True):
-    """The constraints of one table."""
+    """The captured constraints of one table."""
 
     original = ParameterConstraints
     kinds: ClassVar = {
@@ -142,7 +142,7 @@ class CapturedConstraints(Mirror, frozen=True):
 def captured_constraints(
     constraints: ParameterConstraints, table: str, features: Mapping[str, str]
 ) -> CapturedConstraints:
-    """Capture the constraints of a table; raises ShardbenchError if that is not possible."""
+    """Capture a table's constraints; raises ShardbenchError for a user's own cache statistics."""
     stats = constraints.cache_params and constraints.cache_params.stats
     if stats is not None and type(stats) is not EmbeddingOffloadStats:
         raise ShardbenchError(
@@ -162,5 +162,5 @@ def captured_constraints(
 
 
 def _known(values: Any, known: Collection[str]) -> list[str] | None:
-    """Replace texts that torchrec does not know: they allow nothing, and may be private names."""
+    """Replace values that torchrec does not know by 'unknown', as they may be private names."""
     return None if values is None else [text if text in known else "unknown" for text in values]

@@ -1,4 +1,4 @@
-"""Defines and reads the captured files of the embedding family."""
+"""Defines and reads the embedding family's files of captured problems."""
 
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class _CapturedMachines(Struct):
-    """The part of a file that describes the machines."""
+    """The part of a captured file that describes the machines."""
 
     topology: CapturedTopology
 
 
 class CapturedProblem(_CapturedMachines, kw_only=True):
-    """All inputs of a live planner, and the plan that it found."""
+    """A captured file: all inputs of a planner in a user's program, and the plan that it found."""
 
     batch_size: Annotated[int, Meta(ge=1, le=2**31)]
     reservation: CapturedReservation
@@ -61,7 +61,7 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
                 raise ValueError("options must have shards with estimates that are there")
 
     def replayed_options(self) -> CapturedOptions | None:
-        """Return the live planner's options, or None if it enumerated none."""
+        """Return the captured options with their estimates, or None if none were enumerated."""
         if self.options is None:
             return None
         fqns = [
@@ -74,12 +74,12 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
 
 
 def read_problem(path: str | Path) -> CapturedProblem:
-    """Read a captured file; raises UsageError if it is damaged or of another family."""
+    """Read a captured file; raises UsageError if it is damaged or belongs to another family."""
     return _read(path, CapturedProblem)
 
 
 def read_machines(path: str | Path) -> Machines:
-    """Read the machines of a captured file; raises UsageError as `read_problem` does."""
+    """Return the machines of a captured file; raises UsageError as `read_problem` does."""
     return _read(path, _CapturedMachines).topology.machines()
 
 

@@ -1,4 +1,4 @@
-"""Limits of the numbers and texts in a captured file."""
+"""Allowed ranges of the numbers and texts in a captured file."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -17,7 +17,7 @@ Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 BytesLeft = Annotated[int, Meta(ge=-MOST_BYTES, le=MOST_BYTES)]
 """Negative where more is reserved than there is."""
 
-# Whole numbers stay whole.
+# Integers are not converted to floats.
 Number = Bytes | Annotated[float, Meta(ge=0, le=1e30)]
 Estimate = BytesLeft | Annotated[float, Meta(ge=-1e30, le=1e30)]
 # A bandwidth of 0 would divide by zero.
@@ -25,5 +25,5 @@ Bandwidth = Annotated[int, Meta(ge=1, le=MOST_BYTES)] | Annotated[float, Meta(ge
 
 
 def one_of(names: Iterable[str]) -> Meta:
-    """Return the limits of a text that is one of these."""
+    """Return the msgspec constraint that a text equals one of the given names."""
     return Meta(pattern=rf"^({'|'.join(names)})\Z")

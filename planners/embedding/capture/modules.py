@@ -1,4 +1,4 @@
-"""Captures the sharded modules and their tables."""
+"""Captures a model's sharded modules and their tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _KINDS: Mapping[type[nn.Module], ModuleKind] = {
 _DTYPES: Mapping[torch.dtype, Any] = {
     data_type_to_dtype(kind): name for name, kind in DATA_TYPES.items()
 }
-# What torchrec's estimate of an optimizer's state tells apart; "other" is any other class.
+# The optimizers that torchrec's estimate of optimizer state distinguishes; else "other".
 _OPTIMIZERS = {
     "SGD": (torch.optim.SGD, torchrec_optim.SGD),
     "Adam": (torch.optim.Adam, torchrec_optim.Adam),
@@ -40,7 +40,7 @@ _OPTIMIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class ShardedModule:
-    """A module with its sharder, and the parameters of its shardable tables by name."""
+    """A module with its path and sharder, and the weights of its shardable tables by name."""
 
     path: str
     module: nn.Module
@@ -49,7 +49,7 @@ class ShardedModule:
 
     @property
     def kind(self) -> ModuleKind:
-        """The kind of module."""
+        """The module's class name, `EmbeddingBagCollection` or `EmbeddingCollection`."""
         return _KINDS[type(self.module)]
 
     def configs(self) -> Iterator[tuple[Any, nn.Parameter]]:
@@ -65,9 +65,9 @@ class ShardedModule:
 def sharded_modules(
     module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]
 ) -> list[ShardedModule]:
-    """Return the modules that have a sharder, in the order of torchrec's enumerator.
+    """Return the modules that have a sharder, in the order in which torchrec enumerates them.
 
-    Raises ShardbenchError for a kind of module that cannot be captured.
+    Raises ShardbenchError if the class of a module cannot be captured.
     """
     by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
     found = []
@@ -96,7 +96,7 @@ NewNames = Mapping[str, str]
 
 
 class CapturedTable(Struct, frozen=True):
-    """A table; torch reserves the '.' in names."""
+    """A captured table; its name has no '.', which torch reserves for paths."""
 
     name: Annotated[str, Meta(pattern=r"^[^.]+\Z")]
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
@@ -110,7 +110,7 @@ class CapturedTable(Struct, frozen=True):
     def of(
         cls, config: Any, parameter: nn.Parameter, name: str, features: NewNames
     ) -> "CapturedTable":
-        """Capture a table; raises ShardbenchError if that is not possible."""
+        """Capture a table; raises ShardbenchError for a virtual table or an unknown data type."""
         if config.use_virtual_table:
             raise ShardbenchError(f"Table '{config.name}' is virtual, which cannot be captured.")
         if parameter.dtype not in _DTYPES:
@@ -128,7 +128,7 @@ class CapturedTable(Struct, frozen=True):
         return cls(name, rows, dim, _DTYPES[parameter.dtype], pooling, optimizer, read)
 
     def config(self, kind: type[Any]) -> Any:
-        """Return the table's configuration, an EmbeddingBagConfig or EmbeddingConfig."""
+        """Return the table's configuration; `kind` is EmbeddingBagConfig or EmbeddingConfig."""
         pooling = {} if self.pooling == "NONE" else {"pooling": PoolingType(self.pooling)}
         return kind(
             name=self.name,
@@ -141,7 +141,7 @@ class CapturedTable(Struct, frozen=True):
 
 
 class CapturedModule(Struct, frozen=True):
-    """A module with its tables; it is made again on the meta device."""
+    """A captured module with its tables; `make` rebuilds it on the meta device."""
 
     path: str
     kind: ModuleKind
@@ -158,7 +158,7 @@ class CapturedModule(Struct, frozen=True):
     def of(
         cls, sharded: ShardedModule, path: str, tables: NewNames, features: NewNames
     ) -> "CapturedModule":
-        """Capture a module at `path`, with the given names of tables and features."""
+        """Capture a module under `path`; `tables` and `features` map names to captured names."""
         return cls(
             path=path,
             kind=sharded.kind,
@@ -170,7 +170,7 @@ class CapturedModule(Struct, frozen=True):
         )
 
     def make(self) -> nn.Module:
-        """Return a new module."""
+        """Return a new module with these tables, on the meta device."""
         meta = torch.device("meta")
         if self.kind == BAGS:
             bags = [table.config(EmbeddingBagConfig) for table in self.tables]
@@ -188,9 +188,9 @@ class CapturedModule(Struct, frozen=True):
 
 
 def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
-    """Return a model with exactly these modules at their paths.
+    """Return a model that contains exactly these modules, at their paths.
 
-    Raises ValueError if two have one path, or torch does not accept a name.
+    Raises ValueError if two modules have the same path, or if torch rejects a name.
     """
     if [module.path for module in modules] == [""]:
         return modules[0].make()

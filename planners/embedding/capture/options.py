@@ -1,8 +1,8 @@
-"""Captures the options of a live planner with their estimates, in the planner's order.
+"""Captures the options that a planner enumerated, in the original order, with their estimates.
 
-The order matters, since torchrec's proposers break ties by it. Up to torchrec 1.8.0, constrained
-options are enumerated in the order of a set of texts, which differs between processes; a user's
-own enumerator may use any order.
+The order matters, since torchrec's proposers break ties by it. Up to torchrec 1.8.0, the options of
+a constrained table are enumerated in the order of a set of texts, which differs between processes.
+A user's own enumerator may use any order.
 """
 
 from collections import defaultdict, deque
@@ -25,9 +25,9 @@ ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
 
 
 class CapturedOption(Struct, frozen=True):
-    """An option of a table, with the numbers of its module and of the table in that module.
+    """A captured sharding option; `module` is a module's index, `table` a table's index in it.
 
-    `shards` has runs of equal shards: count, rows, columns, and the number of their estimate.
+    `shards` has runs of equal shards as (count, rows, columns, index of their estimate).
     """
 
     module: Whole
@@ -37,12 +37,12 @@ class CapturedOption(Struct, frozen=True):
     shards: Annotated[list[tuple[Ranks, Whole, Whole, Whole]], Meta(min_length=1, max_length=2**17)]
 
     def sizes(self) -> list[list[int]]:
-        """Return runs of shards of equal size: count, rows, columns."""
+        """Return runs of shards of equal size, as [count, rows, columns]."""
         runs = groupby(self.shards, key=lambda shard: shard[1:3])
         return [[sum(count for count, *_ in run), *size] for size, run in runs]
 
     def estimates(self) -> Iterator[int]:
-        """Yield the number of each shard's estimate."""
+        """Yield the index of each shard's estimate."""
         for count, _, _, estimate in self.shards:
             for _ in range(count):
                 yield estimate
@@ -51,9 +51,9 @@ class CapturedOption(Struct, frozen=True):
 def captured_options(
     options: Sequence[ShardingOption], places: Mapping[tuple[str, str], tuple[int, int]]
 ) -> tuple[list[CapturedOption], list[ShardEstimate]]:
-    """Capture options and their distinct estimates.
+    """Return the captured options and their distinct estimates.
 
-    `places` has the numbers of a table's module and of the table in it, by module path and name.
+    `places` maps (module path, table name) to the indices of the module and of the table in it.
     Raises ShardbenchError for an option without an estimate or of an unknown table.
     """
     numbers: dict[tuple[float, ...], int] = {}
@@ -85,14 +85,18 @@ def captured_options(
 
 @dataclass(frozen=True, slots=True)
 class CapturedOptions:
-    """The options of a file, each after the fqn of its table, in the live planner's order."""
+    """The options of a captured file, as pairs of a table's fqn and an option, in their order."""
 
     options: tuple[tuple[str, CapturedOption], ...]
     estimates: tuple[tuple[Storage, Perf], ...]
     fed: bool = False  # use the file's estimates, not those of the installed torchrec
 
     def applied(self, options: Sequence[ShardingOption]) -> list[ShardingOption]:
-        """Return enumerated options as the live planner had them; UsageError if one is missing."""
+        """Return the captured ones of the enumerated `options`, in the captured order.
+
+        With `fed` they get the captured estimates. Raises UsageError if an option is missing or has
+        other shards.
+        """
         waiting: dict[tuple[str, str, str], deque[ShardingOption]] = defaultdict(deque)
         for option in options:
             waiting[option.fqn, option.sharding_type, option.compute_kernel].append(option)
@@ -115,7 +119,7 @@ class CapturedOptions:
         return ordered
 
     def compared(self, options: Sequence[ShardingOption]) -> "CapturedOptions":
-        """Return these options, `fed` if the installed torchrec estimates any differently."""
+        """Return a copy; `fed` is True if the installed torchrec estimates a shard differently."""
         fed = any(
             (shard.storage, shard.perf) != self.estimates[estimate]
             for (_, captured), option in zip(self.options, self.applied(options), strict=True)
@@ -124,7 +128,7 @@ class CapturedOptions:
         return replace(self, fed=fed)
 
     def enumerating(self, kind: type[EmbeddingEnumerator]) -> type[EmbeddingEnumerator]:
-        """Return a subclass of an enumerator that enumerates the live planner's options."""
+        """Return a subclass of the enumerator class `kind` that returns the captured options."""
         captured = self
 
         class AsCaptured(kind):

@@ -1,4 +1,4 @@
-"""Captures the live planner of a problem: its class and parts, and the plan that it found."""
+"""Captures a planner that ran: its class, its components, and the plan that it found."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ _Seconds = Annotated[float, Meta(ge=0.001, le=MOST_SECONDS)]
 
 
 class FoundPlan(Struct, frozen=True):
-    """The fingerprint of the plan and the number of plans tried, or the error raised."""
+    """The captured result: a plan's fingerprint and the numbers of plans tried, or an error."""
 
     fingerprint: str | UnsetType = UNSET
     proposals: Whole | UnsetType = UNSET
@@ -35,12 +35,12 @@ class FoundPlan(Struct, frozen=True):
 
     @property
     def decision(self) -> str:
-        """The fingerprint, or the error raised."""
+        """The plan's fingerprint, or 'none, ' and the class name of the error."""
         return str(self.fingerprint) if self.error is UNSET else f"none, {self.error}"
 
 
 class CapturedPlanner(Struct, frozen=True, kw_only=True):
-    """A planner's class and parts; only shardbench's planner has a mode, seconds and a seed."""
+    """A planner's class and components; only shardbench's Planner has a mode, limit and seed."""
 
     kind: str
     mode: Mode | UnsetType = UNSET
@@ -59,7 +59,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, planner: EmbeddingShardingPlanner, hashed: bool) -> "CapturedPlanner":
-        """Capture a planner; with hashed names, without the name of a user's own class."""
+        """Capture a planner; with `hashed` the name of a user's own class is left out."""
         kind = "EmbeddingShardingPlanner"
         own: dict[str, Any] = {}
         if type(planner) is Planner:
@@ -80,12 +80,12 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
 
     @property
     def own(self) -> dict[str, Any]:
-        """The arguments of shardbench's planner that torchrec's does not have."""
+        """The arguments that only shardbench's Planner takes; empty for other planners."""
         return {name: getattr(self, name) for name in _OWN} if self.kind == "Planner" else {}
 
     @property
     def obstacle(self) -> str | None:
-        """The reason why its search cannot be repeated, as a clause, or None."""
+        """The reason why the planner's search cannot be repeated, as a clause, or None."""
         if self.kind not in _KINDS:
             return f"its planner is {self.kind}, which plans in its own way"
         if self.loads_a_plan:
@@ -96,12 +96,12 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
         return next((part.obstacle for part in parts if part.obstacle), None)
 
     def make(self) -> Callable[..., EmbeddingShardingPlanner]:
-        """Return a factory of such planners that takes torchrec's arguments."""
+        """Return a factory of such planners; it takes EmbeddingShardingPlanner's arguments."""
         return partial(_KINDS[self.kind], timeout_seconds=self.timeout_seconds, **self.own)
 
 
 class LivePlanner(NamedTuple):
-    """The live planner of a problem, and its decision: a fingerprint, or the error it raised."""
+    """The planner that was captured, and its decision: a plan's fingerprint or an error's name."""
 
     planner: CapturedPlanner
     decision: str

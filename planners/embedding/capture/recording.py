@@ -1,4 +1,4 @@
-"""Records the inputs and the plan of a live planner, as plain JSON types."""
+"""Records the inputs and the plan of a running planner, as plain JSON types."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -38,9 +38,9 @@ Sharders = list[ModuleSharder[nn.Module]]
 
 @contextmanager
 def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
-    """Record the last plan of an EmbeddingShardingPlanner inside the context.
+    """Record the last plan that an EmbeddingShardingPlanner makes inside the context.
 
-    Yields a function that returns the record, or None if only another process has planned.
+    Yields a function that returns the record, or None if only another process planned.
     """
     recorder = _PlanRecorder(names)
     listened = (
@@ -56,9 +56,10 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
 def _listening(
     base: type, method: str, listener: Callable[..., Any]
 ) -> Iterator[tuple[type, str, Callable[..., Any]]]:
-    """Yield replacements that pass each call of a method to a listener, also of subclasses.
+    """Yield replacements of a method, in a class and its subclasses, that call `listener`.
 
-    Of nested calls in a thread, as by `super()`, only the outermost is passed.
+    The listener's first argument is a function that makes the original call. In nested calls of a
+    thread, such as through `super()`, only the outermost call reaches the listener.
     """
     inside = threading.local()
 
@@ -83,13 +84,13 @@ def _listening(
 
 
 def _derived(base: type) -> set[type]:
-    """Return a class and all its subclasses."""
+    """Return the set of a class and all its subclasses."""
     children: list[type] = base.__subclasses__()
     return {base}.union(*map(_derived, children))
 
 
 class _PlanRecorder:
-    """Records the last plan that was made; its own errors never reach the planner."""
+    """Records the last plan; errors of the recording do not reach the planner."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -98,7 +99,10 @@ class _PlanRecorder:
         self._plan: _RecordedPlan | None = None
 
     def content(self) -> Mapping[str, Any] | None:
-        """Return the record; raises ShardbenchError if there is none."""
+        """Return the record, or None if only another process planned.
+
+        Raises ShardbenchError if nothing was planned, or if the plan could not be recorded.
+        """
         if self._error is not None:
             raise self._error
         if self._plan is not None:
@@ -109,8 +113,8 @@ class _PlanRecorder:
         raise ShardbenchError("no EmbeddingShardingPlanner planned inside.")
 
     def on_collective_plan(self, make: Call, *_: Any, **__: Any) -> Any:
-        """Have rank 0 plan, possibly in another process."""
-        self._is_elsewhere = True  # unless this process is asked to plan
+        """Run `collective_plan`, which makes rank 0 plan, possibly in another process."""
+        self._is_elsewhere = True  # unless `on_plan` follows in this process
         return make()
 
     def on_plan(
@@ -122,7 +126,7 @@ class _PlanRecorder:
         *_: Any,
         **__: Any,
     ) -> Any:
-        """Have a planner plan, and record it in place of an earlier plan."""
+        """Run `plan` and record it; the record of an earlier plan is dropped."""
         self._error, self._plan = None, None
         with self._guarded():
             self._plan = _RecordedPlan(self._names, planner, module, sharders or [])
@@ -135,13 +139,13 @@ class _PlanRecorder:
         return result
 
     def on_enumerate(self, make: Call, _: Any, module: nn.Module, *__: Any, **___: Any) -> Any:
-        """Have an enumerator enumerate, and record its options."""
+        """Run an enumerator's `enumerate`, and record the options."""
         options = make()
         self._record(module, _RecordedPlan.enumerated, options)
         return options
 
     def on_reserve(self, make: Call, _: Any, *given: Any, **named: Any) -> Any:
-        """Have a storage reservation reserve, and record the memory that it leaves."""
+        """Run a storage reservation's `reserve`, and record the memory that it leaves."""
         module = named["module"] if "module" in named else given[2]
         try:
             left = make()
@@ -158,7 +162,7 @@ class _PlanRecorder:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Keep an error for the end, and stop recording this plan."""
+        """Store an error of the recording for `content`, and stop recording this plan."""
         try:
             yield
         except ShardbenchError as error:
@@ -169,7 +173,7 @@ class _PlanRecorder:
 
 
 class _RecordedPlan:
-    """One call of `plan`; `problem` is the content of its file."""
+    """The record of one call of `plan`; `problem` is the content of the captured file."""
 
     def __init__(
         self, names: Names, planner: EmbeddingShardingPlanner, module: nn.Module, sharders: Sharders
@@ -230,12 +234,12 @@ class _RecordedPlan:
         )
 
     def reserved(self, left: Topology | None, refused: str = "") -> None:
-        """Record the memory that a storage reservation leaves, or why it refuses."""
+        """Record the memory that a storage reservation leaves, or the text of its error."""
         reservation = self.problem.reservation
         settings = reservation.settings
         if left is not None:
             reservation.left = device_runs(left)
-        else:  # the texts of torchrec's own reservations hold no names
+        else:  # the errors of torchrec's own reservations contain no names
             may_be_written = settings is not None or not self._hashed
             reservation.refused = _first_line(refused) if may_be_written else ""
         # The size of the modules that are not sharded; the file does not have it.
@@ -253,7 +257,7 @@ class _RecordedPlan:
         options = planner._best_plan or []
         if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
-        if _is_of(options, result):  # else the planner keeps its plan elsewhere
+        if _is_of(options, result):  # else the planner stores its plan elsewhere
             fqns = (f"{self._paths[o.path]}.{self._tables[o.name]}" for o in options)
             self.problem.found = FoundPlan(
                 fingerprint=fingerprint_of(map(description_of, options, fqns)),
@@ -262,7 +266,7 @@ class _RecordedPlan:
             )
 
     def failed(self, error: BaseException) -> None:
-        """Record the error that was raised; with hashed names without its text."""
+        """Record the planner's error; with hashed names its text is left out."""
         kind = type(error)
         is_known = kind.__module__.startswith(("torchrec.", "builtins"))
         self.problem.found = FoundPlan(
@@ -272,7 +276,7 @@ class _RecordedPlan:
 
 
 def _plain(value: object) -> object:
-    """Return a number or a text of another class, such as NumPy's, as Python's own."""
+    """Convert a number or text of another class, such as NumPy's, to a built-in type."""
     if isinstance(value, Integral | Real):
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, str):
@@ -281,7 +285,7 @@ def _plain(value: object) -> object:
 
 
 def _is_of(options: list[ShardingOption], result: ShardingPlan) -> bool:
-    """Return whether these are the options of this plan, and not of an earlier one."""
+    """Return whether `options` belong to the plan `result`, not to an earlier plan."""
     placed = {
         (path, name): sharding.ranks
         for path, module in result.plan.items()

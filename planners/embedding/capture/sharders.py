@@ -1,4 +1,4 @@
-"""Captures the answers of a sharder."""
+"""Captures a sharder by the values that torchrec's planner reads from it."""
 
 from types import SimpleNamespace
 from typing import Annotated, Final, Literal
@@ -27,7 +27,7 @@ _ItemBytes = Literal[1, 2, 4, 8]
 
 
 class CapturedSharder(Struct, frozen=True):
-    """The answers of a sharder for one kind of module; kernels are by device and sharding type."""
+    """A sharder for one class of modules; `kernels` are by kind of device, then sharding type."""
 
     module: ModuleKind
     kernels: dict[str, dict[Annotated[str, one_of(SHARDING_TYPES)], _Kernels]]
@@ -42,9 +42,9 @@ class CapturedSharder(Struct, frozen=True):
     def of(
         cls, sharder: ModuleSharder[nn.Module], module: ModuleKind, device: str
     ) -> "CapturedSharder":
-        """Capture the answers of a sharder for a kind of module, on a device and on GPUs.
+        """Capture a sharder for modules of class `module`, with its kernels for `device` and GPUs.
 
-        Raises ShardbenchError if it is not one of torchrec's embedding sharders.
+        Raises ShardbenchError if the sharder is not a BaseEmbeddingSharder of torchrec.
         """
         if not isinstance(sharder, BaseEmbeddingSharder):
             raise ShardbenchError(
@@ -69,7 +69,7 @@ class CapturedSharder(Struct, frozen=True):
         )
 
     def make(self) -> ModuleSharder[nn.Module]:
-        """Return a new sharder with these answers."""
+        """Return a new sharder with the captured values."""
         passes = self.multipass_prefetch_config
         fused_params = {
             "cache_load_factor": self.cache_load_factor,
@@ -93,16 +93,16 @@ class CapturedSharder(Struct, frozen=True):
 
 
 class _CapturedAnswers:
-    """The answers of a captured sharder."""
+    """A mixin that makes a sharder return the captured sharding types and kernels."""
 
     captured: CapturedSharder
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Return the captured sharder's answer."""
+        """Return the captured sharding types for this kind of device."""
         return list(self.captured.kernels.get(compute_device_type, {}))
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        """Return the captured sharder's answer."""
+        """Return the captured kernels for this sharding type and kind of device."""
         return self.captured.kernels[compute_device_type][sharding_type]
 
 

@@ -17,7 +17,7 @@ DeviceRuns = Annotated[
 
 
 class CapturedTopology(Struct, frozen=True):
-    """A topology; bandwidths are bytes per millisecond."""
+    """A captured topology; bandwidths are in bytes per millisecond."""
 
     compute_device: Literal["cpu", "cuda", "mtia"]
     world_size: Ranks
@@ -37,7 +37,7 @@ class CapturedTopology(Struct, frozen=True):
 
     @classmethod
     def of(cls, topology: Topology) -> "CapturedTopology":
-        """Capture a topology."""
+        """Capture a torchrec Topology."""
         custom = topology._custom_topology_data
         fields: dict[str, Any] = {
             name: getattr(topology, name, None) for name in cls.__struct_fields__
@@ -61,7 +61,7 @@ class CapturedTopology(Struct, frozen=True):
                 raise ValueError(f"custom must have {', '.join(known)} for each of {ranks} ranks")
 
     def make(self) -> Topology:
-        """Return a new topology."""
+        """Return a new torchrec Topology."""
         arguments = structs.asdict(self)
         devices, custom = arguments.pop("devices"), arguments.pop("custom")
         topology = Topology(
@@ -73,7 +73,7 @@ class CapturedTopology(Struct, frozen=True):
         return topology
 
     def machines(self) -> Machines:
-        """Return the topology as the harness describes it."""
+        """Return the topology as an object of the harness's class Topology."""
         return captured_topology(
             self.world_size,
             self.local_world_size,
@@ -88,24 +88,24 @@ class CapturedTopology(Struct, frozen=True):
 
 
 def device_runs(topology: Topology) -> DeviceRuns:
-    """Return the memory of a topology's devices."""
+    """Return the memory of a topology's devices as runs of equal devices."""
     storages = (device.storage for device in topology.devices)
     held = ((int(storage.hbm), int(storage.ddr), int(storage.ssd)) for storage in storages)
     return [(len(list(run)), *storage) for storage, run in groupby(held)]
 
 
 def check_devices(runs: DeviceRuns, ranks: int) -> None:
-    """Raise ValueError unless there is a device for each rank."""
+    """Raise ValueError unless the runs have as many devices as there are ranks."""
     if sum(count for count, *_ in runs) != ranks:
         raise ValueError(f"devices must be there for each of {ranks} ranks")
 
 
 def storage_by_rank(runs: DeviceRuns) -> tuple[Storage, ...]:
-    """Return the memory of each device."""
+    """Return the memory of each rank's device, from runs of equal devices."""
     return tuple(Storage(*storage) for count, *storage in runs for _ in range(count))
 
 
 def set_storage(topology: Topology, runs: DeviceRuns) -> None:
-    """Set the memory of a topology's devices."""
+    """Set the memory of a topology's devices from runs of equal devices."""
     for device, storage in zip(topology.devices, storage_by_rank(runs), strict=True):
         device.storage = storage

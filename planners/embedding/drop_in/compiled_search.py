@@ -36,24 +36,24 @@ compiled search into a process."""
 
 
 class NotCompiled(Exception):
-    """Part of the problem is not compiled; the text names it, as a clause."""
+    """The compiled search does not support the problem; the message is a clause with the reason."""
 
 
 class WrongPlan(Exception):
-    """The search cannot be trusted; the text says why, as a clause."""
+    """The compiled search failed or found a wrong plan; the message is a clause with the reason."""
 
 
 class CompiledSearch(Proposer, Partitioner):
     """Replaces a planner's proposers and its partitioner in one call of `plan`.
 
-    It searches when it is loaded. Then it proposes what leads torchrec to the same result: the plan
-    found, or else the smallest proposal and the last one, which the planner's own partitioner
-    refuses again.
+    `load` runs the search. `propose` then returns proposals that lead torchrec to the same result:
+    the plan found, or, if there is none, the smallest proposal and the last one, which the
+    planner's own partitioner rejects again.
 
-    In mode `same-plan` the planner's own proposers may search instead, and find the same plan: for
-    all of a problem that is `SMALL`, unless the compiled search is already loaded, and else until
-    another process has compiled the search. `tried` counts the proposals that were tried. The
-    `planner` is a `Planner`, which imports this module.
+    In mode `same-plan` the planner's own proposers may search instead, and find the same plan. They
+    search a `SMALL` problem, unless the compiled search is already loaded, and a larger problem
+    until another process has compiled the search. `tried` counts the proposals that were tried.
+    `planner` is a `Planner`; its type is not stated, since its module imports this one.
     """
 
     def __init__(self, planner: EmbeddingShardingPlanner) -> None:
@@ -69,18 +69,18 @@ class CompiledSearch(Proposer, Partitioner):
         self._outcome: Found | NotFound | None = None
         self._proposals: list[list[ShardingOption]] = []
         self.tried = 0
-        self.bound = 0.0  # milliseconds that no plan rates below, as far as proven
+        self.bound = 0.0  # proven lower bound in milliseconds for all plans
         self.verdict = ""  # the reason why no plan was found, as a clause
         if self._best:
             warm_up.begin(warm_up.BEST_PLAN)
 
     @property
     def proposed(self) -> int:
-        """The number of proposals so far, including repeated ones."""
+        """The number of proposals so far, including repeated proposals."""
         return self._same_plan.proposals if self._same_plan else self.tried
 
     def keeping_topology(self, reserve: Callable[..., Topology]) -> Callable[..., Topology]:
-        """Return a storage reservation's `reserve` that also keeps its result for the search."""
+        """Wrap a storage reservation's `reserve` to also store its result for the search."""
 
         def reserve_and_keep(*args: Any, **kwargs: Any) -> Topology:
             self._topology = reserve(*args, **kwargs)
@@ -92,7 +92,7 @@ class CompiledSearch(Proposer, Partitioner):
     def load(
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
-        """Search for a plan without changing the options; raises NotCompiled and WrongPlan."""
+        """Search for a plan without changing the options; raises NotCompiled or WrongPlan."""
         planner = self._planner
         with _errors_distrusted():
             if self._best and planner._limit is not None:  # compiling does not use up the limit
@@ -122,14 +122,14 @@ class CompiledSearch(Proposer, Partitioner):
         return warm_up.kernels_of(self._proposers)
 
     def _load_torchrecs(self, options: list[ShardingOption]) -> None:
-        """Have the planner's own proposers search, on copies that they may change."""
+        """Load copies of the options into the planner's own proposers, which may change them."""
         self._torchrecs = list(self._proposers)
         copies = [_copied(option, ShardingOption) for option in options]
         for proposer in self._torchrecs:
             proposer.load(search_space=copies, enumerator=self._planner._enumerator)
 
     def _is_searched(self) -> bool:
-        """Search as soon as the search is compiled, and then propose the result."""
+        """Run the compiled search if it is compiled by now; return whether it ran."""
         if self._unsearched is None:
             return False
         if not self._best:
@@ -175,7 +175,7 @@ class CompiledSearch(Proposer, Partitioner):
         return search_space(options)
 
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
-        """Search in the planner's mode."""
+        """Search in the planner's mode; if `best-plan` finds no plan, search as `same-plan`."""
         from planners.embedding.same_plan.search import SamePlan
 
         proven, tried = 0.0, ""
@@ -201,7 +201,7 @@ class CompiledSearch(Proposer, Partitioner):
     def _near(
         self, space: SearchSpace, devices: Devices, previous: "PreviousPlan"
     ) -> Found | NotFound:
-        """Search near a previous plan."""
+        """Search for the best plan that moves no more than the budget from a previous plan."""
         from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 
         previous.check_has_one_of({option.name for option in space.options}, "The previous plan")
@@ -219,14 +219,14 @@ class CompiledSearch(Proposer, Partitioner):
 
     @override
     def propose(self) -> list[ShardingOption] | None:
-        """Return the next proposal of whoever searches, or None after the last."""
+        """Return the next proposal of the search that is running, or None after the last one."""
         if self._torchrecs is not None:
             with _errors_distrusted():
                 if not self._is_searched():
                     return self._next_of_torchrecs(self._torchrecs)
         if self._proposals:
             return self._proposals[0]
-        if isinstance(self._outcome, Found | NotFound):  # the planner counted only its own
+        if isinstance(self._outcome, Found | NotFound):  # replace the planner's counts
             self._planner._num_proposals = self.tried
             self._planner._num_plans = getattr(self._outcome, "partitions", 0)
         return None
@@ -245,7 +245,7 @@ class CompiledSearch(Proposer, Partitioner):
     def partition(
         self, proposal: list[ShardingOption], storage_constraint: Topology
     ) -> list[ShardingOption]:
-        """Return the plan that was found, or ask the planner's own partitioner."""
+        """Return a proposal that is the plan found, or else call the planner's own partitioner."""
         if isinstance(self._outcome, Found):
             return proposal
         tried: list[ShardingOption] = self._partitioner.partition(
@@ -277,7 +277,7 @@ class CompiledSearch(Proposer, Partitioner):
 
 @contextmanager
 def _errors_distrusted() -> Iterator[None]:
-    """Turn any unexpected error into WrongPlan."""
+    """Raise WrongPlan in place of any unexpected error."""
     try:
         yield
     except (NotCompiled, WrongPlan, UsageError):
@@ -288,7 +288,7 @@ def _errors_distrusted() -> Iterator[None]:
 
 
 def placed(space: SearchSpace, found: Found) -> list[ShardingOption]:
-    """Return copies of the options of a plan, with a rank for each shard."""
+    """Return a plan as copies of its options, with a rank for each shard."""
     plan = [_copied(space.options[option], _ChosenOption) for option in found.options]
     rank = iter(found.ranks.tolist())
     for option in plan:
@@ -298,7 +298,7 @@ def placed(space: SearchSpace, found: Found) -> list[ShardingOption]:
 
 
 class _ChosenOption(ShardingOption):
-    """An option that hashes and copies fast; its copy is a ShardingOption and shares nothing."""
+    """An option with a fast hash and deepcopy; the copy is a ShardingOption with its own shards."""
 
     __hash__ = object.__hash__
 
@@ -315,7 +315,7 @@ class _ChosenOption(ShardingOption):
 
 
 def _twin(record: Any) -> Any:
-    """Return a shallow copy of a plain record, faster than copy.copy."""
+    """Return a shallow copy of a plain object; this is faster than copy.copy."""
     twin = object.__new__(type(record))
     vars(twin).update(vars(record))
     return twin

@@ -1,4 +1,4 @@
-"""Skips torchrec's log of calls if nobody reads it."""
+"""Skips torchrec's logging of method calls if no handler would write it."""
 
 import logging
 import sys
@@ -10,8 +10,9 @@ from typing import Any
 def unlogged(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of torchrec without the wrapper that logs its arguments and its result.
 
-    The wrapper formats the whole module twice and the plan once, even if the log only has a
-    NullHandler (1.9.2). Other wrappers stay, and so does this one if the log is read.
+    The wrapper formats the whole module twice and the plan once, even if its logger only has a
+    NullHandler (1.9.2). Other wrappers are kept. If the logger has other handlers or propagates,
+    the method is returned unchanged.
     """
     logger = sys.modules.get("torchrec.distributed.logger")  # not in every release
     log = getattr(logger, "method_logger", None)
@@ -25,7 +26,7 @@ def unlogged(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without(module: dict[str, Any], method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method without the wrappers defined in a module, given by its globals."""
+    """Return a method without the wrappers that a module defines, given the module's globals."""
     wrapped = getattr(method, "__wrapped__", None)
     if wrapped is None or not isinstance(method, FunctionType):
         return method

@@ -1,4 +1,4 @@
-"""Finds the reason why a search is not compiled, as a clause."""
+"""Finds the reason, as a clause, why the compiled search does not support a problem."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ _KERNELS = {kernel.value for kernel in GUARDED_COMPUTE_KERNELS}
 def of_components(
     proposers: Iterable[Proposer], partitioner: Partitioner, perf_model: PerfModel, ranks: int
 ) -> str | None:
-    """Return why a search with these components is not compiled, or None if it is."""
+    """Return why the compiled search does not support these components, or None if it does."""
     for proposer in proposers:
         if type(proposer) not in STREAMS:
             return f"{type(proposer).__name__} is not compiled"
@@ -42,7 +42,7 @@ def of_components(
 
 
 def of_problem(space: SearchSpace, topology: Topology, proposers: Iterable[Proposer]) -> str | None:
-    """Return why the search on a topology is not compiled, or None if it is."""
+    """Return why the compiled search does not support this problem, or None if it does."""
     if kernels := {option.compute_kernel for option in space.options} & _KERNELS:
         return f"the placement of kernel {min(kernels)} is not compiled"
     placed_by = {option.partition_by for option in space.options}

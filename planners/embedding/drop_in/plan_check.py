@@ -30,10 +30,11 @@ def fault_of(
     partitioner: Partitioner | None = None,
     estimates: Estimates | None = None,
 ) -> str | None:
-    """Return the fault of a plan, as a clause, or None.
+    """Return the fault of a plan as a clause, or None if the plan is correct.
 
-    It must place the `tables` (torchrec's `fqn`), the perf model must rate it `rating` ms, and if
-    given, the partitioner must choose the same ranks and the estimators the same estimates.
+    The plan must place the `tables` (torchrec's `fqn`), and the perf model must rate it `rating`
+    ms. If given, `partitioner` must choose the plan's ranks, and `estimates` must fill in its
+    estimates.
     """
     try:
         _check_layout(plan, tables, topology)
@@ -65,7 +66,7 @@ def fault_of(
 def without_ranks(
     option: ShardingOption, kind: type[ShardingOption] | None = None
 ) -> ShardingOption:
-    """Return a copy of an option with unplaced shards that share sizes and estimates."""
+    """Return a copy of an option; its new shards share sizes and estimates, but have no rank."""
     shards = [Shard(s.size, s.offset, s.storage, s.perf) for s in option.shards]
     return with_shards(option, shards, kind)
 
@@ -75,7 +76,7 @@ def _ranks(plan: list[ShardingOption]) -> dict[str, list[int | None]]:
 
 
 def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topology) -> None:
-    """Raise InfeasibleDecision for wrong names, tiling, ranks or memory."""
+    """Raise InfeasibleDecision if the tables, tiling, ranks or memory of a plan are wrong."""
     check_names([option.fqn for option in plan], tables)
     ranks, host_ranks = topology.world_size, topology.intra_group_size
     hosts: dict[str, int] = {}

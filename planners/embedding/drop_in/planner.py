@@ -55,24 +55,24 @@ RELEASES = SupportedReleases("torchrec", ("1.6.1", "1.7.0", "1.8.0", "1.9.0", "1
 
 
 class DistrustedSearch(UserWarning):
-    """A planner's compiled search failed, so torchrec's own search replaces it."""
+    """Warns that a planner's compiled search failed, and that torchrec's own replaces it."""
 
 
 class Planner(EmbeddingShardingPlanner):
     """Plans like torchrec's EmbeddingShardingPlanner, with the same arguments, in less time.
 
     Mode `same-plan` finds torchrec's plan to the last bit, with the same counts and errors; each
-    call treats the proposers as new. Mode `best-plan` searches for the best plan by torchrec's perf
-    model, and falls back to `same-plan` only if it finds none.
+    call ignores state that proposers have from earlier calls. Mode `best-plan` searches for the
+    best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none.
 
-    If a component is not compiled, such as a user's own proposer, torchrec's own search is used and
-    a message logged once. If the compiled search fails, or torchrec rates its plan differently,
-    torchrec's own search is used from then on, after one warning. On a release of torchrec that is
-    not in `RELEASES` all code is torchrec's own, after one warning.
+    If a component is not compiled, such as a user's own proposer, torchrec's own search is used,
+    and a message is logged once. If the compiled search fails, or torchrec rates its plan
+    differently, torchrec's own search is used from then on, after one warning. On a torchrec
+    release that is not in `RELEASES`, only torchrec's own code runs, after one warning.
 
-    A time limit for the best plan covers all of `plan` except enumerating the options, within a
-    tenth of it or half a second. When the time is up, the best plan so far is returned; if there is
-    none, the error is torchrec's for an exceeded `timeout_seconds`.
+    A time limit for the best plan covers all of `plan` except the enumeration of options. It is
+    kept to within a tenth of the limit or half a second. When the time is up, the best plan so far
+    is returned; if there is none, the error is torchrec's for an exceeded `timeout_seconds`.
 
     Args:
         mode: the kind of plan, `same-plan` or `best-plan`.
@@ -88,14 +88,14 @@ class Planner(EmbeddingShardingPlanner):
         previous: the current plan, as a ShardingPlan or a file of `shardbench plan`; the search
             then looks for the best plan that moves little of it.
         move_budget: GiB of weights and optimizer state that may move; unlimited by default. If no
-            plan within the budget is found, the one that moves least is taken, and unless `debug`
-            is off a warning is logged. `moved_gib` has the amount of the last plan.
-        lost_ranks: ranks of the previous plan that are gone, if they are not the last ones; later
-            ranks have closed the gaps.
+            plan within the budget is found, the plan that moves least is returned, and a warning
+            is logged unless `debug` is off. `moved_gib` is the amount that the last plan moves.
+        lost_ranks: ranks of the previous plan that no longer exist, if they are not the last ones;
+            later ranks are renumbered to close the gaps.
 
-    After a search for the best plan `bound_ms` is proven: no plan of these options rates less. It
-    is infinite if proven that no plan fits, and 0 if nothing is proven. If no plan was found,
-    `verdict` and a note of the error give the proof, or the attempts.
+    After a search for the best plan, `bound_ms` is a proven lower bound in ms for all plans of
+    these options: infinite if it is proven that no plan fits, and 0 if nothing was proven. If no
+    plan was found, `verdict` and a note on the error give the proof, or the attempts.
 
     Raises ValueError for an unknown mode, time or budget; UsageError for a file that is not a plan,
     and for a plan of other tables. `plan` raises PlannerError if a search near the previous plan is
@@ -207,12 +207,12 @@ class Planner(EmbeddingShardingPlanner):
                 obstacle = self._fault = str(error)
         self._refuse(obstacle)
         self._say(obstacle)
-        if self._enumerator is self._own_enumerator:  # its options are not for torchrec to change
+        if self._enumerator is self._own_enumerator:  # torchrec must not change its options
             self._enumerator = self._new(EmbeddingEnumerator)
         return super().plan(module, sharders)
 
     def _refuse(self, obstacle: str) -> None:
-        """Raise PlannerError if there is a previous plan, which torchrec's own search ignores."""
+        """Raise PlannerError if a previous plan is given; torchrec's own search would ignore it."""
         if self._previous is not None:
             raise PlannerError(
                 error_type=PlannerErrorType.OTHER,
@@ -233,7 +233,7 @@ class Planner(EmbeddingShardingPlanner):
             )
 
     def _say(self, obstacle: str) -> None:
-        """Log once why torchrec's own search is used; warn if the cause is a fault."""
+        """Log once why torchrec's own search is used; warn instead if the compiled one failed."""
         if self._warned:
             return
         self._warned = True
@@ -251,7 +251,7 @@ class Planner(EmbeddingShardingPlanner):
         )
 
     def _own_estimates(self) -> Callable[[List[ShardingOption]], None] | None:
-        """Return a function that fills in torchrec's estimates; None if the enumerator differs."""
+        """Return torchrec's function that estimates options; None with a user's own enumerator."""
         if self._enumerator is not self._own_enumerator:
             return None
         torchrecs = self._new(EmbeddingEnumerator)

@@ -1,4 +1,4 @@
-"""The best plan by the estimate of a calibrated machine."""
+"""Searches for the best plan by the estimates of a calibrated machine."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -18,9 +18,9 @@ from planners.embedding.search.unmade_shards import with_shards
 
 
 def calibrated_plan(problem: EmbeddingProblem) -> Prepared[Plan]:
-    """Prepare the search for the best plan by the coefficients of the machines.
+    """Prepare the search for the best plan by the problem's calibrated coefficients.
 
-    The plan has TorchRec's own estimates, so that it is rated as other plans are.
+    The returned plan has TorchRec's own estimates, so that it is rated like other plans.
     """
     calibration = Calibration(problem.coefficients)
 

@@ -1,14 +1,14 @@
-"""A calibration: the milliseconds of a shard, as terms with fitted coefficients, in two forms.
+"""Calibrated cost of a shard: milliseconds as a sum of terms times fitted coefficients.
 
-`TORCHREC` has the terms of TorchRec's own estimate: bytes read, looked up and written.
-`CACHED` adds these:
+There are two forms. `TORCHREC` has the terms of TorchRec's own estimate: bytes read, looked up and
+written. `CACHED` adds these effects:
 
-- a pass takes time to start, and so does each of its kernels;
-- an index costs time whatever the row's width;
-- a repeated row comes from a cache if that holds it, and a page of memory that is touched for the
-  first time has to be found;
+- each pass takes time to start, and so does each kernel;
+- each index takes time, whatever the row's width;
+- a repeated row is read from a cache if it is still there, and the first access to a page of memory
+  takes extra time;
 - the backward pass of weighted lookups reads each row once more, for the gradient of its weight,
-  and that of a table which several features share merges their gradients row by row.
+  and the backward pass of a table that several features share merges their gradients row by row.
 """
 
 import math
@@ -40,7 +40,7 @@ _PAGE_BYTES = 4096
 
 
 class Caches(NamedTuple):
-    """Bytes of two caches: the near one, and the far one, which includes the near one."""
+    """Sizes of two caches in bytes; the size of the far cache includes the near cache."""
 
     near: float
     far: float
@@ -49,7 +49,8 @@ class Caches(NamedTuple):
 def torchrec_terms(shard: ShardWork, *_: object) -> Floats:
     """Return TorchRec's four terms: bytes of indices, bytes of rows, bytes of output, and rows.
 
-    TorchRec divides the lookups of a row-wise table evenly, whatever rows a shard has.
+    TorchRec divides the lookups of a row-wise table evenly among its shards, even if their numbers
+    of rows differ.
     """
     of_table = sum(shard.lookups) / shard.share if shard.share else 0.0
     indices = of_table / shard.row_parts * shard.samples
@@ -61,7 +62,8 @@ def torchrec_terms(shard: ShardWork, *_: object) -> Floats:
 def torchrec_bytes(shard: ShardWork) -> float:
     """Return the bytes that TorchRec's default estimate divides by the bandwidth, with penalties.
 
-    Table- and column-wise shards narrower than 128 have a penalty, and count as at least 32 wide.
+    Table-wise and column-wise shards of less than 128 columns have a penalty. They count as at
+    least 32 columns wide.
     """
     read, looked_up, written, _ = torchrec_terms(shard)
     if shard.row_parts > 1:
@@ -71,16 +73,18 @@ def torchrec_bytes(shard: ShardWork) -> float:
 
 
 def cached_terms(shard: ShardWork, caches: Caches, distribution: LookupDistribution) -> Floats:
-    """Return the terms of an iteration in the order of `CACHED.terms`.
+    """Return the terms of a shard's work in one iteration, in the order of `CACHED.terms`.
 
-    They are: indices; bytes of rows found in the near cache, in the far one, and in neither, which
-    includes every first lookup of a row; pages touched; distinct rows, and their bytes; bytes of
-    pooled vectors, and pooled vectors. With weighted lookups: bytes of rows in the three places
-    again. With a table that features share: bytes of rows, distinct rows, and their bytes again.
+    They are: indices; bytes of rows found in the near cache, in the far cache, and in neither
+    (which includes each row's first lookup); pages touched; distinct rows, and their bytes; bytes
+    of pooled vectors, and their number. The next three repeat the bytes of rows for weighted
+    lookups, else 0. The last three are, if features share the table, else 0: bytes of looked-up
+    rows, distinct rows, and their bytes.
     """
     count, width = shard.indices, shard.columns * shard.item_bytes
     distinct = distribution.distinct(shard.rows, count) if count else 0.0
     pages = max(shard.rows * width / _PAGE_BYTES, 1.0)
+    # Expected number of distinct pages of `distinct` random rows (Poisson approximation).
     touched = -pages * math.expm1(-distinct / pages)
     again = max(count - distinct, 0.0)
     in_near, in_far = (
@@ -97,7 +101,7 @@ def cached_terms(shard: ShardWork, caches: Caches, distribution: LookupDistribut
 
 
 class Form(NamedTuple):
-    """A form of the estimate: its name, the names of its terms, and their values for a shard."""
+    """A form of the estimate: its name, its terms' names, and a function `of` for their values."""
 
     name: str
     terms: tuple[str, ...]
@@ -118,16 +122,16 @@ CACHED = Form(
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Coefficients by name; those of a form are milliseconds per unit of its terms.
+    """The fitted coefficients of a machine, by name.
 
-    The names of these are `KERNEL.FORM.PASS.TERM`.
+    A coefficient `KERNEL.FORM.PASS.TERM` is in milliseconds per unit of the term.
     """
 
     values: Mapping[str, float]
 
     @property
     def distribution(self) -> LookupDistribution:
-        """The distribution of lookups in the measurements."""
+        """The distribution of the lookups that were measured."""
         if exponent := self.values.get("indices.zipf"):
             return Zipf(exponent)
         return Reuse() if self.values.get("indices.reuse") else Uniform()
@@ -138,11 +142,14 @@ class Calibration:
         return Caches(self.values.get("cache.near", 0.0), self.values.get("cache.far", 0.0))
 
     def covers(self, kernel: str, form: Form = CACHED) -> bool:
-        """Whether there are coefficients of a kernel in this form."""
+        """Return whether a kernel has coefficients in this form."""
         return f"{kernel}.{form.name}.{PASSES[0]}.{form.terms[0]}" in self.values
 
     def shard_ms(self, shard: ShardWork, passed: str, form: Form = CACHED) -> float:
-        """Return the milliseconds of a shard in one pass, without the start of its kernel."""
+        """Return the milliseconds of a shard in one pass, without the launch of its kernel.
+
+        Raises UsageError if the kernel was not calibrated.
+        """
         if not self.covers(shard.kernel, form):
             raise UsageError(
                 f"The topology's coefficients are of other kernels than '{shard.kernel}', which "
@@ -155,7 +162,7 @@ class Calibration:
         return milliseconds
 
     def rank_ms(self, shards: Sequence[ShardWork], form: Form = CACHED) -> float:
-        """Return the milliseconds that a rank computes, with the start of its kernels."""
+        """Return the milliseconds of a rank's shards in both passes, with the kernels' launches."""
         total = sum(self.shard_ms(shard, passed, form) for shard in shards for passed in PASSES)
         if form is CACHED and shards:
             counts = np.array([kernels_of(shards), 1])

@@ -1,4 +1,4 @@
-"""The fit of coefficients to the times of a design, and its errors on other sizes."""
+"""Fits coefficients to measured times, and computes the fit's errors on other shard sizes."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -45,8 +45,8 @@ _PERCENTILES = (2.5, 97.5)
 _NEAR = (0.0, *(2.0**power for power in range(18, 23)))
 _FAR = tuple(2.0 ** (power / 2) for power in range(42, 55))
 _FEWEST = 12
-_MOSTLY_LAUNCH = 3.0  # times below this many kernel starts say little about bytes
-_LEAST_COLUMN = 10_000_000  # of the column hbm_bw; a slower device has its bandwidth in the others
+_MOSTLY_LAUNCH = 3.0  # shorter times, as multiples of the least time, are mostly launch
+_LEAST_COLUMN = 10_000_000  # smallest value of column hbm_bw; below, only `coefficients` has it
 
 
 def fit_machine(
@@ -55,7 +55,7 @@ def fit_machine(
     distribution: LookupDistribution,
     reference_ms: float = 0,
 ) -> FittedMachine:
-    """Fit both forms, kernel by kernel; raises UsageError where too little was measured."""
+    """Fit the forms CACHED and TORCHREC for each kernel; raises UsageError for too few points."""
     found: list[FittedFigure] = []
     if reference_ms:
         found.append(_given(REFERENCE_MS, reference_ms, "ms"))
@@ -71,7 +71,7 @@ def fit_machine(
             raise UsageError(
                 f"Kernel '{kernel}' was measured at {count} points; a fit needs {_FEWEST}."
             )
-        if caches is None:  # the first kernel decides on the device's caches
+        if caches is None:  # cache sizes are fitted to the first kernel only
             caches = _best_caches(_for(of_kernel, FITTED), times, distribution)
             found.append(_given("cache.near", caches.near, "bytes"))
             found.append(_given("cache.far", caches.far, "bytes"))
@@ -97,7 +97,7 @@ def _ms(points: Sequence[DesignPoint], times: Times, passed: str) -> Floats:
 def _best_caches(
     points: Sequence[DesignPoint], times: Times, distribution: LookupDistribution
 ) -> Caches:
-    """Return the sizes of caches that leave the least squares."""
+    """Return the cache sizes with the smallest sum of squared residuals."""
 
     def remaining(sizes: Caches) -> float:
         terms = _terms(CACHED, points, sizes, distribution)
@@ -115,10 +115,10 @@ def _fitted(
     caches: Caches,
     distribution: LookupDistribution,
 ) -> list[FittedFigure]:
-    """Return the coefficients of a form for the kernel of some points.
+    """Return the coefficients of a form for the kernel of these points.
 
-    TorchRec's form has a factor for weighted lookups, and no start of a pass: that is fitted with
-    the others and left out.
+    TorchRec's form has no term for the start of a pass. Such a term is fitted with the others, but
+    not returned.
     """
     terms = _terms(form, points, caches, distribution)
     named = (*form.terms, LAUNCH, START) if form is CACHED else form.terms
@@ -131,7 +131,7 @@ def _fitted(
 
 
 def _of_topology(points: Sequence[DesignPoint], times: Times) -> list[FittedFigure]:
-    """Return the bandwidth and the factors of backward that suit TorchRec's own form best."""
+    """Return the bandwidth and the backward multipliers that fit TorchRec's own form best."""
     alone, weighted = _for(points, FITTED), _for(points, FITTED_WEIGHTED)
     forward, backward = (_ms(alone, times, passed) for passed in PASSES)
     kept = forward > _MOSTLY_LAUNCH * forward.min()
@@ -152,16 +152,17 @@ def _given(name: str, value: float, unit: str) -> FittedFigure:
 
 
 def _mean(name: str, values: Floats, unit: str) -> FittedFigure:
-    """Return a geometric mean with its interval: the fit of a constant."""
+    """Return the geometric mean of `values` with its 95 % confidence interval."""
     return fit(np.ones((len(values), 1)), values).figure(name, unit)
 
 
 def _terms(
     form: Form, points: Sequence[DesignPoint], caches: Caches, distribution: LookupDistribution
 ) -> Floats:
-    """Return the terms of points, (P, K); the last is the start of a pass.
+    """Return the terms of each point, summed over its shards, as an array (P, K).
 
-    With `CACHED` the number of kernels comes before it.
+    The last column, all 1, is the start of a pass. With `CACHED` the column before it is the number
+    of kernels.
     """
     rows = []
     for point in points:
@@ -173,7 +174,7 @@ def _terms(
 def _errors(
     points: Sequence[DesignPoint], times: Times, calibration: Calibration
 ) -> list[FormError]:
-    """Return the geometric mean error of each form, for each purpose of points."""
+    """Return the geometric mean relative error of each form, for each purpose of points."""
     found = []
     for form in (TORCHREC, CACHED):
         for purpose in PURPOSES:
@@ -188,7 +189,7 @@ def _errors(
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Fitted coefficients with the ends of their intervals, and the remaining sum of squares."""
+    """Fitted coefficients, the ends of their 95 % intervals, and the sum of squared residuals."""
 
     values: Floats
     low: Floats
@@ -196,15 +197,15 @@ class Fit:
     squares: float
 
     def figure(self, name: str, unit: str, number: int = 0) -> FittedFigure:
-        """Return a coefficient as a figure."""
+        """Return the coefficient with index `number` as a figure named `name`."""
         value, low, high = (float(ends[number]) for ends in (self.values, self.low, self.high))
         return FittedFigure(name, value, low, high, unit)
 
 
 def fit(terms: Floats, times: Floats, resampled: int = _RESAMPLED, seed: int = 0) -> Fit:
-    """Fit `times` (P,) by non-negative coefficients of `terms` (P, K), by least squares of logs.
+    """Fit `times` (P,) by `terms` (P, K) times non-negative coefficients, by least squares of logs.
 
-    The intervals are percentiles of fits to points drawn with replacement (Efron 1979).
+    The intervals are percentiles of fits to points drawn with replacement (bootstrap, Efron 1979).
     """
     values, squares = _solve(terms, times, None)
     rng = np.random.default_rng(seed)
@@ -219,7 +220,7 @@ def fit(terms: Floats, times: Floats, resampled: int = _RESAMPLED, seed: int = 0
 
 
 def _solve(terms: Floats, times: Floats, near: Floats | None) -> tuple[Floats, float]:
-    """Return the coefficients and the sum of squares; the search starts `near` others if given."""
+    """Return coefficients and sum of squared residuals; start the solver at `near` if given."""
     scale = terms.mean(0)
     scale[scale == 0] = 1.0
     scaled, logs = terms / scale, np.log(times)

@@ -1,4 +1,4 @@
-"""The design of a calibration: points to fit coefficients to, and others to judge the fit by."""
+"""The design of a calibration: points to fit coefficients to, and points to test the fit on."""
 
 import random
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ PURPOSES = *FITTED_PURPOSES, HELD_OUT, WEIGHTED, SHARED, TABLES, KERNELS
 
 _POINTS = dict(zip(PURPOSES, (96, 24, 24, 16, 24, 12, 12, 24, 12), strict=True))
 
-# The ends of the sizes: rows, width, lookups a sample, samples. All are spread evenly by logarithm.
+# The ranges of sizes: rows, columns, lookups per sample, samples. All are log-uniform.
 _ROWS, _COLUMNS, _LOOKUPS, _SAMPLES = (100, 2e7), (8, 512), (1, 100), (2048, 8192)
 _MOST_TABLES, _MOST_FEATURES = 10, 5
 _MOST_BYTES = 1.2e9  # of rows that a point looks up
-_MOST_OF_A_KERNEL = 3e6  # the same for one of several kernels, so that its start is felt
+_MOST_OF_A_KERNEL = 3e6  # the same for one of several kernels: few, so that launches matter
 _MOST_BYTES_OF_TABLES = 2.0**31  # of a point; a single table has half
 _GROUPS = (  # TorchRec looks each of these up with a kernel of its own
     ShardingType.TABLE_WISE.value,
@@ -36,7 +36,7 @@ _GROUPS = (  # TorchRec looks each of these up with a kernel of its own
 
 
 class DesignPoint(NamedTuple):
-    """Shards of one rank to measure, and their purpose; points that do the same have equal keys."""
+    """Shards of one rank to measure, and their purpose; points of equal work have equal keys."""
 
     key: str
     purpose: str
@@ -50,10 +50,10 @@ REFERENCE = ShardWork(
 
 
 def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> list[DesignPoint]:
-    """Return the points, or a share of them.
+    """Return the points to measure for a kernel; `share` scales their number.
 
-    They fill the space of sizes by Sobol's sequence (1967), scrambled again for each purpose. The
-    tables of a point take at most `gib` GiB, and at most as much as is worth the time.
+    The sizes follow Sobol's sequence (1967), scrambled differently for each purpose. The tables of
+    a point take at most `gib` GiB, and at most 2 GiB, to limit the time of a measurement.
     """
     most = min(gib * 2**30, _MOST_BYTES_OF_TABLES)
     points: list[DesignPoint] = []
@@ -64,14 +64,14 @@ def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> 
         for _ in range(max(12 if purpose == FITTED else 2, round(share * count))):
             chosen = _chosen(purpose, shards, rng, most)
             points.append(DesignPoint(work_key(chosen), purpose, chosen))
-    random.Random(seed).shuffle(points)  # no purpose is measured in one spell of the machine
+    random.Random(seed).shuffle(points)  # the machine's drift affects all purposes alike
     return points
 
 
 def _chosen(
     purpose: str, shards: Iterator[ShardWork], rng: random.Random, most: float
 ) -> tuple[ShardWork, ...]:
-    """Return the shards of one point."""
+    """Return the shards of one point for this purpose, from the sequence `shards`."""
     if purpose == TABLES:
         return _tables(shards, rng.randint(2, _MOST_TABLES), most)
     if purpose in (FITTED_KERNELS, KERNELS):
@@ -89,7 +89,7 @@ def _chosen(
 
 
 def _tables(shards: Iterator[ShardWork], tables: int, most: float) -> tuple[ShardWork, ...]:
-    """Return shards of up to `tables` tables and `most` bytes, with equal samples."""
+    """Return a shard of each of up to `tables` tables, of at most `most` bytes together."""
     chosen: list[ShardWork] = []
     for number in range(tables):
         shard = next(shards)
@@ -101,7 +101,7 @@ def _tables(shards: Iterator[ShardWork], tables: int, most: float) -> tuple[Shar
 
 
 def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardWork]:
-    """Yield shards of all sizes up to `most` bytes that look up at most `read` bytes."""
+    """Yield endless shards: tables of up to `most` bytes, with lookups of up to `read` bytes."""
     sequence = qmc.Sobol(4, rng=seed)
     while True:
         for rows, columns, lookups, samples in sequence.random(64):

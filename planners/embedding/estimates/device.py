@@ -1,4 +1,4 @@
-"""The device that kernels run on, and the memory of a rank there."""
+"""The device that runs measured kernels, and the memory that a rank takes there."""
 
 import ctypes
 from bisect import bisect
@@ -18,11 +18,11 @@ GIB = 2**30
 _WEIGHT = 0.01
 _SMALL = 2**12  # numbers; smaller tensors are not shared
 _APART = 64  # tables begin at multiples of this many numbers, as allocated ones do
-_STATE_BYTES = 4  # of the optimizer, for each row
+_STATE_BYTES = 4  # optimizer state per row
 
-# The most memory that inputs and outputs were seen to take on a CPU while a rank runs: an index
-# with the buffers that sort it for the backward pass, the same with its weight, and a number of the
-# pooled vectors with its gradient.
+# The largest memory of inputs and outputs that was observed on a CPU while a rank runs: bytes per
+# index (with the buffers that sort it for the backward pass), per weighted index, and per number of
+# the pooled vectors (with its gradient).
 _INDEX_BYTES, _WEIGHTED_INDEX_BYTES, _OUTPUT_BYTES = 50, 62, 16
 
 # The fractions of the memory for a rank; the reference and the process need some too.
@@ -34,12 +34,12 @@ _KEEP = 2**31 - 1
 
 
 class Device(TorchFunctionMode):
-    """The device that kernels run on; ranks run one after the other and share memory for tables.
+    """The device that runs kernels; ranks run one after the other and share memory for tables.
 
-    Kernels made inside `with device:` are those of one rank: their tables, which are large tensors
-    of zeros to torch, lie where those of the previous rank were. Sharing changes no kernel: each
-    still reads and writes as many rows as its rank has, and the values left there by another rank
-    do not change the time of that.
+    Inside `with device:`, large tensors that `torch.zeros` makes, which are a rank's tables, use
+    the memory of the previous rank's tables. This does not change the time of a kernel: it still
+    accesses all rows of its rank, and its time does not depend on the values that another rank left
+    there.
     """
 
     def __init__(self, kind: str) -> None:
@@ -58,23 +58,23 @@ class Device(TorchFunctionMode):
 
     @property
     def default_gib(self) -> float:
-        """GiB that a rank may take by default."""
+        """The default limit of the memory of one rank, in GiB."""
         if self.kind == "cuda":
             return round(_OF_CUDA * float(torch.cuda.mem_get_info()[0]) / GIB, 1)
         return round(_OF_MACHINE * default_memory_gib(), 1)
 
     @property
     def description(self) -> str:
-        """The device in words."""
+        """The name of the device, for readers."""
         return str(torch.cuda.get_device_name()) if self.kind == "cuda" else "CPU, one thread"
 
     def synchronize(self) -> None:
-        """Wait until all kernels that were started have ended."""
+        """Wait until all started kernels have finished."""
         if self.kind == "cuda":
             torch.cuda.synchronize()
 
     def make_room(self, ranks: Iterable[Sequence[ShardWork]]) -> None:
-        """Reserve memory for the tables of the largest of these ranks, for all of them to share."""
+        """Set the size of the shared memory so that the tables of each of these ranks fit."""
         for shards in ranks:
             needed: Counter[torch.dtype] = Counter()
             for shard in shards:
@@ -109,9 +109,10 @@ class Device(TorchFunctionMode):
 
 
 def _keep_freed_memory() -> None:
-    """Let glibc keep freed memory, as torch does on CUDA and a training job after its first step.
+    """Make glibc keep freed memory, as torch does on CUDA.
 
-    Otherwise each call maps its outputs again, which takes longer than kernels of small tables.
+    Otherwise each call maps memory for its outputs again, which takes longer than kernels of small
+    tables. A training job does not do that after its first step.
     """
     with suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL("libc.so.6").mallopt
@@ -120,9 +121,9 @@ def _keep_freed_memory() -> None:
 
 
 def rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:
-    """Return the most rows of a shard with which every rank fits into `gib` GiB.
+    """Return the largest limit on a shard's rows with which every rank fits into `gib` GiB.
 
-    Raises UsageError where the lookups of a rank alone do not fit.
+    Raises UsageError if the lookups of a rank alone do not fit.
     """
     inputs = [sum(map(_input_bytes, rank)) for rank in ranks]
     if max(inputs, default=0.0) >= gib * GIB:
@@ -146,6 +147,6 @@ def _table_bytes(shard: ShardWork, rows: int) -> int:
 
 
 def _input_bytes(shard: ShardWork) -> float:
-    """Return the most bytes that the inputs and outputs of a shard take while it runs."""
+    """Return an upper estimate of the bytes of a shard's inputs and outputs while it runs."""
     index = _WEIGHTED_INDEX_BYTES if shard.is_weighted else _INDEX_BYTES
     return index * shard.indices + _OUTPUT_BYTES * shard.outputs * shard.columns

@@ -1,4 +1,4 @@
-"""Different plans of one problem, from the best known one to bad ones."""
+"""Makes different plans of one problem, from the best known plan to bad plans."""
 
 import logging
 import warnings
@@ -21,22 +21,22 @@ from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.search.outcome import Found
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
-# One variant for each kind of plan: the quickest one that decides so.
+# For each kind of plan, the fastest variant that makes it.
 _VARIANTS = ("certified", "calibrated", "compiled", "dp-compiled", "dp-compiled-2d")
 _TRIES_PER_PLAN = 20
 _RANDOM = "random"
-_MOST_NOISE = 3.0  # standard deviation of the logarithm, where all is random
+_MOST_NOISE = 3.0  # largest standard deviation of a cost factor's logarithm
 
 
 def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
-    """Return up to `number` different plans, each with its maker's name."""
+    """Return up to `number` different plans, each with the name of its variant or method."""
     with _torchrec_quiet():
         return _different(problem, number, seed)
 
 
 @contextmanager
 def _torchrec_quiet() -> Iterator[None]:
-    """Suppress TorchRec's warnings, which are the same for each of many plans."""
+    """Suppress TorchRec's warnings, which would be repeated for every plan."""
     logger = logging.getLogger("torchrec")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -100,13 +100,13 @@ def _of_variant(problem: EmbeddingProblem, name: str) -> Plan | None:
 
 
 def _any_options(space: SearchSpace, rng: np.random.Generator) -> Ints:
-    """Return a random option of each table."""
+    """Return the index of a random option for each table, shape (T,)."""
     tables = range(space.tables)
     return np.array([rng.choice(np.flatnonzero(space.table == table)) for table in tables])
 
 
 def _placed(space: SearchSpace, devices: Devices, options: Ints) -> Plan | None:
-    """Place options as TorchRec's partitioner does, the slowest first; None where it cannot."""
+    """Place options as TorchRec's partitioner does, slowest first; return None if it fails."""
     partition = Partition(space, devices, PartitionRules(by_perf=True))
     partition.place(options[np.newaxis])
     if partition.best is None:

@@ -1,4 +1,4 @@
-"""Estimators with the coefficients of a calibrated machine, for TorchRec's planner and ours."""
+"""Estimators with a machine's calibrated coefficients, for TorchRec's planner and for ours."""
 
 import csv
 
@@ -20,9 +20,9 @@ from planners.embedding.estimates.shard_work import work_of_context
 
 
 class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
-    """TorchRec's configuration with the computation of shards by a calibration.
+    """TorchRec's estimator configuration, with calibrated times of computation.
 
-    Kernels that were not calibrated keep TorchRec's own estimate.
+    Kernels without coefficients keep TorchRec's own estimate.
     """
 
     name = "calibrated"
@@ -39,7 +39,7 @@ class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
 
     @backward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def backward_ms(self, context: ShardPerfContext) -> float:
-        """Return the milliseconds of a shard's backward pass, the update included."""
+        """Return the milliseconds of a shard's backward pass, which includes the weight update."""
         if not self.calibration.covers(context.compute_kernel):
             return float(_evaluator(context)._default_bwd_comp(context, self))
         return self.calibration.shard_ms(work_of_context(context), "backward")
@@ -54,14 +54,14 @@ def calibrated_estimators(
     topology: Topology,
     constraints: dict[str, ParameterConstraints] | None = None,
 ) -> list[ShardEstimator]:
-    """Return the estimators to give an `EmbeddingEnumerator` of TorchRec's.
+    """Return estimators to pass to TorchRec's `EmbeddingEnumerator`.
 
     Args:
-        calibration: a calibration, or the topology file that `shardbench calibrate` wrote.
+        calibration: a calibration, or a topology file written by `shardbench calibrate`.
         topology: TorchRec's topology to plan for.
-        constraints: TorchRec's, as the planner has them.
+        constraints: the planner's constraints, by table name.
 
-    Raises UsageError where the file has no coefficients.
+    Raises UsageError if the file has no coefficients.
     """
     if isinstance(calibration, str):
         calibration = _calibration_in(calibration)

@@ -1,4 +1,4 @@
-"""The kernels that TorchRec makes of a rank's shards, run on one device of this machine."""
+"""Runs the kernels that TorchRec creates for a rank's shards, on one device of this machine."""
 
 import hashlib
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": D
 
 
 class _Group(NamedTuple):
-    """A table-batched kernel of fbgemm with its inputs."""
+    """A table-batched fbgemm kernel (`lookup`) with its inputs."""
 
     lookup: Any
     indices: torch.Tensor
@@ -45,7 +45,7 @@ class _Group(NamedTuple):
 
 
 class RankKernels:
-    """The kernels of one rank with inputs of one iteration."""
+    """The kernels of one rank, with random inputs for one iteration."""
 
     def __init__(
         self,
@@ -88,37 +88,38 @@ class RankKernels:
         )
 
     def _lengths(self, mean: float, shard: ShardWork) -> Ints:
-        """Return the number of indices of each sample: the mean, rounded at random.
+        """Return the random number of indices of each sample that reach the shard.
 
-        For a row-wise shard it is the number of the table's indices that fall into its rows.
+        The table's mean number is rounded up or down at random. For a row-wise shard, a binomially
+        distributed part of these indices falls into the shard's rows.
         """
         of_table = mean / shard.share if shard.share else 0.0
         whole = np.floor(of_table + self._rng.random(shard.samples)).astype(np.int64)
         return whole if shard.row_parts == 1 else self._rng.binomial(whole, min(shard.share, 1.0))
 
     def forward(self) -> None:
-        """Look up and pool."""
+        """Run the forward pass: look up rows and pool them."""
         self._outputs = [lookup(*inputs) for lookup, *inputs in self._groups]
         self._device.synchronize()
 
     def backward(self) -> None:
-        """Update the tables by the gradients of the last forward pass."""
+        """Run the backward pass of the last forward pass, which also updates the tables."""
         for output, gradient in zip(self._outputs, self._gradients, strict=True):
             output.backward(gradient)
         self._outputs = []
         self._device.synchronize()
 
     def both(self) -> None:
-        """Do a forward and a backward pass."""
+        """Run a forward and a backward pass."""
         self.forward()
         self.backward()
 
     def whole(self) -> dict[str, Prepared[None]]:
-        """Return both passes as one call."""
+        """Return the call `both`, which runs a forward and a backward pass."""
         return {"both": Prepared(self.both)}
 
     def passes(self) -> dict[str, Prepared[None]]:
-        """Return the two passes apart; a forward pass that is not timed precedes the backward."""
+        """Return calls `forward` and `backward`; an untimed forward pass precedes each backward."""
         return {
             "forward": Prepared(self.forward),
             "backward": Prepared(self.backward, renew=self.forward),
@@ -126,7 +127,7 @@ class RankKernels:
 
 
 def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
-    """Return a table for TorchRec to group, with its number as name."""
+    """Return a shard as a table for TorchRec's grouping, named by its index."""
     features = [f"{number}:{feature}" for feature in range(len(shard.lookups))]
     return ShardedEmbeddingTable(
         num_embeddings=shard.rows,
@@ -148,7 +149,7 @@ def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
 
 
 def _kernel(config: GroupedEmbeddingConfig, device: Device) -> Any:
-    """Return the kernel that TorchRec's `BatchedFusedEmbeddingBag` makes of a group."""
+    """Return the kernel that TorchRec's `BatchedFusedEmbeddingBag` creates for a group."""
     tables = config.embedding_tables
     if device.kind == "cuda":
         compute = ComputeDevice.CUDA

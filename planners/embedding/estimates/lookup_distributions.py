@@ -16,42 +16,44 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _EXPONENT = 1.05  # of Merlin's synthetic models
-_SCATTER = 2654435761  # a prime: hot rows are not neighbours
+_SCATTER = 2654435761  # a prime, so that hot rows are not adjacent
 
 
 class LookupDistribution(ABC):
-    """Ranges of rows; the rows of a range are looked up equally often."""
+    """A distribution of lookups as ranges of rows; the rows of a range are equally likely."""
 
     name: str
 
     @abstractmethod
     def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
-        """Return ranges for `count` lookups in a table of `rows`, the hottest range first.
+        """Return ranges of a table with `rows` rows for `count` lookups, the hottest range first.
 
-        They are the rows of each range, fractions included, and its share of the lookups.
+        The arrays are the number of rows in each range, which may be a fraction, and the range's
+        share of the lookups.
         """
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
-        """Draw the row numbers of `count` lookups in a table of `rows`."""
+        """Draw the row indices of `count` lookups in a table with `rows` rows, shape (count,)."""
         held, share = self.ranges(rows, count)
         chosen = rng.choice(len(share), count, p=share)
         row = (np.cumsum(held) - held)[chosen] + rng.random(count) * held[chosen]
         return np.minimum(row.astype(np.int64), rows - 1) * _SCATTER % rows
 
     def distinct(self, rows: int, count: float) -> float:
-        """Return the expected number of distinct rows of `count` lookups."""
+        """Return the expected number of distinct rows in `count` lookups."""
         held, share = self.ranges(rows, count)
+        # A row of probability p is looked up at least once with 1 - (1 - p) ** count.
         chance = np.minimum(share / held, 1 - 1e-12)
         return min(float(rows), float((held * -np.expm1(count * np.log1p(-chance))).sum()))
 
     def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
-        """Return the share of `count` lookups that hit the `hottest` rows."""
+        """Return the share of `count` lookups that hit the `hottest` most frequent rows."""
         held, share = self.ranges(rows, count)
         return float(np.interp(hottest, [0, *np.cumsum(held)], [0, *np.cumsum(share)]))
 
 
 class Uniform(LookupDistribution):
-    """Every row alike."""
+    """All rows are equally likely."""
 
     name = "uniform"
 
@@ -59,7 +61,7 @@ class Uniform(LookupDistribution):
     def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
         return np.array([float(rows)]), np.ones(1)
 
-    @override  # planners ask for this of every shard, and the closed form is 100 times cheaper
+    @override  # planners call this for every shard; the closed form is 100 times faster
     def distinct(self, rows: int, count: float) -> float:
         return -rows * math.expm1(count * math.log1p(-1 / rows)) if rows > 1 else min(1.0, count)
 
@@ -69,9 +71,9 @@ class Uniform(LookupDistribution):
 
 
 class Zipf(LookupDistribution):
-    """The row of rank r is looked up in proportion to r to the power of minus the exponent.
+    """The probability of the r-th most frequent row is proportional to r ** -exponent.
 
-    The ranges grow geometrically, so that rows of a range are nearly alike.
+    The ranges grow geometrically, so that the rows of a range are nearly equally likely.
     """
 
     def __init__(self, exponent: float = _EXPONENT) -> None:
@@ -87,10 +89,10 @@ class Zipf(LookupDistribution):
 
 
 class Reuse(LookupDistribution):
-    """Rows are repeated as in Meta's dataset of 2021, by its histogram of a whole batch.
+    """Rows repeat within a batch as in Meta's dataset of 2021, by a histogram of their reuse.
 
-    The histogram is over all tables and a batch of 65,536; a smaller batch is assumed to repeat its
-    rows as often.
+    The histogram covers all tables and a batch of 65,536; a smaller batch is assumed to repeat its
+    rows equally often.
     """
 
     name = "reuse"
@@ -106,7 +108,7 @@ class Reuse(LookupDistribution):
 
 @cache
 def _histogram() -> tuple[Floats, Floats]:
-    """Return, for groups of rows, the group's share of the lookups and the lookups of one row."""
+    """Return each row group's share of all lookups, and the number of lookups of one such row."""
     file = resources.files("planners.embedding") / "data" / "dlrm_datasets_2021_reuse.csv"
     lines = file.read_text("utf-8").splitlines()[1:]
     rows = [(float(row["share"]), float(row["reuse"])) for row in csv.DictReader(lines)]
@@ -115,7 +117,7 @@ def _histogram() -> tuple[Floats, Floats]:
 
 
 def distribution_named(text: str) -> LookupDistribution:
-    """Return the distribution of this name; raises UsageError for an unknown one."""
+    """Return the distribution with this name; raises UsageError for an unknown name."""
     kind, _, exponent = text.partition(":")
     if text in ("uniform", "reuse"):
         return Uniform() if text == "uniform" else Reuse()

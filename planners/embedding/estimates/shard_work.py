@@ -1,4 +1,4 @@
-"""The work of shards: sizes and lookups, which decide how long a shard computes."""
+"""The work of a shard: its size and its lookups, which determine the time to compute it."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -17,9 +17,9 @@ _DTYPES = {4.0: "float32", 2.0: "float16"}
 class ShardWork:
     """A shard and the lookups that reach it in one iteration.
 
-    `lookups` are the mean indices per sample of each feature that reach this shard, `samples` those
-    of all ranks together. A row-wise shard gets the same fraction of its table's lookups as of the
-    table's rows: ids are assumed to be hashed.
+    `lookups` has, for each feature, the mean number of indices per sample that reach this shard.
+    `samples` counts the samples of all ranks. A row-wise shard with a fraction of its table's rows
+    gets the same fraction of the lookups, since ids are assumed to be hashed.
     """
 
     table: str
@@ -31,51 +31,51 @@ class ShardWork:
     samples: int
     dtype: str = "float32"
     is_weighted: bool = False
-    share: float = 1.0  # the fraction of its table's lookups that reach it
+    share: float = 1.0  # the fraction of the table's lookups that reach this shard
     row_parts: int = 1  # TorchRec divides a table's lookups by this number
 
     @property
     def group(self) -> tuple[str, str, bool]:
-        """Equal for shards that TorchRec looks up with one kernel."""
+        """A key that is equal for shards that TorchRec looks up with one kernel."""
         return self.sharding_type, self.dtype, self.is_weighted
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one weight."""
+        """The bytes of one weight."""
         return 4 if self.dtype == "float32" else 2
 
     @property
     def indices(self) -> float:
-        """The indices of one iteration."""
+        """The number of indices looked up in one iteration."""
         return sum(self.lookups) * self.samples
 
     @property
     def outputs(self) -> int:
-        """The pooled vectors of one iteration."""
+        """The number of pooled vectors of one iteration."""
         return len(self.lookups) * self.samples
 
     def cut_to(self, rows: int) -> "ShardWork":
-        """Return the shard with at most `rows` rows and the same lookups."""
+        """Return the shard with its rows cut to at most `rows`, and with the same lookups."""
         return self if self.rows <= rows else replace(self, rows=rows)
 
 
 def work_key(shards: Iterable[ShardWork]) -> str:
-    """Return a text that is equal for ranks that compute the same, whatever the tables' names."""
+    """Return a hash of the shards without table names, equal for ranks with equal work."""
     text = str([replace(shard, table="") for shard in shards])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def kernels_of(shards: Sequence[ShardWork]) -> int:
-    """Return the number of kernels that TorchRec makes of the shards of a rank."""
+    """Return the number of kernels that TorchRec creates for the shards of a rank."""
     return len({shard.group for shard in shards})
 
 
 def shards_by_rank(
     plan: Iterable[ShardingOption], topology: Topology
 ) -> list[list[tuple[ShardWork, Shard]]]:
-    """Return the shards of each rank in the order of the tables, each with TorchRec's own object.
+    """Return the shards of each rank, as pairs of the work and TorchRec's Shard.
 
-    Raises NotApplicable for tables that are not pooled or not in fused kernels.
+    Raises NotApplicable if a table is not pooled or has no fused kernel.
     """
     ranks: list[list[tuple[ShardWork, Shard]]] = [[] for _ in range(topology.world_size)]
     for option in plan:
@@ -111,7 +111,7 @@ def _work_of_option(option: ShardingOption, size: Sequence[int], topology: Topol
 
 
 def work_of_context(context: ShardPerfContext) -> ShardWork:
-    """Return the work of a shard that TorchRec's estimator is asked about."""
+    """Return the work of the shard that a context of TorchRec's estimator describes."""
     parts = _row_parts(context.sharding_type, context)
     share = context.hash_size / max(context.hash_size_for_clamping, 1) if parts > 1 else 1.0
     numbers = zip(context.input_lengths, context.num_poolings, strict=True)
@@ -131,7 +131,7 @@ def work_of_context(context: ShardPerfContext) -> ShardWork:
 
 
 def _row_parts(sharding_type: str, machines: Topology | ShardPerfContext) -> int:
-    """Return the number of parts that TorchRec divides the lookups of a table into."""
+    """Return the number of shards that TorchRec divides the lookups of a table among."""
     if sharding_type == ShardingType.ROW_WISE.value:
         return int(machines.world_size)
     if sharding_type in (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value):

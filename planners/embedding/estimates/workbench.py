@@ -1,4 +1,4 @@
-"""The ability to measure plans of embedding tables, and to calibrate machines for them."""
+"""Measures plans of embedding tables, and calibrates the machine that runs them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _CUDA_KERNELS = ("fused", "fused_uvm_caching")
 
 
 class EmbeddingWorkbench:
-    """Measures embedding plans: see `harness.contract.abilities.estimates.Workbench`."""
+    """Implements `harness.contract.abilities.estimates.Workbench` for embedding plans."""
 
     def __init__(self, options: BenchOptions) -> None:
         self._device = Device(options.device)
@@ -46,7 +46,7 @@ class EmbeddingWorkbench:
         return RankKernels(shards, device or self._device, self._distribution, self._seed)
 
     def candidates(self, problem: EmbeddingProblem, number: int) -> CandidateSet:
-        """Return different plans of a problem, with tables that fit on the device."""
+        """Return up to `number` different plans to measure, with shards cut to fit the device."""
         notes = []
         on_cpu = self._device.kind == "cpu"
         if on_cpu and problem.kernels != {CPU_KERNEL}:
@@ -89,7 +89,7 @@ class EmbeddingWorkbench:
     def _rank_work(
         self, rank: Sequence[tuple[ShardWork, Shard]], most: int, calibration: Calibration
     ) -> RankWork:
-        """Return the work of a rank with at most `most` rows a shard."""
+        """Return a rank's work and its estimates, with shards cut to at most `most` rows."""
         shards = [shard.cut_to(most) for shard, _ in rank]
         perfs = [shard.perf for _, shard in rank]
         estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
@@ -104,7 +104,7 @@ class EmbeddingWorkbench:
         )
 
     def design(self, share: float) -> Design:
-        """Return the design for the kernels that the device has."""
+        """Return the design of a calibration for the device's kernels; `share` scales its size."""
         kernels = _CUDA_KERNELS if self.is_asynchronous else (CPU_KERNEL,)
         points = [
             point for kernel in kernels for point in design(kernel, self._seed, share, self._gib)
@@ -123,7 +123,7 @@ class EmbeddingWorkbench:
 
 
 def on_cpu_kernel(problem: EmbeddingProblem) -> EmbeddingProblem:
-    """Return the problem with the only kernel that fbgemm has on a CPU."""
+    """Return the problem, restricted to the only kernel that fbgemm has on a CPU."""
     constraints = {
         table.name: replace(problem.constraints[table.name], compute_kernels=[CPU_KERNEL])
         for table in problem.tables
@@ -133,7 +133,7 @@ def on_cpu_kernel(problem: EmbeddingProblem) -> EmbeddingProblem:
 
 
 def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
-    """Return the kinds of shards that most bytes of a rank's lookups belong to."""
+    """Return, for each property such as the kernel, the value with the most looked-up bytes."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for shard in shards:
         pooling = sum(shard.lookups) / len(shard.lookups) / (shard.share or 1.0)

@@ -1,4 +1,4 @@
-"""The arguments that prove the lower bound; each one after `table` takes more into account."""
+"""Proves the lower bound on a plan's cost by several arguments, from simple to strong."""
 
 import math
 from dataclasses import dataclass, replace
@@ -38,29 +38,29 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """The arguments behind the lower bound."""
+    """The lower bound of each argument, and the tables and options behind the bounds."""
 
     proven: dict[str, float]  # milliseconds that every plan needs, by argument
     table: int  # the table of the argument `table`
     cheapest: Ints  # the option of each table in the argument `shards`, shape (T,)
-    # The likeliest option in `memory`, or in `hosts` where that proves more; -1 where unknown, (T,)
+    # The likeliest option in `memory`, or in `hosts` if that proves more; -1 if unknown; shape (T,)
     relaxed: Ints
 
     @property
     def milliseconds(self) -> float:
-        """The bound: the most that `memory` or a later argument proves."""
+        """The lower bound: the largest one that `memory` or a later argument proves."""
         names = ("memory", "costs", "hosts", "ranks", "patterns")
         return max(self.proven.get(name, 0.0) for name in names)
 
     @property
     def binding(self) -> str:
-        """The first argument that proves the whole bound; later ones add nothing."""
+        """The name of the first argument that proves the whole bound."""
         enough = self.milliseconds * (1 - _ROUNDING)
         return next(name for name, least in self.proven.items() if least >= enough)
 
 
 def reasons(space: SearchSpace, devices: Devices) -> Reasons:
-    """Prove the lower bound by each argument; raises ValueError if a table fits nowhere."""
+    """Prove the lower bound by each argument; raises ValueError if a table fits on no device."""
     found = presolved(candidates(space, devices))
     if len(found.without_options):
         raise ValueError("a table has no room")
@@ -69,9 +69,9 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     least = least_perf(found)
 
     def cheapest_within(limit: float) -> tuple[float, Ints]:
-        """Return the least milliseconds per rank with shards of at most `limit`."""
+        """Return the least mean ms of a rank with shards of at most `limit` ms, and the options."""
         perf = np.where(found.largest <= limit, least, np.inf)
-        # By table, then cost; equal costs by HBM.
+        # Sort by table, then by cost; ties by HBM.
         order = np.lexsort((space.option_storage[options, 0], perf, space.table[options]))
         first = order[starts]
         return math.fsum(perf[first]) / devices.ranks, options[first]

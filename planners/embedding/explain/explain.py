@@ -1,6 +1,6 @@
 """Explains a plan: its slowest rank, the alternatives of its tables, and its bound.
 
-All figures are torchrec's estimates, on the arrays of `search`.
+All figures are torchrec's estimates, computed on the search space as arrays.
 """
 
 import math
@@ -48,17 +48,17 @@ _ROUNDING = 1e-9
 
 
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
-    """Explain a valid plan; raises UsageError for a rank that does not exist."""
+    """Explain a valid plan as text and figures; raises UsageError for an unknown rank."""
     return written(explained(problem, plan, question), question.top)
 
 
 def written(found: PlanExplained, top: int) -> Explanation:
-    """Write the figures of an explanation, with at most `top` tables of each kind."""
+    """Return the figures and, as text, sentences and sections on up to `top` tables."""
     return Explanation(tuple(sentences(found)), tuple(sections(found, top)), asdict(found))
 
 
 def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> PlanExplained:
-    """Return the figures of an explanation; raises UsageError for a rank that does not exist."""
+    """Return the figures that explain a valid plan; raises UsageError for an unknown rank."""
     space, devices = arrays(problem)
     placed = PlacedPlan(plan.options, devices.ranks)
     load = placed.load()
@@ -154,7 +154,7 @@ def _rank(placed: PlacedPlan, load: Load, rank: int) -> RankExplained:
 
 
 def _most_expensive(placed: PlacedPlan, rank: int) -> list[int]:
-    """Return the tables with shards on a rank, those that cost most there first."""
+    """Return the tables with shards on a rank, in order of decreasing cost there."""
     on_rank = placed.rank == rank
     cost = np.bincount(placed.table[on_rank], placed.perf[on_rank], len(placed.options))
     there = set(placed.table[on_rank].tolist())
@@ -169,7 +169,7 @@ def _table(
     rank: int,
     table: int,
 ) -> TableExplained:
-    """Explain a table of a plan: the present option first, then its alternatives, best first."""
+    """Explain a table of a plan: its current option first, then its alternatives, best first."""
     option, others = placed.options[table], placed.load(without=table)
     number_of_table = tables_of(space)[option.fqn]
     numbers = np.flatnonzero(space.table == number_of_table).tolist()
@@ -185,7 +185,7 @@ def _table(
             alternative = _alternative(space, number, rank, load)
         except Obstacle as obstacle:
             alternative = _alternative(space, number, rank, obstacle=obstacle)
-        # The present option is listed again only where other ranks are better for it.
+        # The present option is listed again only if other ranks are better for it.
         if number != present or _slowest(alternative) < _slowest(now) * (1 - _ROUNDING):
             found.append(alternative)
     found.sort(key=lambda other: (_slowest(other), other.ms if other.why_not else 0.0))
@@ -210,7 +210,7 @@ def _alternative(
     obstacle: Obstacle | None = None,
     present: bool = False,
 ) -> Alternative:
-    """Describe an option of a table, with the load of all ranks or the obstacle to it."""
+    """Describe an option of a table, given the ranks' load with it or the obstacle to it."""
     option = space.options[number]
     hbm, ddr, _ = space.option_storage[number].tolist()
     return Alternative(
@@ -232,7 +232,7 @@ def _alternative(
 def _left_out(
     problem: EmbeddingProblem, option: ShardingOption, enumerated: Iterable[ShardingOption]
 ) -> Mapping[str, str]:
-    """Return the reason for each sharding type and kernel that a table was not enumerated with."""
+    """Return the reason for each sharding type and kernel that no option of the table has."""
     device = problem.topology.compute_device
     constraint = problem.constraints.get(option.name)
     kind = type(option.module[1])
@@ -266,7 +266,7 @@ def _left_out(
 def _difference(
     here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str
 ) -> PlanDifference:
-    """Compare with the plan of another variant, the tables that add most to the mean first."""
+    """Compare two plans table by table, the largest difference of mean cost first."""
     ours, theirs = here.load().perf, there.load().perf
     by_options = float(ours.mean() - theirs.mean())
     tables = []
@@ -308,6 +308,6 @@ def _difference(
 
 
 def _key(option: ShardingOption) -> tuple[object, ...]:
-    """Return the type, the kernel and the boxes of the shards, which identify an option."""
+    """Return the sharding type, the kernel and the shards' boxes, which identify an option."""
     boxes = [(shard.size, shard.offset) for shard in option.shards]
     return option.sharding_type, option.compute_kernel, boxes

@@ -1,4 +1,4 @@
-"""Holds a plan as arrays, and rates it with one table placed differently."""
+"""Represents a plan as arrays, and rates it with one table placed differently."""
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -21,7 +21,7 @@ KINDS = ("HBM", "DDR", "SSD")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of ranks: milliseconds (R,), and bytes of HBM, DDR and SSD (R, 3)."""
+    """The load of R ranks: milliseconds (R,), and bytes of HBM, DDR and SSD (R, 3)."""
 
     perf: Floats
     used: Ints
@@ -30,9 +30,9 @@ class Load:
 class PlacedPlan:
     """A plan of T tables with S shards on R ranks as arrays, with the estimates of its shards.
 
-    `space` has one option per table, so a table and its option have one number. `table`, `rank`,
-    `perf` (milliseconds) and `storage` (bytes of HBM, DDR and SSD) are by shard, shape (S,) or
-    (S, 3).
+    `space` has one option per table, so a table and its option have the same index. `table`,
+    `rank`, `perf` (milliseconds) and `storage` (bytes of HBM, DDR and SSD) have a row per shard:
+    shape (S,), or (S, 3) for `storage`.
     """
 
     def __init__(self, options: Sequence[ShardingOption], ranks: int) -> None:
@@ -42,14 +42,14 @@ class PlacedPlan:
         self.rank = np.array([shard.rank for option in options for shard in option.shards])
         self.perf, self.storage = space.total[space.estimate], space.storage[space.estimate]
         names = [option.name for option in options]
-        # Names are shown with their path only where two tables have the same name.
+        # Names are shown with their path only if two tables have the same name.
         self.names = [
             option.fqn if names.count(option.name) > 1 else option.name for option in options
         ]
         self.by_fqn = {option.fqn: table for table, option in enumerate(options)}
 
     def load(self, without: int | None = None, only: int | None = None) -> Load:
-        """Return the load of the ranks, without one table or with one table alone."""
+        """Return the load of all ranks, optionally without one table or with only one table."""
         chosen = self.table == only if only is not None else self.table != without
         load = Load(np.zeros(self.ranks), np.zeros((self.ranks, 3), np.int64))
         np.add.at(load.perf, self.rank[chosen], self.perf[chosen])
@@ -57,9 +57,10 @@ class PlacedPlan:
         return load
 
     def number_in(self, space: SearchSpace, table: int) -> int | None:
-        """Return the option of a search space that a table has here, or None if it has none.
+        """Return the index in `space` of the option that this plan has for a table, or None.
 
-        A variant may plan with options of its own, such as larger caches than torchrec's.
+        None means that `space` lacks the option: a variant may plan with options of its own, such
+        as larger caches than torchrec's.
         """
         option, shards = self.options[table], self.table == table
         kind = option.fqn, option.sharding_type, option.compute_kernel
@@ -74,19 +75,19 @@ class PlacedPlan:
 
 
 def tables_of(space: SearchSpace) -> dict[str, int]:
-    """Return the number of each table of a search space by torchrec's `fqn`, in order."""
+    """Map torchrec's `fqn` of each table to its index in a search space, in order."""
     fqns = [option.fqn for option in space.options]
     return dict(zip(fqns, space.table.tolist(), strict=True))
 
 
 def described(option: ShardingOption) -> str:
-    """Return the text of an option: number of shards, sharding type, kernel."""
+    """Return an option as text: number of shards, sharding type, kernel."""
     return f"{len(option.shards)} x {option.sharding_type} {option.compute_kernel}"
 
 
 @dataclass(eq=False)
 class Obstacle(Exception):
-    """An option cannot be placed; the fields are those of `Alternative`."""
+    """Raised if an option cannot be placed; its fields are explained in `Alternative`."""
 
     why_not: str
     lacking: str = ""
@@ -95,7 +96,7 @@ class Obstacle(Exception):
 
     @classmethod
     def of_memory(cls, needed: Ints, free: Ints) -> "Obstacle":
-        """Return the obstacle for the first kind of memory that is too small."""
+        """Return an obstacle that names the first kind of memory without enough free bytes."""
         if (needed <= free).all():
             return cls("no rank has enough of each kind of memory free")
         kind = int((needed > free).argmax())
@@ -110,12 +111,13 @@ class Obstacle(Exception):
 def replace(
     space: SearchSpace, devices: Devices, others: Load, option: int
 ) -> tuple[list[int], Load]:
-    """Place an option on ranks that have the load `others`; return its ranks and the new load.
+    """Place an option on ranks with the load `others`; return its ranks and the new load.
 
-    Shards go where torchrec allows them, the most expensive first, each on the least loaded rank
-    with enough memory, the lowest of equals. Shards of one host go on the host where the slowest
-    rank stays fastest; blocks of a grid follow each other. The result is optimal if all shards are
-    equal, else greedy. Raises Obstacle.
+    Shards are placed on ranks that torchrec allows, the most expensive shard first, each on the
+    least loaded rank with enough memory, the lowest such rank if several are equal. Shards that
+    must share a host are placed on the host with the least resulting maximum load; blocks of a grid
+    are placed one after the other. The result is optimal if all shards are equal, else greedy.
+    Raises Obstacle if the option cannot be placed.
     """
     shards, placement = space.estimates_of(option), space.placement[option]
     ranks, count, size = range(devices.ranks), len(shards), devices.host_ranks
@@ -151,7 +153,7 @@ class _TrialPlacement:
         self.load.used[rank] += self.space.storage[estimate]
 
     def in_order(self, shards: Ints, ranks: range) -> list[int]:
-        """Put shard i on the i-th rank."""
+        """Put shard i on the i-th rank; return the ranks."""
         for estimate, rank in zip(shards.tolist(), ranks, strict=True):
             free = self.devices.storage[rank] - self.load.used[rank]
             if (self.space.storage[estimate] > free).any():
@@ -160,7 +162,7 @@ class _TrialPlacement:
         return list(ranks)
 
     def spread(self, shards: Ints, ranks: range) -> list[int]:
-        """Put each shard on the least loaded rank that can hold it."""
+        """Put each shard on the least loaded rank with enough memory; return the ranks."""
         among = np.array(ranks)
         taken = [0] * len(shards)
         for place in np.argsort(-self.space.total[shards], kind="stable").tolist():
@@ -179,7 +181,7 @@ class _TrialPlacement:
         shards: Ints,
         put: Callable[["_TrialPlacement", Ints, range], list[int]],
     ) -> list[int]:
-        """Put all shards on the host where the slowest rank is then fastest."""
+        """Put all shards on the host where the maximum load is then least; return the ranks."""
         possible: list[tuple[float, Load, list[int]]] = []
         obstacles: list[Obstacle] = []
         for host in hosts:
@@ -196,7 +198,7 @@ class _TrialPlacement:
         return taken
 
     def on_several_of(self, hosts: Sequence[range], shards: Ints) -> list[int]:
-        """Put blocks of one shard per rank on hosts; no host gets two before each has one."""
+        """Put blocks of one shard per rank on hosts, in rounds over all hosts; return the ranks."""
         taken: list[int] = []
         waiting: list[range] = []
         for block in np.split(shards, len(shards) // self.devices.host_ranks):

@@ -1,6 +1,6 @@
 """The figures of an explanation, which `shardbench explain --out` writes as JSON.
 
-Milliseconds are torchrec's estimates, `ms` of one rank unless described as a table's.
+Milliseconds are torchrec's estimates. Fields `ms` are for one rank unless described otherwise.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ PERF = {
 
 @dataclass(frozen=True, slots=True)
 class FullestRank:
-    """The rank with the largest share of its memory used, for one kind of memory."""
+    """For one kind of memory, the rank that uses the largest share of its bytes."""
 
     kind: str
     rank: int
@@ -28,7 +28,7 @@ class FullestRank:
 
 @dataclass(frozen=True, slots=True)
 class BoundTable:
-    """A table's options in the argument for the bound; `ms` is of all its shards together."""
+    """A table's options in the proof of the bound and in the plan; `ms` is summed over shards."""
 
     table: str
     option: str  # the cheapest in the argument `shards`
@@ -40,13 +40,13 @@ class BoundTable:
 
     @property
     def excess_ms(self) -> float:
-        """Milliseconds that the plan spends beyond the relaxed plan, on all ranks together."""
+        """The table's cost in the plan minus that in the relaxed plan, in ms over all ranks."""
         return self.placed_ms - self.with_memory_ms
 
 
 @dataclass(frozen=True, slots=True)
 class BoundExplained:
-    """The bound by argument; bytes are by kind of memory, on all ranks together."""
+    """The lower bound by each argument; bytes are totals of all ranks, by kind of memory."""
 
     ms: float
     binding: str  # the first argument that proves all of it
@@ -60,7 +60,7 @@ class BoundExplained:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShard:
-    """A shard on the rank, of `size` rows and columns; `ms` is the sum of `perf_ms`."""
+    """A shard on the explained rank; `size` is rows and columns, `ms` the sum of `perf_ms`."""
 
     table: str
     sharding_type: str
@@ -75,7 +75,7 @@ class PlacedShard:
 
 @dataclass(frozen=True, slots=True)
 class RankExplained:
-    """A rank and its shards, the most expensive first."""
+    """A rank with its load and its shards, the most expensive shard first."""
 
     rank: int
     ms: float
@@ -87,11 +87,12 @@ class RankExplained:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """An option of a table while all other tables stay; `present` is the current one.
+    """An option of a table, with all other tables unchanged; `present` marks the current option.
 
-    `ms` and bytes are of all its shards together. `slowest_rank` and the milliseconds of it and of
-    the explained rank are None if the option is not possible, for the reason `why_not`. If memory
-    is `lacking`, a shard needs `needed_bytes` and at most `free_bytes` are free on its ranks.
+    `ms` and bytes are summed over its shards. If the option is not possible, `why_not` is the
+    reason, and `slowest_rank`, `slowest_rank_ms` and `this_rank_ms` (of the explained rank) are
+    None. If a kind of memory is `lacking`, a shard needs `needed_bytes`; its ranks have at most
+    `free_bytes` free.
     """
 
     sharding_type: str
@@ -112,13 +113,13 @@ class Alternative:
 
     @property
     def option(self) -> str:
-        """The text of the option: number of shards, sharding type, kernel."""
+        """The option as text: number of shards, sharding type, kernel."""
         return f"{self.shards} x {self.sharding_type} {self.compute_kernel}"
 
 
 @dataclass(frozen=True, slots=True)
 class TableExplained:
-    """A table on the rank and its alternatives; `left_out` has the reason by type or kernel."""
+    """A table on the rank, its alternatives, and reasons why a type or kernel is `left_out`."""
 
     table: str
     rank_ms: float
@@ -127,28 +128,28 @@ class TableExplained:
 
     @property
     def best(self) -> Alternative:
-        """The alternative with the fastest slowest rank; the present one if none helps."""
+        """The alternative with the least `slowest_rank_ms`; in a tie the current option."""
         possible = (option for option in self.alternatives if not option.why_not)
         return min(possible, key=lambda option: (option.slowest_rank_ms or 0, not option.present))
 
 
 @dataclass(frozen=True, slots=True)
 class DifferentTable:
-    """A table that two plans place differently: option and `ms` of all shards in each plan."""
+    """A table that two plans place differently; `here_ms`, `there_ms` are sums over its shards."""
 
     table: str
     here: str
     there: str
     here_ms: float
     there_ms: float
-    mean_ms: float  # added to the mean of the ranks, here less there
-    alone_ms: float  # slowest rank of this plan with only this table placed as there
+    mean_ms: float  # difference of the ranks' mean cost, this plan minus the other
+    alone_ms: float  # slowest rank of this plan if only this table is placed as there
     fits: bool  # whether it then fits into memory
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDifference:
-    """The difference to the plan of another variant; `slowest_ms`, `mean_ms` are that plan's."""
+    """The comparison with another variant's plan, which costs `slowest_ms` and `mean_ms`."""
 
     variant: str
     slowest_ms: float
@@ -162,7 +163,7 @@ class PlanDifference:
 
 @dataclass(frozen=True, slots=True)
 class PlanExplained:
-    """An explanation of a plan; `ranks_ms` has one figure for each rank."""
+    """An explanation of a plan; `ranks_ms` has the milliseconds of each rank."""
 
     slowest_rank: int
     slowest_ms: float

@@ -1,4 +1,4 @@
-"""Writes an explanation of a plan for people: sentences with the main figures, and tables."""
+"""Formats an explanation of a plan for readers: sentences with the main figures, and tables."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 def sentences(found: PlanExplained) -> Iterator[str]:
-    """Describe the plan's cost, the bound on every plan, and changes that would help."""
+    """Yield sentences on the plan's cost, the bound on every plan, and changes that would help."""
     bound, slowest, mean = found.bound.ms, found.slowest_ms, found.mean_ms
     near = sum(ms >= slowest * _NEAR for ms in found.ranks_ms) - 1
     yield (
@@ -55,7 +55,7 @@ def sentences(found: PlanExplained) -> Iterator[str]:
 
 
 def _bound(bound: BoundExplained, ranks: int) -> Iterator[str]:
-    """Say what bounds the result, and which tables cost more than in the argument."""
+    """Yield sentences on the binding argument, and on tables that cost more than it assumes."""
     proven, binding = bound.proven, bound.binding
     table = f" (here {bound.table})" if binding == "table" else ""
     memory = "memory does not bind"
@@ -93,7 +93,7 @@ def _bound(bound: BoundExplained, ranks: int) -> Iterator[str]:
 
 
 def _costlier(bound: BoundExplained) -> list[BoundTable]:
-    """Return the tables that cost more than in the relaxed plan, the worst first."""
+    """Return the tables that cost more than in the relaxed plan, the largest excess first."""
     return [table for table in bound.tables if table.excess_ms > table.placed_ms * _ROUNDING]
 
 
@@ -131,7 +131,7 @@ def _against(found: PlanExplained, other: PlanDifference) -> Iterator[str]:
 
 
 def sections(found: PlanExplained, top: int) -> Iterator[Section]:
-    """Show the rank's shards, the alternatives of its most expensive tables, and the bound."""
+    """Yield sections: shards of the rank, alternatives of its tables, the bound, differences."""
     yield from _rank(found.rank, max(top, _MOST_SHARDS))
     shown: Mapping[str, str] = {}
     for table in found.tables:
@@ -158,7 +158,7 @@ def sections(found: PlanExplained, top: int) -> Iterator[Section]:
 
 
 def _with_rest(rows: Sequence[Row], most: int, summed: int, rest: str = "more") -> tuple[Row, ...]:
-    """Return the first rows, and one for the rest with the sum of one column."""
+    """Return the first `most` rows, and a row for the others with the sum of column `summed`."""
     others = rows[most:]
     if not others:
         return tuple(rows)
@@ -218,7 +218,7 @@ def _table(table: TableExplained, rank: int, left_out: Mapping[str, str]) -> Sec
 
 
 def _remarks(alternatives: Sequence[Alternative], left_out: Mapping[str, str]) -> Iterator[str]:
-    """Group the options that are not possible by their reasons."""
+    """Yield a remark for each reason, with the options that are impossible for that reason."""
     lacking = defaultdict[tuple[str, int], list[str]](list)
     others, reasons = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for option in alternatives:
@@ -262,7 +262,7 @@ def _differences(other: PlanDifference, top: int) -> Section:
 
 
 def _above(value: float, other: float) -> str:
-    """Return how far a value is above another one, which may be zero."""
+    """Return as text by how many percent `value` exceeds `other`, which may be 0."""
     return f"{100 * (value / other - 1):.3g} % above" if other else "above"
 
 
@@ -275,7 +275,7 @@ def _signed(value: float) -> str:
 
 
 def _rounded(value: float) -> float:
-    """Return GiB to about the nearest MiB, for a column of a table."""
+    """Convert bytes to GiB, rounded to about 1 MiB, for a column of a table."""
     return round(value / 2**30, 3)
 
 

@@ -1,4 +1,4 @@
-"""Reads tables from any CSV or Parquet file, by the usual names of columns."""
+"""Reads tables from any CSV or Parquet file, and recognizes columns by their usual names."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from harness.contract import ImportRequest, UsageError, read_file, unknown
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
 from planners.embedding.tables.files import as_text, cells_of
 
-# The names in torchrec, FBGEMM, TorchEasyRec, DLRM, HugeCTR, Merlin and published lists.
+# Column names used by torchrec, FBGEMM, TorchEasyRec, DLRM, HugeCTR, Merlin and published lists.
 SYNONYMS = {
     "name": "name table table_name embedding embedding_name feature feature_name table_id",
     "rows": "rows num_rows n_rows num_embeddings hash_size hash_bucket_size num_buckets cardinality"
@@ -24,7 +24,7 @@ _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
 
 def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterator[Draft]:
-    """Yield the table of each row of a file; raises UsageError for ambiguous columns."""
+    """Yield a Draft for each row of a file; raises UsageError for unclear or missing columns."""
     source, assumed = request.source, request.assumed
     rows = cells_of(read_file(source), source, is_parquet=is_parquet, delimiters=",;\t")
     columns = [as_text(cell) for cell in next(rows)]
@@ -61,13 +61,13 @@ def _text(cell: object) -> str:
 
 
 def plain_number(text: str) -> str:
-    """Return the text of a number without a plus sign, leading zeros and thousands separators."""
+    """Remove a plus sign, leading zeros and thousands separators from the text of a number."""
     text = re.sub(r"^\+?0*(?=\d)", "", text)
     return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 
 def _places(columns: Sequence[str], source: str, chosen: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of the column of each field, as chosen or by its name."""
+    """Return the index of the column of each field, chosen by the user or found by its name."""
     for field, column in chosen.items():
         if column not in columns:
             raise unknown(f"column of {source} for {field},", column, columns)

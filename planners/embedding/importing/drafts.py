@@ -1,4 +1,4 @@
-"""Turns tables as a source has them into tables that the planner takes."""
+"""Turns unchecked tables from an imported source into tables that the planner accepts."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ _MOST_NAMED = 4
 _MOST_NAME = 30
 _DIM_STEP = 4
 DIM = Annotated[int, Meta(ge=1, le=MOST_DIM, description=f"a whole number from 1 to {MOST_DIM:,}")]
-# Spreadsheets take such a cell for a formula, readers of tables such a line for a comment.
+# A cell that starts so is a formula in a spreadsheet; a line may be read as a comment.
 _NOT_FIRST = "=+-@#"
 _DTYPES = {
     **dict.fromkeys(("fp32", "float32", "float", "f32", "torchfloat32", "32", "single"), "fp32"),
@@ -25,7 +25,7 @@ _DTYPES = {
 
 
 class Draft(NamedTuple):
-    """A table as its source has it, not yet checked; errors name its `place`."""
+    """An unchecked table, as its source describes it; error messages contain its `place`."""
 
     place: str
     name: str
@@ -36,7 +36,7 @@ class Draft(NamedTuple):
 
 
 class Notes:
-    """What an import assumed, changed and left out: the names concerned, by reason."""
+    """An import's assumptions, changes and omissions: names of tables or features, by reason."""
 
     def __init__(self) -> None:
         self.assumed: dict[str, list[str]] = defaultdict(list)
@@ -45,7 +45,7 @@ class Notes:
 
 
 def sentences(notes: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return each reason with the first names that it concerns; the rest is counted."""
+    """Return a sentence for each reason, with its first names and the number of the others."""
     return tuple(f"{reason}: {_listed(list(dict.fromkeys(notes[reason])))}" for reason in notes)
 
 
@@ -62,7 +62,7 @@ def _short(name: str) -> str:
 
 
 def known_dtype(text: str, name: str, notes: Notes) -> str | None:
-    """Return the data type with any of its usual names; for others None, with a note."""
+    """Return the data type with this usual name; if it is unknown, add a note and return None."""
     dtype = _DTYPES.get(re.sub(r"[\W_]", "", text.lower()))
     if dtype is None:
         reason = f"tables of data type {text}, which the planner here does not know"
@@ -71,7 +71,10 @@ def known_dtype(text: str, name: str, notes: Notes) -> str | None:
 
 
 def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table, ...]:
-    """Return tables that planner and torch take; raises UsageError for bad, no or many tables."""
+    """Return valid tables; raises UsageError for an invalid draft, no table or too many tables.
+
+    Names that torch rejects and dims that fbgemm rejects are changed, with a note.
+    """
     from torch import nn
 
     # Torch refuses names of attributes of its own modules, such as `type`.
@@ -103,7 +106,7 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
 
 
 def _free_name(name: str, taken: set[str], numbers: Mapping[str, Iterator[int]]) -> str:
-    """Return a similar name that torch and files of tables take, and add it to `taken`."""
+    """Return a valid name similar to `name` that is not yet in `taken`, and add it there."""
     usable = "".join(letter if letter.isprintable() else "_" for letter in name.strip())
     usable = usable.replace(".", "_") or "_"
     if usable[0] in _NOT_FIRST:

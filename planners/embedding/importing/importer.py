@@ -1,4 +1,4 @@
-"""Imports embedding tables from all known formats."""
+"""Imports embedding tables from all supported formats."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def read(request: ImportRequest) -> Imported:
-    """Return the tables of a source as the content of a file, with notes on the assumptions.
+    """Return an imported source as the content of a file of tables, with notes on assumptions.
 
     Raises UsageError for a source that cannot be used, or an unknown format, field or column.
     """

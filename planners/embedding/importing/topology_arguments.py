@@ -1,4 +1,4 @@
-"""Reads the arguments of torchrec's `Topology` from JSON, and finds their traps."""
+"""Reads the arguments of torchrec's `Topology` from JSON; warns of misleading arguments."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ class _Arguments(
         "hbm_to_ddr_bw": "hbm_to_ddr_mem_bw",
     },
 ):
-    """The columns of a topology file under torchrec's names, with the values as written."""
+    """The columns of a topology file, read under torchrec's names; values are not yet parsed."""
 
     name: str = "torchrec"
     gpu: str = ""

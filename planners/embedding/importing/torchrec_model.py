@@ -1,4 +1,4 @@
-"""Reads the configs of the tables of a torchrec model that a user's function makes."""
+"""Reads table configurations from a torchrec model that a user's function returns."""
 
 import importlib
 import sys
@@ -20,9 +20,9 @@ _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not pl
 
 
 def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of the model, or list of configs, that `module:function` returns.
+    """Yield a Draft for each table of the model or list of configs that `module:function` returns.
 
-    Raises UsageError if there is no such function, it raises, or it returns something else.
+    Raises UsageError if the function is missing, raises an error, or returns another type.
     """
     made = _made_by(source)
     if isinstance(made, nn.Module):
@@ -51,7 +51,7 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
 
 
 def _made_by(source: str) -> object:
-    """Call the function; its module is searched for in the current folder first."""
+    """Call `module:function` and return its result; the current folder is searched first."""
     module_name, _, function_name = source.partition(":")
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
@@ -70,7 +70,7 @@ def _made_by(source: str) -> object:
 
 
 def _configs(model: nn.Module, notes: Notes) -> Iterator[Any]:
-    """Yield the configs of all collections of a model, without collections inside others."""
+    """Yield the table configs of a model's collections, except collections inside others."""
     waiting = [("", model)]
     visited: set[int] = set()
     while waiting:

@@ -1,8 +1,8 @@
 """Finds the tables that the feature groups of a TorchEasyRec config look up.
 
-The rules are those of tzrec/features and tzrec/modules/embedding.py of alibaba/TorchEasyRec: a
-feature looks up the table `embedding_name` if set, else its own; groups of type WIDE and groups
-with an `embedding_name_suffix` have separate tables.
+The rules are those of tzrec/features and tzrec/modules/embedding.py of alibaba/TorchEasyRec. A
+feature looks up the table `embedding_name` if set, else a table of its own. Groups of type WIDE and
+groups with an `embedding_name_suffix` have separate tables.
 """
 
 from collections.abc import Iterator, Set
@@ -25,7 +25,7 @@ _WIDE_DIMS = {"deepfm": 4, "wide_and_deep": 4, "xdeepfm": 16}
 
 
 class Defaults(NamedTuple):
-    """The assumed rows and dim of a table, or None, and number of indices per sample."""
+    """Assumed rows and dim of a table (None: no assumption), and assumed indices per sample."""
 
     rows: int | None
     dim: int | None
@@ -33,7 +33,7 @@ class Defaults(NamedTuple):
 
 
 class _Feature(NamedTuple):
-    """A feature of a config, possibly in a sequence of a `length`, 0 if not stated."""
+    """A feature of a config; `length` is the length of its sequence, or 0 if not given."""
 
     place: str
     kind: str
@@ -45,7 +45,7 @@ class _Feature(NamedTuple):
 
 @dataclass(slots=True)
 class _SharedTable:
-    """A table and the features that look it up; `is_sequence` has the kinds of lookup."""
+    """A table and its features; `is_sequence` has True for sequence lookups, False for pooled."""
 
     first: _Feature
     rows: int
@@ -56,7 +56,7 @@ class _SharedTable:
 
 
 def drafts_of(config: Config, source: str, defaults: Defaults, notes: Notes) -> Iterator[Draft]:
-    """Yield the tables of a config in its order; raises UsageError for contradictions."""
+    """Yield a Draft for each table of a config, in order; raises UsageError for contradictions."""
     if not config.message.feature_configs:
         raise UsageError(f"{source} has no feature_configs, so it is no config of TorchEasyRec.")
     tables = _shared_tables(config, defaults, notes)
@@ -77,7 +77,7 @@ def drafts_of(config: Config, source: str, defaults: Defaults, notes: Notes) -> 
 
 
 def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str, _SharedTable]:
-    """Return the tables by name; note features without a table as left out."""
+    """Return the tables of a config by name; add a note for each feature without a table."""
     model = config.message.model_config
     groups = tuple(_groups(model))
     wide = next((name for name in _WIDE_DIMS if model.HasField(name)), "wide_and_deep")
@@ -111,7 +111,7 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
 
 
 def _groups(model: Any) -> Iterator[tuple[Set[str], int, str]]:
-    """Yield the feature names, the type and the suffix of each feature group."""
+    """Yield the feature names, the type and the table-name suffix of each feature group."""
     for group in model.feature_groups:
         suffix = group.embedding_name_suffix
         yield set(group.feature_names), group.group_type, suffix
@@ -139,7 +139,7 @@ def _features(config: Config) -> Iterator[_Feature]:
 
 
 def _only(holder: Any, place: str) -> tuple[str, Any]:
-    """Return the kind and the message of the only feature in a holder."""
+    """Return the kind and the message of the only feature in a `feature_configs` message."""
     fields = holder.ListFields()
     if len(fields) != 1:
         raise UsageError(
@@ -157,7 +157,7 @@ def _name(message: Any, key: str, place: str) -> str:
 
 
 def _rows(feature: _Feature, defaults: Defaults, notes: Notes) -> int | None:
-    """Return the rows of a feature's table; note the reason if it has none."""
+    """Return the number of rows of a feature's table; if it has no table, None, with a note."""
     rows = _stated_rows(feature, notes)
     is_sparse = feature.kind in _SPARSE
     if rows is None and is_sparse and defaults.rows is not None:
@@ -176,7 +176,7 @@ def _rows(feature: _Feature, defaults: Defaults, notes: Notes) -> int | None:
 
 
 def _stated_rows(feature: _Feature, notes: Notes) -> int | None:
-    """Return the rows that a feature states, by TorchEasyRec's precedence of fields."""
+    """Return the number of rows in a feature's config, by TorchEasyRec's precedence of fields."""
     message = feature.message
     for holder, size in (("zch", "zch_size"), ("dynamicemb", "max_capacity")):
         if message.HasField(holder):
@@ -210,7 +210,7 @@ def _dim(feature: _Feature, defaults: Defaults, notes: Notes) -> int:
 
 
 def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> float:
-    """Return the number of indices per sample; note it if the config does not state it."""
+    """Return the number of indices per sample; add a note if the config does not contain it."""
     message, values = feature.message, int(feature.message.value_dim)
     if feature.is_sequence and feature.length:
         factor = float(feature.length * max(values, 1))
@@ -230,7 +230,10 @@ def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> floa
 def _share(
     tables: dict[str, _SharedTable], feature: _Feature, rows: int, dim: int, kind: int, suffix: str
 ) -> None:
-    """Add a feature to the table that it looks up in a group of this kind and suffix."""
+    """Add a feature to the table that it looks up in a group of this kind and suffix.
+
+    Raises UsageError if another feature of the table has other rows, dim or data type.
+    """
     name = feature.message.embedding_name or f"{feature.name}_emb"
     name += ("_wide" if kind == _WIDE else "") + (f"_{suffix}" if suffix else "")
     added = _SharedTable(feature, rows, dim, feature.message.data_type or "FP32")

@@ -1,7 +1,7 @@
-"""Parses the config of a TorchEasyRec model, as protobuf messages of the fields read here.
+"""Parses the config of a TorchEasyRec model into protobuf messages of the fields read here.
 
 Names, types and defaults are those of tzrec/protos of alibaba/TorchEasyRec; other fields are
-skipped. The kinds of features are declared from each config, so that errors can name new kinds.
+skipped. Every kind of feature in a config gets a field, so that unknown kinds can be reported.
 """
 
 import re
@@ -64,14 +64,14 @@ FieldPath = tuple[str, ...]
 
 
 class Config(NamedTuple):
-    """A config, and the place of each holder of a feature, outer ones before inner ones."""
+    """A parsed config; `places` locates the messages that hold a feature, outer before inner."""
 
     message: Any
     places: tuple[str, ...]
 
 
 def parse_text(data: bytes, file: str) -> Config:
-    """Parse a config in protobuf's text format, of at most 64 MiB; errors name the line."""
+    """Parse a config in protobuf's text format (up to 64 MiB); raises UsageError with the line."""
     if len(data) > MOST_BYTES:
         raise UsageError(f"{file} must hold at most {MOST_BYTES:,} bytes of protobuf text.")
     try:
@@ -108,7 +108,7 @@ def parse_json(held: Mapping[str, Any], file: str) -> Config:
 
 
 def _prepared(messages: Iterable[tuple[FieldPath, str]], file: str) -> tuple[Any, tuple[str, ...]]:
-    """Return an empty config that can hold the messages, and the places of features."""
+    """Return an empty config with a field for each kind of feature, and the features' places."""
     places = []
     kinds: dict[str, None] = {}
     for path, place in messages:
@@ -125,7 +125,7 @@ def _prepared(messages: Iterable[tuple[FieldPath, str]], file: str) -> tuple[Any
 
 
 def _message_class(kinds: Iterable[str]) -> Any:
-    """Return the message class of configs with these kinds of features."""
+    """Return the protobuf class of configs with these kinds of features."""
     file = descriptor_pb2.FileDescriptorProto(name="tzrec.proto", package="tzrec")
     group_type = file.enum_type.add(name="GroupType")
     for number, name in enumerate(_GROUP_TYPES):
@@ -150,7 +150,7 @@ def _message_class(kinds: Iterable[str]) -> Any:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each token."""
+    """Yield the line number and the text of each token."""
     for number, line in enumerate(text.split("\n"), start=1):
         tokenizer = text_format.Tokenizer([line])
         while not tokenizer.AtEnd():
@@ -159,7 +159,7 @@ def _tokens(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _text_messages(text: str) -> Iterator[tuple[FieldPath, str]]:
-    """Yield the path and the first line of each message in a text."""
+    """Yield the field path and the first line of each message in protobuf's text format."""
     path: FieldPath = ()
     name = ""
     for line, token in _tokens(text):
@@ -176,7 +176,7 @@ def _text_messages(text: str) -> Iterator[tuple[FieldPath, str]]:
 def _json_messages(
     held: Mapping[str, Any], path: FieldPath = (), place: str = ""
 ) -> Iterator[tuple[FieldPath, str]]:
-    """Yield the path and the place of each message in the JSON form."""
+    """Yield the field path and the place of each message in protobuf's JSON form."""
     for key, value in held.items():
         name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
         for number, message in enumerate(value if isinstance(value, list) else [value], start=1):

@@ -1,1 +1,1 @@
-"""Plans as JSON files: the document, and how a training job loads it."""
+"""Plans as JSON files: the file format, and a loader for training jobs."""

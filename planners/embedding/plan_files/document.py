@@ -27,11 +27,11 @@ Amount = Annotated[float, Meta(ge=0, lt=2**63)]
 
 
 class _DocumentPart(Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the document."""
+    """Base class of the parts of the document; unknown fields are errors."""
 
 
 class StorageEntry(_DocumentPart, frozen=True):
-    """Bytes that a shard takes, by torchrec's estimate."""
+    """The storage that a shard takes, in bytes, by torchrec's estimate."""
 
     hbm: Bytes
     ddr: Bytes
@@ -39,7 +39,7 @@ class StorageEntry(_DocumentPart, frozen=True):
 
 
 class PerfEntry(_DocumentPart, frozen=True):
-    """Milliseconds of an iteration that a shard takes, by torchrec's estimate."""
+    """The time that a shard takes per iteration, in milliseconds, by torchrec's estimate."""
 
     fwd_compute: Amount
     fwd_comms: Amount
@@ -60,7 +60,7 @@ class ShardEntry(_DocumentPart, frozen=True):
 
     @classmethod
     def of(cls, shard: Shard) -> "ShardEntry":
-        """Return the entry of a shard with a rank."""
+        """Return the entry of a shard, which must have a rank."""
         storage, perf = asdict(shard.storage), asdict(shard.perf)
         return cls(
             size=[int(length) for length in shard.size],
@@ -71,7 +71,7 @@ class ShardEntry(_DocumentPart, frozen=True):
         )
 
     def shard(self) -> Shard:
-        """Return a new shard."""
+        """Return a new torchrec Shard."""
         return Shard(
             size=list(self.size),
             offset=list(self.offset),
@@ -82,7 +82,7 @@ class ShardEntry(_DocumentPart, frozen=True):
 
 
 class TableEntry(_DocumentPart, frozen=True):
-    """A table and its chosen option."""
+    """A table and its chosen sharding option, with a list of shards."""
 
     name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
@@ -115,18 +115,18 @@ class TableEntry(_DocumentPart, frozen=True):
 
     @property
     def shape(self) -> str:
-        """Rows, dimension and data type, to compare with a model's table."""
+        """Rows, dimension and data type as text, to compare with a model's table."""
         return f"{self.rows} x {self.dim} {self.dtype}"
 
     @property
     def cache_params(self) -> CacheParams | None:
-        """The cache parameters, if the plan has any."""
+        """The cache parameters of the table, or None if the plan has none."""
         if self.cache_load_factor is None:
             return None
         return CacheParams(load_factor=self.cache_load_factor)
 
     def check(self, world_size: int, local_world_size: int, compute_device: str) -> None:
-        """Raise InfeasibleDecision unless DistributedModelParallel can train the table."""
+        """Raise InfeasibleDecision unless DistributedModelParallel can train the sharded table."""
         shards = [entry.shard() for entry in self.shards]
         sharded = ShardedTable(self.name, self.sharding_type, shards, (self.rows, self.dim))
         sharded.check_kernel(self.compute_kernel, compute_device)
@@ -148,7 +148,7 @@ class TableEntry(_DocumentPart, frozen=True):
 
 
 class PlanDocument(_DocumentPart, frozen=True):
-    """The document, with tables in the problem's order."""
+    """A plan as a document, with tables in the problem's order."""
 
     format: Literal["shardbench-plan"]
     version: Literal[1]
@@ -158,7 +158,7 @@ class PlanDocument(_DocumentPart, frozen=True):
     tables: Annotated[list[TableEntry], Meta(min_length=1)]
 
     def check(self, topology: Topology | None) -> None:
-        """Raise InfeasibleDecision unless the plan can be trained, on the topology if given."""
+        """Raise InfeasibleDecision unless the plan can be trained, on `topology` if given."""
         [(name, times)] = Counter(table.name for table in self.tables).most_common(1)
         if times > 1:
             raise InfeasibleDecision(f"It places table {name} {times} times.")
@@ -179,9 +179,9 @@ def read_plan(
     world_size: int | None = None,
     topology: Topology | None = None,
 ) -> PlanDocument:
-    """Return the plan in the content of a file.
+    """Parse and check a plan; `data` is the content of the file `path`.
 
-    Raises UsageError for a plan that cannot be trained, or not on these ranks or this topology.
+    Raises UsageError if the plan is damaged, or cannot be trained on these ranks or this topology.
     """
     try:
         held = msgspec.json.decode(data)
@@ -207,7 +207,7 @@ def read_plan(
 
 
 def _explained(error: msgspec.ValidationError, held: Any) -> str:
-    """Return msgspec's error with the name of the table, which msgspec gives by number."""
+    """Return the text of msgspec's error, with the name of the table that is wrong, if any."""
     text = str(error)
     if found := re.search(r"\$\.tables\[(\d+)\]", text):
         with suppress(LookupError, TypeError):  # the name may be damaged, too

@@ -21,7 +21,7 @@ from planners.embedding.plan_files.document import TableEntry, read_plan
 
 
 def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
-    """Return constraints, by table, under which torchrec enumerates only a plan's options."""
+    """Return constraints by table name, so that torchrec enumerates only the plan's options."""
     return {
         table.name: ParameterConstraints(
             sharding_types=[table.sharding_type],
@@ -39,16 +39,16 @@ class JsonPlanLoader(PlanLoader):
 
     Pass it as `EmbeddingShardingPlanner(plan_loader=...)`; the planner then enumerates the options
     of the model and takes those of the plan, without a search. Tables are matched by name with the
-    EmbeddingBagCollections and EmbeddingCollections of the model. The file is read, checked and
-    compared with the model at once, so that every rank of a job fails together.
+    EmbeddingBagCollections and EmbeddingCollections of the model. The constructor reads and checks
+    the file and compares it with the model, so that every rank of a job fails together.
 
     With `plan_constraints(path)` the planner enumerates only the options of the plan. Without them
     it needs the constraints of the original planner: torchrec refuses a plan with an option that is
     not enumerated, such as another width of column-wise shards.
 
-    If given, `world_size` must be the plan's. `topology` is the planner's topology or the rest of
-    it after a reservation: the plan must match its ranks, hosts and kind of devices, and fit into
-    their memory.
+    `world_size`, if given, must equal the plan's. `topology` is the planner's topology, whole or
+    after a storage reservation: the plan must match its ranks, hosts and kind of devices, and fit
+    into their memory.
 
     Raises UsageError if DistributedModelParallel cannot train the plan, or if it is for another
     model, other ranks or another topology.
@@ -68,7 +68,7 @@ class JsonPlanLoader(PlanLoader):
         self._owners = _owners(path, plan.tables, module)
 
     def load(self) -> dict[int, ShardingOption]:
-        """Return new options with ranks, by torchrec's storage hash."""
+        """Return new options with ranks, by the hash that torchrec calls storage hash."""
         options = (self._option(table) for table in self._tables)
         return {option.storage_hash(): option for option in options}
 
@@ -91,17 +91,17 @@ class JsonPlanLoader(PlanLoader):
         )
 
     def plan_context_hash(self) -> None:
-        """Return None: the tables are compared, not torchrec's hash of its inputs."""
+        """Return None, since tables are compared instead of torchrec's hash of the inputs."""
 
     def get_plan_id(self) -> str:
-        """Return the file's name and a hash of its content."""
+        """Return the file's name and a hash of its content, as one text."""
         return self._label
 
 
 def _owners(
     path: str | Path, tables: Sequence[TableEntry], module: nn.Module
 ) -> dict[str, tuple[str, nn.Module]]:
-    """Return the path and the module of each table of a plan, after comparing all tables."""
+    """Return each table's module path and module; raises UsageError if plan and model differ."""
     owners: dict[str, tuple[str, nn.Module]] = {}
     placed = {table.name: table for table in tables}
     for owner_path, owner, config in _configs(module):
@@ -119,7 +119,7 @@ def _owners(
 
 
 def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any) -> None:
-    """Raise UsageError if a table differs from the model's table of that name."""
+    """Raise UsageError if a table of the plan differs from the model's table of that name."""
     shape = f"{config.num_embeddings} x {config.embedding_dim} {config.data_type.value.lower()}"
     if shape != table.shape:
         raise UsageError(f"{path} is for a table {table.name} of {table.shape}, not of {shape}.")
@@ -137,7 +137,7 @@ def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any)
 
 
 def _configs(module: nn.Module) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Yield the path, the module and the configuration of each table."""
+    """Yield the module path, the module and the configuration of each table of a model."""
     for path, child in module.named_modules():
         if isinstance(child, EmbeddingBagCollection):
             yield from ((path, child, config) for config in child.embedding_bag_configs())

@@ -1,9 +1,8 @@
 """Counts the bytes that a new plan moves, compared with the current plan of the tables.
 
-Bytes are those of weights, with the optimizer state that torchrec counts for the table's optimizer.
-A shard stays if the sharding type, the kernel, its place in the table and its rank are unchanged;
-otherwise it moves. If a table has grown or shrunk, only the common part counts; new tables move
-nothing.
+Bytes are those of weights and optimizer state, by torchrec's formula for the table's optimizer. A
+shard does not move if its sharding type, kernel, place in the table and rank are unchanged. If a
+table has grown or shrunk, only the part in both plans counts. New tables move nothing.
 """
 
 import math
@@ -26,7 +25,7 @@ _Box = tuple[int, int, int, int]  # the first row and column, and those after th
 
 @dataclass(frozen=True, slots=True)
 class PreviousTable:
-    """A table in the current plan; `size` and `item_bytes` are None if not known."""
+    """A table in the current plan; `size` and `item_bytes` are None if unknown."""
 
     sharding_type: str
     compute_kernel: str
@@ -40,16 +39,16 @@ class PreviousTable:
 
 @dataclass(frozen=True, slots=True)
 class PreviousPlan:
-    """The current plan: its tables by torchrec's `fqn`, or else by name.
+    """The current plan: its tables by torchrec's `fqn`, or by name if it comes from a file.
 
-    `world_size` is None if not known, as for a ShardingPlan.
+    `world_size` is None if unknown, as for a ShardingPlan.
     """
 
     tables: Mapping[str, PreviousTable]
     world_size: int | None = None
 
     def without(self, lost: Collection[int]) -> "PreviousPlan":
-        """Return the plan without these ranks; later ranks close the gaps.
+        """Return the plan without the ranks `lost`; later ranks are renumbered to close the gaps.
 
         Raises UsageError if the plan has no such rank.
         """
@@ -72,11 +71,11 @@ class PreviousPlan:
         )
 
     def find(self, option: ShardingOption) -> PreviousTable | None:
-        """Return the table of an option, or None if it is new."""
+        """Return the previous table of an option, or None if the table is new."""
         return self.tables.get(option.fqn) or self.tables.get(option.name)
 
     def moves(self, options: Sequence[ShardingOption], world_size: int) -> Moves:
-        """Return the previous rank of each shard, and the bytes it moves if it leaves."""
+        """Return each shard's previous rank (-1: none), and the bytes moved if the rank changes."""
         homes: list[int] = []
         weights: list[int] = []
         for option in options:
@@ -91,13 +90,13 @@ class PreviousPlan:
         return Moves(np.array(homes, np.int64), np.array(weights, np.int64))
 
     def bytes_moved(self, plan: Iterable[ShardingOption], world_size: int) -> int:
-        """Return the bytes that a plan moves; every shard has a rank."""
+        """Return the bytes that a plan moves; every shard must have a rank."""
         options = list(plan)
         ranks = np.array([shard.rank for option in options for shard in option.shards], np.int64)
         return self.moves(options, world_size).bytes_of(np.arange(len(ranks)), ranks)
 
     def check_has_one_of(self, names: Collection[str], source: str) -> None:
-        """Raise UsageError if the plan places none of the tables of these names."""
+        """Raise UsageError if the plan contains no table with one of these names."""
         if not {name.rpartition(".")[2] for name in self.tables} & set(names):
             raise UsageError(
                 f"{source} is a plan of other tables: it places none of the {len(names)} that are "
@@ -106,7 +105,7 @@ class PreviousPlan:
 
 
 def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousPlan:
-    """Return the previous plan in torchrec's form or in a file; raises UsageError for bad files."""
+    """Convert a ShardingPlan or a plan file to a PreviousPlan; raises UsageError for a bad file."""
     if isinstance(source, PreviousPlan):
         return source
     if isinstance(source, ShardingPlan):
@@ -122,7 +121,7 @@ def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousP
 
 
 def previous_of(tables: Iterable[TableEntry], world_size: int) -> PreviousPlan:
-    """Return the previous plan with the tables of a plan document."""
+    """Return a PreviousPlan with the tables of a plan document."""
     return PreviousPlan({table.name: _of_entry(table) for table in tables}, world_size)
 
 
@@ -159,7 +158,7 @@ def _box(offset: Sequence[int], size: Sequence[int]) -> _Box:
 
 
 def _clipped(box: _Box, size: tuple[int, int]) -> _Box:
-    """Return the part of a box within the first rows and columns."""
+    """Return the part of a box that is inside the first rows and columns."""
     top, left, bottom, right = box
     return min(top, size[0]), min(left, size[1]), min(bottom, size[0]), min(right, size[1])
 
@@ -190,7 +189,7 @@ def _homes(table: PreviousTable, option: ShardingOption) -> list[int]:
 
 
 def _weights(table: PreviousTable, option: ShardingOption) -> list[int]:
-    """Return the bytes of the previous part of each shard, with optimizer state."""
+    """Return the bytes of each shard's rows and columns in both plans, with optimizer state."""
     tensor, common = option.tensor, _common(table, option)
     optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
     states: float = _get_optimizer_multipler(optimizer, tensor.shape)

@@ -1,1 +1,1 @@
-"""Releases and commits of torchrec, each driven in a child process of its own."""
+"""Measures releases and commits of torchrec, each in a child process of its own."""

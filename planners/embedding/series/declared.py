@@ -1,4 +1,4 @@
-"""The declaration of torchrec for `shardbench releases` and `shardbench history`."""
+"""Declares torchrec's releases and commits to `shardbench releases` and `history`."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Drives one release or commit of torchrec's planner, in a child process that imports it.
 
-`harness.series` asks, with the requests that `harness.contract.Series` describes. A timed plan is a
-call of its own, since counting slows a plan down.
+`harness.series` sends the requests that `harness.contract.Series` describes. Times and counts are
+separate requests, since counting slows planning down.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _problems: dict[str, ReleaseProblem] = {}
 
 
 def times(request: dict[str, Any]) -> dict[str, Any]:
-    """Plan once, timed: process CPU seconds of the whole, and of each phase."""
+    """Plan once; return the process CPU seconds of the plan and of each phase."""
     problem = _problem(request)
     recorder = Recorder()
 
@@ -44,7 +44,7 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def counts(request: dict[str, Any]) -> dict[str, Any]:
-    """Plan once counted, then list the options and plan once more with every call counted."""
+    """Plan with counters, then enumerate the options and plan again with all calls counted."""
     problem = _problem(request)
     recorder = Recorder()
     with phases(recorder), counted(recorder), recorder.call():
@@ -70,7 +70,7 @@ def _planner(request: dict[str, Any]) -> str:
 
 
 def _problem(request: dict[str, Any]) -> ReleaseProblem:
-    """Build a problem, once in a child, and plan it, since a first call differs from the others."""
+    """Return a problem, built and planned once per process, since first plans are different."""
     key = f"{request['workload']} {request['topology']}"
     if key not in _problems:
         workload = WorkloadSpec.parse(request["workload"])
@@ -82,7 +82,7 @@ def _problem(request: dict[str, Any]) -> ReleaseProblem:
 
 
 def _max_rank_ms(plan: list[Any]) -> float:
-    """Return the cost of the slowest rank; until 2023-05 a shard's perf was a number."""
+    """Return the ms of the slowest rank; until 2023-05 a shard's perf was a number."""
     perf: Counter[int] = Counter()
     for option in plan:
         for shard in option.shards:

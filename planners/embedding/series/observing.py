@@ -1,7 +1,7 @@
-"""Counts and times the steps of an EmbeddingShardingPlanner of any release, from outside.
+"""Counts and times the steps of an EmbeddingShardingPlanner of any release, by wrapping methods.
 
-Names that a release lacks are left out: 1.5.0 has no annotations. Each release imports deepcopy in
-another way.
+Names that a release lacks are skipped: 1.5.0 has no annotations. Each release imports deepcopy in
+another way, so all planner modules are searched for it.
 """
 
 import copy
@@ -25,12 +25,12 @@ _ESTIMATORS = ("EmbeddingPerfEstimator", "EmbeddingPerfEstimatorV2")
 def replace_timed(
     recorder: Recorder, component: Any, method: str, phase: str, counter: str = ""
 ) -> None:
-    """Time a component's method as a phase, and count its calls if a counter is named."""
+    """Wrap a component's method to time it as a phase, and to count its calls in `counter`."""
     setattr(component, method, recorder.timed(phase, getattr(component, method), counter))
 
 
 def observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
-    """Record the phases of a planner's components; a few wrapped calls for each proposal."""
+    """Time a planner's components as phases; only a few calls per proposal are wrapped."""
     replace_timed(recorder, planner._enumerator, "enumerate", "enumerate")
     replace_timed(recorder, planner._perf_model, "rate", "rate")
     replace_timed(recorder, planner._partitioner, "partition", "partition", "partitions")
@@ -44,7 +44,7 @@ def phases(
     recorder: Recorder,
     observe: Callable[[EmbeddingShardingPlanner, Recorder], None] = observe_components,
 ) -> AbstractContextManager[None]:
-    """Observe the components of every planner that plans inside."""
+    """Return a context in which `observe` is called for each planner before it plans."""
     plan = EmbeddingShardingPlanner.plan
 
     def observed_plan(planner: EmbeddingShardingPlanner, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ def phases(
 
 
 def counted(recorder: Recorder) -> AbstractContextManager[None]:
-    """Record counters too, which slows planning down."""
+    """Return a context that counts estimates, annotation lookups and copies; this costs time."""
     original, deepcopy = copy.deepcopy, _counted_deepcopy(recorder, copy.deepcopy)
     modules = [
         module
@@ -76,7 +76,7 @@ def counted(recorder: Recorder) -> AbstractContextManager[None]:
 
 
 def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Callable[..., None]:
-    """Return an estimator's `estimate` that counts the shards it is asked for."""
+    """Wrap an estimator's `estimate` to count the shards that it estimates."""
 
     @wraps(estimate)
     def counted(
@@ -92,7 +92,7 @@ def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Cal
 def _counted_proposals(
     recorder: Recorder, proposer: Any
 ) -> Callable[[], list[ShardingOption] | None]:
-    """Return a proposer's `propose` that counts proposals."""
+    """Wrap a proposer's `propose` to count its proposals."""
     propose = proposer.propose
 
     def counted() -> list[ShardingOption] | None:
@@ -105,9 +105,9 @@ def _counted_proposals(
 
 
 def _counted_deepcopy(recorder: Recorder, deepcopy: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a deepcopy that counts outermost copies and their objects, and tells plans apart.
+    """Wrap deepcopy to count outermost calls and copied objects, and copies of plans and devices.
 
-    The search space that the enumerator stores is part of its own phase.
+    A copy that the enumerator makes, such as that of the search space, belongs to its own phase.
     """
     copying = False
 

@@ -1,7 +1,7 @@
-"""A problem and its planner as the `upstream` variant makes them, for any release of torchrec.
+"""Builds a problem and a planner like the `upstream` variant, with any release of torchrec.
 
-It uses only names that all releases from 1.2.0 to 1.9.2 share, and imports no module that works
-with the installed release alone. A test compares it with the variant.
+This module uses only names that all releases from 1.2.0 to 1.9.2 share, and imports no module that
+works with the installed release alone. A test compares it with the variant.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from planners.embedding.workloads.catalog import sized_tables, sizes_of
 
 @dataclass(frozen=True, slots=True)
 class ReleaseProblem:
-    """Tables and topology, as objects of the release that is loaded."""
+    """The tables and the topology, as objects of the torchrec release that is imported."""
 
     topology: TorchrecTopology
     module: nn.Module
@@ -36,13 +36,13 @@ class ReleaseProblem:
     sharders: list[ModelParallelSharder]
 
     def enumerator(self) -> EmbeddingEnumerator:
-        """Return a new enumerator."""
+        """Return a new EmbeddingEnumerator for this topology."""
         return EmbeddingEnumerator(
             topology=self.topology, batch_size=BATCH_SIZE, constraints=self.constraints
         )
 
     def plan(self, named: str = "greedy") -> list[ShardingOption]:
-        """Plan with a new planner, since a planner's second plan may be wrong."""
+        """Return the plan of a new planner; a planner that has planned before may plan wrongly."""
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             enumerator=self.enumerator(),
@@ -67,7 +67,7 @@ def _proposer(named: str) -> Proposer | None:
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> ReleaseProblem:
-    """Build a workload on a topology; raises UsageError where the workload is malformed."""
+    """Build a workload on a topology; raises UsageError if the workload is malformed."""
     sizes = sizes_of(workload)
     if sizes.memory == "mixed":
         raise UsageError("Releases are measured with tables in GPU memory, not with memory=mixed.")
@@ -84,7 +84,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> ReleaseProblem:
 def torchrec_topology(topology: Topology) -> TorchrecTopology:
     """Build torchrec's Topology by its constructor, which every release has.
 
-    The factory that 1.8.0 asks for came with 1.6; both give the planner the same figures.
+    The factory that 1.8.0 recommends exists since 1.6; both give the planner the same figures.
     """
     known = {"ddr_cap": topology.ddr_bytes, "inter_host_bw": topology.inter_host_bw}
     return TorchrecTopology(

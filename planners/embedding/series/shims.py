@@ -1,6 +1,6 @@
-"""Shims for names that old commits of torchrec lack or spell differently, each with its reason.
+"""Shims for names that old torchrec commits lack or call differently, each with its reason.
 
-A shim adds a name or leaves an argument out; it changes nothing that a commit has.
+A shim adds a missing name or leaves out an argument; it changes no code of a commit.
 """
 
 import functools
@@ -14,7 +14,7 @@ import torch
 
 
 def install() -> None:
-    """Add the names that the checkout on the import path lacks."""
+    """Install the shims that the torchrec checkout on the import path needs."""
     _ignore_libraries_of_meta()
     _name_module_of_meta()
     from torchrec.distributed.embedding_types import EmbeddingComputeKernel
@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def _ignore_libraries_of_meta() -> None:
-    """Ignore fbgemm's path at Meta, which commits of 2021 load: the package is loaded already."""
+    """Ignore the path of fbgemm inside Meta, which commits of 2021 load; it is loaded already."""
     load_library = torch.ops.load_library
 
     def load(path: Any) -> None:
@@ -56,7 +56,7 @@ def _ignore_libraries_of_meta() -> None:
 
 
 def _name_module_of_meta() -> None:
-    """Give a module its name at Meta, by which two commits of 2021-12 import it."""
+    """Register a module under its name inside Meta, which two commits of 2021-12 import."""
     parts = ["caffe2", "torch", "fb", "sparsenn", "pooled_embeddings_modules"]
     for depth in range(1, len(parts)):
         name = ".".join(parts[:depth])
@@ -66,7 +66,7 @@ def _name_module_of_meta() -> None:
 
 
 def _leave_out_unknown_arguments(owner: Any) -> None:
-    """Drop the named arguments that the constructor of a class does not know."""
+    """Make the constructor of a class ignore named arguments that it does not know."""
     construct = owner.__init__
     known = inspect.signature(construct).parameters
 
@@ -78,9 +78,9 @@ def _leave_out_unknown_arguments(owner: Any) -> None:
 
 
 def _silence_statistics(planner: Any) -> None:
-    """Give a planner that takes a single object for statistics a silent one.
+    """Silence the statistics of a planner class that takes one `stats` object, not a list.
 
-    Planners that take a list are given an empty one, which older planners took for the default.
+    The caller passes an empty list, which such a class replaces by the default statistics.
     """
     construct = planner.__init__
     if "List" in str(inspect.signature(construct).parameters["stats"].annotation):
@@ -95,7 +95,7 @@ def _silence_statistics(planner: Any) -> None:
 
 
 def _keep_best_plan(planners: Any) -> None:
-    """Keep the options that a planner turns into its plan, as `_best_plan`."""
+    """Store the options that a planner converts to its plan as `_best_plan`."""
     name = "to_sharding_plan" if hasattr(planners, "to_sharding_plan") else "_to_sharding_plan"
     convert = getattr(planners, name)
 

@@ -1,1 +1,1 @@
-"""Embedding tables: as files and as objects of TorchRec, and how their shards may be."""
+"""Embedding tables: their files, their TorchRec objects, and checks of their shards."""

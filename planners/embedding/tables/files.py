@@ -61,7 +61,7 @@ class Table:
 
     @property
     def pooling_text(self) -> str:
-        """The pooling factors as in files, separated by '|'."""
+        """The pooling factors as text, separated by '|', as in files."""
         return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
 
 
@@ -94,9 +94,9 @@ FIELDS: Mapping[str, Any] = {
 
 
 def value_of(field: str, value: Any, place: str, kind: Any = None) -> Any:
-    """Return the value of a filled or empty cell as the column's type, or as another `kind`.
+    """Convert the value of a cell to the column's type, or to `kind` if given.
 
-    Raises UsageError, which names the place and the field.
+    Raises UsageError, with the place and the field, for an empty or invalid value.
     """
     kind = kind or FIELDS[field]
     allowed = kind.__metadata__[0].description
@@ -123,10 +123,11 @@ def _table(cells: Mapping[str, str], number: int, file: str) -> Table:
 def cells_of(
     data: bytes, file: str, *, is_parquet: bool, delimiters: str = ",", only: Collection[str] = ()
 ) -> Iterator[Sequence[object]]:
-    """Yield the header of a CSV or Parquet file, then its rows; of Parquet `only` these columns.
+    """Yield the header and then the rows of a CSV or Parquet file.
 
-    The delimiter of a CSV file is the one most frequent in its header; blank lines and lines that
-    start with `#` are skipped. Raises UsageError, also for no rows or too many.
+    Of a Parquet file only the columns `only` are read, or all if it is empty. The delimiter of a
+    CSV file is the one most frequent in its header; blank lines and lines that start with `#` are
+    skipped. Raises UsageError for an unreadable file, and for no rows or too many.
     """
     found = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
     beginning = list(islice(found if data else (), 2))
@@ -136,7 +137,7 @@ def cells_of(
 
 
 def as_text(cell: object) -> str:
-    """Return a cell as text; an absent cell is empty."""
+    """Return a cell as text; None and NaN become an empty text."""
     return "" if cell is None or cell != cell else str(cell).strip()
 
 
@@ -194,7 +195,7 @@ def _check_columns(columns: Sequence[str], file: str) -> None:
 
 
 def is_table_file(name: str) -> bool:
-    """Return whether a name has the suffix of a file of tables."""
+    """Return whether a file name ends in .csv or .parquet, as files of tables do."""
     return name.lower().endswith(SUFFIXES)
 
 
@@ -210,14 +211,15 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
 
     Columns: `rows`; `dim` in elements; `pooling_factor` in indices per sample, `1|10` if two
     features share the table; optionally `name` (default `table_<i>`, from 0) and `dtype` (fp32,
-    fp16 or bf16; default fp32). Other columns are ignored, and in CSV blank lines and lines that
-    start with `#`. Raises UsageError, which names the file, the data row (from 1) and the field.
+    fp16 or bf16; default fp32). Other columns are ignored. In CSV files, so are blank lines and
+    lines that start with `#`. Raises UsageError, with the file, the data row (from 1) and the
+    field.
     """
     return parse_tables(read_bytes(path), str(path))
 
 
 def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
-    """Return the tables in the content of a file of this name; raises as `read_tables` does."""
+    """Return the tables in `data`, the content of `file`; raises as `read_tables` does."""
     is_parquet = not file.lower().endswith(".csv")
     rows = cells_of(data, file, is_parquet=is_parquet, only=FIELDS)
     columns = [as_text(cell) for cell in next(rows)]
@@ -237,7 +239,7 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
 
 
 def content_of(tables: Sequence[Table], file: str) -> bytes:
-    """Return the content of a file of tables, CSV or Parquet by the suffix of its name."""
+    """Return the content of a file of tables: CSV, or Parquet if `file` ends in .parquet."""
     rows = [(t.name, t.rows, t.dim, t.pooling_text, t.dtype) for t in tables]
     if not file.lower().endswith(".parquet"):
         text = io.StringIO()

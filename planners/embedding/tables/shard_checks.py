@@ -1,6 +1,6 @@
 """Checks that shards tile their table, fit into memory, and can be trained as cut and placed.
 
-All checks raise InfeasibleDecision, which names the table, the shard or the rank.
+All checks raise InfeasibleDecision; its message names the table, the shard or the rank.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -24,7 +24,7 @@ class ShardedTable(NamedTuple):
     size: tuple[int, int]
 
     def check_tiling(self, world_size: int) -> None:
-        """Check that the shards have ranks and tile the table, or are whole if `data_parallel`."""
+        """Check that shards on valid ranks tile the table, or copy it to all if `data_parallel`."""
         boxes = []
         for number, shard in enumerate(self.shards):
             if shard.rank is None or not 0 <= shard.rank < world_size:
@@ -52,7 +52,7 @@ class ShardedTable(NamedTuple):
             raise InfeasibleDecision(f"{fault}: {missing:,} of its weights are in none.")
 
     def check_kernel(self, kernel: str, compute_device: str) -> None:
-        """Check that torchrec trains the sharding type with this kernel on the kind of device."""
+        """Check that torchrec can train the sharding type with this kernel on this device type."""
         allowed = EmbeddingBagCollectionSharder().compute_kernels(
             self.sharding_type, compute_device
         )
@@ -65,8 +65,8 @@ class ShardedTable(NamedTuple):
     def check_layout(self, world_size: int, host_ranks: int) -> None:
         """Check that shards are cut and placed as torchrec's sharded modules require.
 
-        These divide a row by the rows of all shards but the last to find its shard, and take the
-        rank of a shard from its position.
+        Those modules compute the shard of a row by division, since all shards but the last have the
+        same number of rows. They take the rank of a shard from its position.
         """
         sizes, offsets = calculate_shard_sizes_and_offsets(
             torch.empty(self.size, device="meta"),
@@ -100,7 +100,7 @@ class ShardedTable(NamedTuple):
                 )
 
     def _ranks(self, number: int, world_size: int, host_ranks: int) -> range:
-        """Return the ranks allowed for a shard, given those of earlier shards."""
+        """Return the ranks allowed for shard `number`, given the ranks of earlier shards."""
         if self.sharding_type == ShardingType.ROW_WISE.value:
             return range(number, number + 1)
         if self.sharding_type == ShardingType.TABLE_COLUMN_WISE.value:
@@ -114,12 +114,12 @@ class ShardedTable(NamedTuple):
 
 
 def _overlap(boxes: list[tuple[int, int, int, int, int]]) -> tuple[int, int] | None:
-    """Return the numbers of two overlapping shards, the lower one first."""
+    """Return the indices of two overlapping shards, the lower one first, or None."""
     ordered = sorted(boxes)
     for index, (_, left, bottom, right, number) in enumerate(ordered):
         for top, other_left, _, other_right, other in ordered[index + 1 :]:
             if top >= bottom:
-                break  # so do all later ones
+                break  # all later boxes begin further down, too
             if left < other_right and other_left < right:
                 return min(number, other), max(number, other)
     return None
@@ -141,7 +141,7 @@ def check_names(placed: Sequence[str], expected: Collection[str]) -> None:
 
 
 def check_memory(shards: Sequence[Shard], *usable: Sequence[int]) -> None:
-    """Check that ranks can hold their shards; `usable` has bytes by rank of HBM, DDR, SSD."""
+    """Check that each rank has enough memory; `usable` has bytes by rank for HBM, DDR, SSD."""
     for kind, capacity in zip(("HBM", "DDR", "SSD"), usable, strict=False):
         used = storage_of(shards, len(capacity), kind.lower())
         over = [part - whole for part, whole in zip(used, capacity, strict=True)]

@@ -1,6 +1,6 @@
-"""Builds torchrec objects, and describes plans, in a way that works for releases from 1.2.0 on.
+"""Builds torchrec objects and describes plans, with any torchrec release from 1.2.0 on.
 
-It imports nothing that one of these releases lacks.
+This module imports only names that all these releases have.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF1
 
 
 class ModelParallelSharder(EmbeddingBagCollectionSharder):
-    """Shards like torchrec's sharder but not `data_parallel`, which needs other kernels."""
+    """Torchrec's sharder without `data_parallel`, which needs other kernels."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
         """Return torchrec's sharding types except `data_parallel`, in its order."""
@@ -38,7 +38,7 @@ class ModelParallelSharder(EmbeddingBagCollectionSharder):
 
 
 def embedding_bags(tables: Sequence[Table], device: str = "meta") -> EmbeddingBagCollection:
-    """Return a module of the tables on a device; raises UsageError for bad names."""
+    """Return an EmbeddingBagCollection on a device; raises UsageError for bad names."""
     try:
         return EmbeddingBagCollection(
             device=torch.device(device),
@@ -69,7 +69,7 @@ def weights_digest(module: EmbeddingBagCollection) -> str:
 
 
 def _why_refused(tables: Sequence[Table], error: str) -> str:
-    """Explain which table has a name that torch uses itself; otherwise repeat torch's error."""
+    """Return an error message with the table name that torch reserves, or else torch's error."""
     taken = dir(torch.nn.ModuleDict())
     name = next((table.name for table in tables if table.name in taken), None)
     if name is None:
@@ -83,7 +83,7 @@ def _why_refused(tables: Sequence[Table], error: str) -> str:
 
 
 def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:
-    """Return the constraints of tables: their pooling factors, and only the kernels KERNELS."""
+    """Return constraints by table name: the table's pooling factors, and the kernels KERNELS."""
     return {
         table.name: ParameterConstraints(
             compute_kernels=list(KERNELS), pooling_factors=list(table.pooling_factors)
@@ -102,12 +102,12 @@ def perf_by_rank(plan: Iterable[ShardingOption], topology: Topology) -> list[flo
 
 
 def plan_fingerprint(plan: Iterable[ShardingOption]) -> str:
-    """Hash the sharding type, the kernel and the shards' places of each table."""
+    """Return a hash of each table's sharding type, kernel and shards (size, offset, rank)."""
     return fingerprint_of(description_of(option, option.fqn) for option in plan)
 
 
 def description_of(option: ShardingOption, fqn: str) -> list[Any]:
-    """Describe the plan of a table, called `fqn`, as plain JSON types."""
+    """Describe a table's option and ranks as plain JSON types, under the name `fqn`."""
     return [
         fqn,
         option.sharding_type,
@@ -117,5 +117,5 @@ def description_of(option: ShardingOption, fqn: str) -> list[Any]:
 
 
 def fingerprint_of(descriptions: Iterable[list[Any]]) -> str:
-    """Hash the descriptions of a plan's tables."""
+    """Return a hash of the tables' descriptions, independent of their order."""
     return hashlib.sha256(json.dumps(sorted(descriptions)).encode()).hexdigest()[:16]

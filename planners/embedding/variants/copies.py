@@ -1,4 +1,4 @@
-"""TorchRec's planner with the copies that it once made, each as a subclass."""
+"""TorchRec's planner with the deep copies that older releases made, each as a subclass."""
 
 import copy
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from planners.instruments import replaced
 
 
 class WhollyCopiedOption(ShardingOption):
-    """An option that deepcopy copies with every field, tensor and module included."""
+    """An option with a deepcopy that copies every field, including the tensor and the module."""
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> "WhollyCopiedOption":
         memo = {} if memo is None else memo
@@ -39,7 +39,7 @@ class WhollyCopiedOption(ShardingOption):
 
 
 class WhollyCopiedOptionEnumerator(EmbeddingEnumerator):
-    """Enumerates as torchrec does, and returns options that are copied wholly."""
+    """TorchRec's enumerator, but with options that are deep-copied with every field."""
 
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
@@ -52,18 +52,18 @@ class WhollyCopiedOptionEnumerator(EmbeddingEnumerator):
 
 
 class CopyingGreedyProposer(GreedyProposer):
-    """Proposes a deep copy of each proposal (torchrec 0.2.0)."""
+    """TorchRec's greedy proposer that returns deep copies of proposals, as in torchrec 0.2.0."""
 
     def propose(self) -> list[ShardingOption] | None:
-        """Return a copy of the next proposal."""
+        """Return a deep copy of the next proposal."""
         proposal: list[ShardingOption] | None = super().propose()
         return copy.deepcopy(proposal)
 
 
 class CopyingPartitioner(GreedyPerfPartitioner):
-    """Copies the whole topology for each proposal (torchrec 0.2.0 to 1.3.0).
+    """TorchRec's partitioner that copies the topology for each proposal (torchrec 0.2.0 to 1.3.0).
 
-    With `copies_proposals` it places a deep copy of each proposal (torchrec 0.2.0 to 0.4.0).
+    With `copies_proposals` it also places a deep copy of each proposal (torchrec 0.2.0 to 0.4.0).
     """
 
     def __init__(self, copies_proposals: bool) -> None:
@@ -76,7 +76,7 @@ class CopyingPartitioner(GreedyPerfPartitioner):
         storage_constraint: Topology,
         hbm_per_device: int | None = None,
     ) -> list[ShardingOption]:
-        """Place a proposal, or its copy, on a copy of the topology, and return the placed one."""
+        """Place a proposal, or its deep copy, on a copy of the topology; return the plan."""
         placed: list[ShardingOption] = super().partition(
             copy.deepcopy(proposal) if self._copies_proposals else proposal,
             copy.deepcopy(storage_constraint),
@@ -87,13 +87,13 @@ class CopyingPartitioner(GreedyPerfPartitioner):
 
 @contextmanager
 def devices_copied_generically() -> Iterator[None]:
-    """Copy devices and their figures by Python's default, as torchrec did up to 1.8.0."""
+    """Make deepcopy copy devices by Python's default, as torchrec did up to 1.8.0."""
     with replaced((kind, "__deepcopy__", None) for kind in (DeviceHardware, Perf, Storage)):
         yield
 
 
 def copies_devices_by_field() -> bool:
-    """Whether the installed torchrec copies devices field by field, as it does since 1.9.0."""
+    """Return whether the installed torchrec copies devices field by field (since 1.9.0)."""
     return "__deepcopy__" in vars(DeviceHardware)
 
 
@@ -105,7 +105,11 @@ def prepare(
     whole_options: bool = False,
     topology: bool = True,
 ) -> Prepared[Plan]:
-    """Prepare the greedy planner with these copies; whole options take tensor and module along."""
+    """Prepare the greedy planner with these deep copies.
+
+    `whole_options` copies an option's tensor and module too; `topology` copies the topology for
+    each proposal.
+    """
     copying = partial(CopyingPartitioner, copies_proposals=in_partitioner)
     enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
     prepared = decision.prepare(

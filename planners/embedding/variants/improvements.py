@@ -1,6 +1,6 @@
-"""Changes that save torchrec's planner work, each a subclass or a hook.
+"""Changes that reduce the work of torchrec's planner, each a subclass or a context manager.
 
-All decide as torchrec does. `docs/embedding.md` shows where each belongs in torchrec.
+All find torchrec's plan. `docs/embedding.md` shows where each change belongs in torchrec.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ Hook = Callable[[], AbstractContextManager[Any]]
 
 @contextmanager
 def devices_copied_by_field() -> Iterator[None]:
-    """Copy devices and their figures field by field, as torchrec does since 1.9.0."""
+    """Make deepcopy copy devices field by field, as torchrec does since 1.9.0."""
 
     def copy_device(device: DeviceHardware, _: dict[int, Any]) -> DeviceHardware:
         return DeviceHardware(device.rank, replace(device.storage), replace(device.perf))
@@ -49,7 +49,7 @@ def devices_copied_by_field() -> Iterator[None]:
 
 @contextmanager
 def remembered_annotations() -> Iterator[None]:
-    """Scan an estimator's configuration once for each annotation and sharding type."""
+    """Cache the scans of an estimator's configuration, by annotation and sharding type."""
 
     def rows(module: ModuleType) -> Iterator[tuple[Any, str, Any]]:
         for name, look_up in vars(module).items():
@@ -61,13 +61,13 @@ def remembered_annotations() -> Iterator[None]:
 
 
 class NoSpaceCopyEnumerator(EmbeddingEnumerator):
-    """Stores the options that it returns, not deep copies."""
+    """TorchRec's enumerator, but it stores the returned options, not deep copies of them."""
 
     option = ShardingOption
     """Class of the returned options."""
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
-        """Fill in the estimates; the options are then stored themselves."""
+        """Fill in the estimates, and prevent the deep copy of the options that follows."""
         super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _StoredOption
@@ -75,7 +75,7 @@ class NoSpaceCopyEnumerator(EmbeddingEnumerator):
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
     ) -> list[ShardingOption]:
-        """Return torchrec's options, which are copied when they are enumerated again."""
+        """Return torchrec's options, of class `option`; a later call returns deep copies."""
         options: list[ShardingOption] = super().enumerate(module, sharders)
         for option in options:
             option.__class__ = self.option
@@ -83,20 +83,20 @@ class NoSpaceCopyEnumerator(EmbeddingEnumerator):
 
 
 class _StoredOption(ShardingOption):
-    """An option that is its own copy, while the enumerator stores the search space."""
+    """An option that deepcopy returns as is, used while the enumerator stores its options."""
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> "_StoredOption":
         return self
 
 
 class DistinctShardsEnumerator(NoSpaceCopyEnumerator):
-    """Asks the estimators about one shard of each size of an option.
+    """Estimates one shard of each size of an option, and reuses the result.
 
-    Correct for estimators that look at shards one by one, as torchrec's own do.
+    This is correct for estimators that treat shards independently, as torchrec's own do.
     """
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
-        """Fill in the estimates: shards of one size share them."""
+        """Fill in the estimates; shards of equal size share their estimate."""
         shards: list[list[Shard]] = [option.shards for option in sharding_options]
         for option in sharding_options:
             option.shards = list({tuple(shard.size): shard for shard in option.shards}.values())
@@ -111,9 +111,9 @@ class DistinctShardsEnumerator(NoSpaceCopyEnumerator):
 
 @contextmanager
 def shared_device_figures() -> Iterator[None]:
-    """Let the partitioner try a host on new devices that share the figures of the old ones.
+    """Make the partitioner copy devices without copying their storage and perf objects.
 
-    Placing a shard replaces figures and never changes them, so they need no copy.
+    Placing a shard replaces these objects and never changes them, so no copies are needed.
     """
 
     def copied(original: Perf | list[DeviceHardware]) -> Perf | list[DeviceHardware]:
@@ -126,7 +126,7 @@ def shared_device_figures() -> Iterator[None]:
 
 
 class RememberedHashOption(ShardingOption):
-    """An option that remembers its hash, which is first asked for before any shard has a rank."""
+    """An option that caches its hash; the first call is made before any shard has a rank."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -138,29 +138,29 @@ class RememberedHashOption(ShardingOption):
 
 
 class RememberedHashEnumerator(DistinctShardsEnumerator):
-    """Returns options that remember their hash."""
+    """An enumerator with options that cache their hash."""
 
     option = RememberedHashOption
 
 
 class RememberedTotalsOption(RememberedHashOption):
-    """An option that adds up the storage and the perf of its shards once."""
+    """An option that caches its hash and the sums of its shards' storage and perf."""
 
     @cached_property
     def total_storage(self) -> Storage:
-        """The sum over all shards."""
+        """The storage of all shards together."""
         total: Storage = super().total_storage
         return total
 
     @cached_property
     def total_perf(self) -> float:
-        """The sum over all shards, in milliseconds."""
+        """The perf of all shards together, in milliseconds."""
         total: float = super().total_perf
         return total
 
 
 class RememberedTotalsEnumerator(RememberedHashEnumerator):
-    """Returns options that remember their totals too."""
+    """An enumerator with options that cache their hash and their totals."""
 
     option = RememberedTotalsOption
 
@@ -178,7 +178,7 @@ IMPROVEMENTS: dict[str, Hook | type[EmbeddingEnumerator]] = {
 
 
 def prepare(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
-    """Prepare the greedy planner with all improvements up to this one."""
+    """Prepare the greedy planner with all improvements up to and including `last`."""
     applied = list(IMPROVEMENTS.values())[: list(IMPROVEMENTS).index(last) + 1]
     hooks = [change for change in applied if not isinstance(change, type)]
     kind = [EmbeddingEnumerator, *(change for change in applied if isinstance(change, type))][-1]

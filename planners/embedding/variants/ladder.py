@@ -1,7 +1,7 @@
-"""The copying ladder: how torchrec's planner stopped copying, and which work it could still save.
+"""The copying ladder: torchrec's planner with its early copies, without them, and faster.
 
-All rungs make the same decision. Those before `cheap-device-copies` copy devices as releases up to
-1.8.0 do; those after `upstream` are changes of ours, each on top of those before it.
+All variants find the same plan. Those before `cheap-device-copies` copy devices as releases up to
+1.8.0 do. Those after `upstream` are changes of ours, and each includes the changes before it.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Planners that make their own decisions, by their proposers, and compiled planners."""
+"""Variants with other proposers, which find other plans, and compiled planners."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _proposer(name: str, **arguments: Any) -> Callable[[], Any]:
-    """Return a factory of a proposer of torchrec's, or of ours, by its name."""
+    """Return a factory of the proposer class with this name, from shardbench or torchrec."""
     from torchrec.distributed.planner import proposers
 
     from planners.embedding.same_plan import bin_proposer
@@ -23,14 +23,14 @@ def _proposer(name: str, **arguments: Any) -> Callable[[], Any]:
 
 
 def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Prepared[Plan]":
-    """Prepare torchrec's planner with one proposer."""
+    """Prepare torchrec's planner with the proposer of this name."""
     from planners.embedding.decision import prepare
 
     return prepare(problem, proposer=_proposer(name, **arguments))
 
 
 def _compiled(problem: "EmbeddingProblem", name: str) -> "Prepared[Plan]":
-    """Prepare the drop-in planner with one proposer."""
+    """Prepare the drop-in planner with the proposer of this name."""
     from planners.embedding.decision import prepare
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up

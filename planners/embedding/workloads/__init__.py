@@ -1,1 +1,1 @@
-"""Workloads: which there are, and the problems that are made up."""
+"""Workloads: a catalog of all table sets, and generated test problems."""

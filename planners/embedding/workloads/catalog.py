@@ -1,4 +1,4 @@
-"""The workloads of the embedding family: published models, generated ones, a user's files."""
+"""The embedding family's workloads: published models, generated tables, and users' files."""
 
 import csv
 import random
@@ -49,10 +49,10 @@ _Share = Annotated[float, Meta(gt=0, le=100)]
 
 
 class SizedParameters(Parameters, frozen=True):
-    """How the tables' rows are scaled: to fill a share of the HBM, or to be real weights.
+    """Parameters that scale the rows of all tables.
 
-    With `weights=cpu` the model has real tensors, of REAL_BYTES together; otherwise its tensors are
-    on the meta device, have their full size, and copying them costs nothing.
+    `memory` makes the tables fill a share of the HBM. `weights=cpu` makes the weights real tensors
+    with REAL_BYTES in total; otherwise they are on the meta device, where copying costs nothing.
     """
 
     memory: Literal["roomy", "tight", "mixed"] | None = None
@@ -64,7 +64,7 @@ class SizedParameters(Parameters, frozen=True):
 
 
 class SampleParameters(SizedParameters, frozen=True):
-    """The number of tables that a seed samples, None for all."""
+    """Parameters of a sample: number of tables (None: all), seed, and the scale of the rows."""
 
     tables: Count | None = None
     seed: Seed | None = None
@@ -76,14 +76,14 @@ class SampleParameters(SizedParameters, frozen=True):
 
 
 class SyntheticParameters(SizedParameters, frozen=True):
-    """The number of tables to generate, and the seed."""
+    """Parameters of `synthetic`: number of tables, seed, and the scale of the rows."""
 
     tables: _Tables = 100
     seed: Seed = 0
 
 
 class MixtureParameters(Parameters, frozen=True):
-    """The parameters of `mixture`; the seed draws those that are None."""
+    """Parameters of `mixture`; each parameter that is None is drawn with the seed."""
 
     tables: _Tables | None = None
     seed: Seed = 0
@@ -120,9 +120,9 @@ _ADS_POOLING_WEIGHTS = (27, 15, 15, 16, 12, 9, 6)
 def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
     for record in records:
         index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
-        if rows == 1:  # the list's mark for a table that no sample looks up
+        if rows == 1:  # in this list, a table that no sample looks up
             continue
-        # A generator for each table: a sampled table keeps its assigned values.
+        # Each table has its own generator, so its values do not depend on the sample.
         rng = random.Random(f"dlrm-856/{index}")
         dim = rng.choice(_ADS_DIMS)
         (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
@@ -173,7 +173,7 @@ class _Published:
         return tuple(self.build(_read(self.file)[1]))
 
     def described(self, name: str) -> Workload:
-        """Return its entry in a listing."""
+        """Return the workload's entry, under `name`, in the list of workloads."""
         tables = self.tables()
         gib = sum(table.bytes for table in tables) / 2**30
         text = f"{self.about}: {len(tables)} tables, {gib:,.1f} GiB"
@@ -211,13 +211,13 @@ _PUBLISHED = {
 
 
 def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
-    """Return generated tables of ads scale; more of them extend fewer of the same seed."""
+    """Generate ads-scale tables; with the same seed, a larger number only appends tables."""
     rng = random.Random(seed)
     return _generated(rng, tables, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
 
 
 def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
-    """Return the tables of a workload `mixture`."""
+    """Generate the tables of a workload `mixture`."""
     rng = random.Random(asked.seed)
     drawn = rng.randint(8, 30)
 
@@ -230,7 +230,7 @@ def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
 def _generated(
     rng: random.Random, tables: int, exponent: Callable[[], float], dims: tuple[int, ...]
 ) -> tuple[Table, ...]:
-    """Draw tables one after another: rows, a power of 10, then dimension and pooling factor."""
+    """Draw tables in order: rows (10 ** exponent()), then dimension, then pooling factor."""
     return tuple(
         Table(
             name=f"table_{index}",
@@ -243,12 +243,12 @@ def _generated(
 
 
 def list_workloads() -> tuple[Workload, ...]:
-    """Return the named workloads; a user's file is a workload too, named by its path."""
+    """Return the workloads that have names; a user's file is also a workload, named by its path."""
     return (*(known.described(name) for name, known in _PUBLISHED.items()), _SYNTHETIC, _MIXTURE)
 
 
 def assigned(name: str) -> str:
-    """Return which attributes of a workload its source lacks and are assigned here, or nothing."""
+    """Return, as text, the attributes that no source has and that are assigned here, or ''."""
     if name in (_SYNTHETIC.name, _MIXTURE.name):
         return "rows, dimension, pooling factor"
     return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
@@ -257,7 +257,7 @@ def assigned(name: str) -> str:
 def parameters_of(
     spec: WorkloadSpec,
 ) -> SampleParameters | SyntheticParameters | MixtureParameters:
-    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    """Return a workload's parameters; raises UsageError for an unknown workload or parameter."""
     if spec.name == _MIXTURE.name:
         return read_parameters(spec, MixtureParameters)
     if spec.name == _SYNTHETIC.name:
@@ -270,7 +270,7 @@ def parameters_of(
 
 
 def sizes_of(spec: WorkloadSpec) -> SizedParameters:
-    """Return how a workload's rows are scaled; raises UsageError for unknown parameters."""
+    """Return the parameters that scale a workload's rows; raises as `parameters_of` does."""
     asked = parameters_of(spec)
     return asked if isinstance(asked, SizedParameters) else SizedParameters()
 
@@ -287,7 +287,7 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     """Return the tables of a workload: one of `list_workloads`, or a path to .csv or .parquet.
 
     A sample keeps the original order of its tables. Rows are not scaled: see `sized_tables`. Raises
-    UsageError.
+    UsageError for an unknown workload, a wrong parameter, or a bad file.
     """
     asked = parameters_of(spec)
     if isinstance(asked, MixtureParameters):
@@ -307,7 +307,7 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it: a file by its base name and a hash of its content.
+    """Return the workload under its name in results: for a file, base name and content hash.
 
     Raises UsageError for an unusable workload or file, before any process is started.
     """
@@ -322,7 +322,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return a captured file's machines, None for others; raises UsageError for a bad file."""
+    """Return the machines of a captured file, else None; raises UsageError for a bad file."""
     if not is_captured_file(spec.name):
         return None
     from planners.embedding.capture.file import read_machines
@@ -337,10 +337,10 @@ def _check_no_parameters(spec: WorkloadSpec) -> None:
 
 
 def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
-    """Return the tables with all row counts multiplied by the factor that meets `total_bytes` best.
+    """Return the tables with all row counts scaled by one factor, so that they total `total_bytes`.
 
-    Row counts are rounded, to 1 at least; tables of 1 row stay so. The result misses the goal by at
-    most half a row per table, unless that is below the bytes of one row each.
+    Row counts are rounded, to at least 1; tables of 1 row are not scaled. The total differs from
+    `total_bytes` by at most half a row per table, unless even one row per table takes more.
     """
     most = max((table.rows for table in tables), default=1)
     if most == 1:
@@ -358,6 +358,7 @@ def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
     low, high = 0.5 / most, 1.0  # at `low`, every table is at 1 row
     while total(high) < total_bytes:
         high *= 2
+    # Bisection: the total never falls as the factor grows.
     while low < (middle := (low + high) / 2) < high:
         if total(middle) <= total_bytes:
             low = middle

@@ -1,4 +1,4 @@
-"""Problems of many kinds, made up: tables of all sizes, kernels, sharding types, scarce memory."""
+"""Generates varied test problems: table sizes, kernels, sharding types, scarce memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,17 +30,17 @@ _MIN_PARTITIONS = (None, 32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The rules of a problem: kernels, sharding types, and memory."""
+    """The constraints and the memory of a generated problem."""
 
     kernels: tuple[str, ...]
     sharding_types: tuple[str, ...]
     min_partition: int | None  # columns of a shard
-    hbm: float  # of all ranks, as a share of the tables' bytes
-    spare: int  # bytes of HBM that each rank has on top of that
+    hbm: float  # of all ranks together, as a share of the tables' bytes
+    spare: int  # bytes of HBM that each rank has in addition
     ddr: float
 
     def constraints(self, tables: Sequence[Table]) -> dict[str, ParameterConstraints]:
-        """Return the constraints of the tables; each table can be cut into its own columns."""
+        """Return each table's constraints; `min_partition` is at most the table's dimension."""
         return {
             table.name: ParameterConstraints(
                 sharding_types=list(self.sharding_types),
@@ -52,7 +52,7 @@ class Mixture:
         }
 
     def on(self, topology: Topology, tables: Sequence[Table]) -> Topology:
-        """Return the topology with the memory of this mixture."""
+        """Return the topology with this mixture's HBM and DDR, as shares of the tables' bytes."""
         held = sum(table.bytes for table in tables) / topology.gpus
         return replace(
             topology,
@@ -62,7 +62,7 @@ class Mixture:
 
 
 def mixture(spec: WorkloadSpec) -> Mixture:
-    """Return the rules of a workload `mixture[...]`, drawn by its seed where they are not given."""
+    """Return the Mixture of a workload `mixture[...]`; missing parameters are drawn by its seed."""
     asked = read_parameters(spec, MixtureParameters)
     random = Random(f"mixture/{asked.seed}")
     kernels = random.choice(tuple(_KERNELS))
@@ -80,7 +80,7 @@ def mixture(spec: WorkloadSpec) -> Mixture:
 
 
 def shape(seed: int, machines: Topology) -> Topology:
-    """Return some of these machines, drawn by a seed: 4 to 32 ranks, 4 or 8 of them a host."""
+    """Return `machines` with a random size: 4 to 32 ranks, with 4 or 8 ranks per host."""
     random = Random(f"shape/{seed}")
     ranks, host = random.choice([4, 8, 16, 32]), random.choice([4, 8])
     return replace(machines, gpus=ranks, gpus_per_host=min(host, ranks))
