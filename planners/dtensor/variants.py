@@ -1,6 +1,7 @@
-"""The variants in the order of listing: published ones, then ours.
+"""The family's variants in the order of listing: published implementations, then our own.
 
-Each names its dispatch by module and class: those import torch, and listing must be quick.
+A variant refers to its dispatch by module and class name: the modules import torch, which is slow,
+and listing the variants must be quick.
 """
 
 from typing import TYPE_CHECKING
