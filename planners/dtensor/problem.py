@@ -63,7 +63,7 @@ class DTensorProblem:
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
-    """Build the program of a workload; raises UsageError where it or its mesh is impossible."""
+    """Return the problem of a workload; raises UsageError if it or its mesh is impossible."""
     make = replayed if is_captured_file(workload.name) else build_program
     return DTensorProblem(make(workload, topology), topology.gpus_in_domain)
 
