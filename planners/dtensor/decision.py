@@ -39,7 +39,7 @@ class Redistributions:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record every op with arguments that torch rewrites inside the context."""
+        """Inside the context, record every op when torch rewrites its arguments."""
         redistribute = DISPATCHER.redistribute_local_args
 
         def recorded(info: OpInfo, suggested: OpSchema, *rest: Any) -> None:

@@ -69,7 +69,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
 
 
 def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
-    """Call a program once, and return its decision; clear all caches first if it is cold."""
+    """Call a program once and return its decision; a cold program first clears all caches."""
     redistributions.taken()
     if program.cold:
         clear(dispatch)

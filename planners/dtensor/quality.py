@@ -71,7 +71,7 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
 def unlike(decision: Decision, recorded: RecordedDecisions) -> int:
     """Return the number of results, plus ops with moves, that differ from the recorded step.
 
-    For the latter, count the ops that only one of the two has, and take the larger count.
+    The number of ops with moves is the larger of two: ops only here, ops only in the recording.
     """
     results = sum(
         [expected] != result_records(result)

@@ -58,7 +58,7 @@ def uncached(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 @FAMILY.variant("interned", same_as="upstream", source="shardbench")
 def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """Specs known by identity, and a recipe for each op on them"""
+    """A cache of recipes for ops, which recognises the inputs' specs by identity"""
     return problem.under("cache.interned:InternedDispatch")
 
 
@@ -76,5 +76,5 @@ def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 @FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
 def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """Interned, and behind it a cache without the sizes that cannot matter"""
+    """The interned cache, then a cache with keys that exclude irrelevant sizes"""
     return problem.under("cache.shape_class:ShapeClass")

@@ -54,7 +54,7 @@ class InternedDispatch(Dispatch):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle all ops that return or change tensors, except those with `out`."""
+        """Handle all ops that return or change tensors, except those with `out`, in the context."""
         ops = [op for op in torch_path.ops_to_take_over() if torch_path.traits(op).makes_tensors]
         with (
             without_wrappers(),
@@ -100,7 +100,7 @@ class InternedDispatch(Dispatch):
         return handler_of(op, table, self.tally, self._general(op, table))
 
     def _general(self, op: OpOverload, table: Table) -> Handler:
-        """Return the handler for all forms of arguments; faster handlers fall back to it."""
+        """Return the handler for arguments of any form, the fallback of the faster handlers."""
         rule = KeyRule.of(op)
         return of_any_form(rule, table, self.tally, partial(self._missed, rule, table))
 

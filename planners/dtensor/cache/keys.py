@@ -30,7 +30,7 @@ class KeyRule:
 
     @classmethod
     def of(cls, op: OpOverload) -> "KeyRule":
-        """Return the rule of an op; the default, 100, means that no argument is static."""
+        """Return the rule of an op; `first_static` is 100 if no argument is static."""
         registered = torch_path.schema_info(op)
         positions = torch_path.traits(op).tensor_positions
         if registered is None:

@@ -78,7 +78,7 @@ class DirectMoves:
 
 
 def _steps(current: DTensorSpec, target: DTensorSpec) -> Any:
-    """Return the steps of torch's plan, the same object while torch caches it; None on errors."""
+    """Return the steps of torch's plan, one object while torch caches it; None without a plan."""
     if current.mesh is not target.mesh or not current.mesh._is_current_rank_part_of_mesh():
         return None
     try:

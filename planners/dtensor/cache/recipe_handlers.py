@@ -1,7 +1,7 @@
 """Handlers of ops for `InternedDispatch`, one for each form of arguments, such as two tensors.
 
-They differ in speed alone. Each looks up a recipe by the hashes of the specs, and then compares the
-specs by identity. Torch deletes the hash of a spec when it changes the spec.
+The handlers differ only in speed. Each looks up a recipe by the hashes of the specs, and then
+compares the specs by identity. Torch deletes the hash of a spec when it changes the spec.
 """
 
 from collections.abc import Callable, Mapping

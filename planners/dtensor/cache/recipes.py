@@ -1,4 +1,4 @@
-"""Recipes: how to carry out an op on inputs of certain specs, learned from torch's first call."""
+"""Recipes: how to carry out an op on inputs of certain specs, learned from a dispatch by torch."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -130,7 +130,7 @@ def specs_made(made: Any) -> Output:
 
 
 def _result(op: OpOverload, args: Args, made: Any, output: Any) -> Result | None:
-    """Return a function that wraps local results like `made`; None if `made` is unlike `output`."""
+    """Return a function that wraps such local results; None if the specs differ from `output`."""
     is_view = traits(op).is_view
     if traits(op).is_in_place:
         if made is None:
@@ -279,9 +279,9 @@ def _local(value: Any) -> Any:
 
 
 def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
-    """Replace a tensor's spec by a recipe's spec if the two are equal; return whether they are.
+    """Return whether a tensor's spec equals `known`; if so, store `known` in the tensor.
 
-    Their meshes must have one root mesh: an equal mesh may be another rank's or have dead groups.
+    The meshes must have the same root mesh: an equal mesh may have other ranks or dead groups.
     """
     spec = tensor._spec
     if spec is known:

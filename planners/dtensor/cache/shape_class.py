@@ -1,13 +1,13 @@
-"""A cache with keys that exclude sizes, if these cannot change a decision.
+"""A cache with keys that exclude all sizes that cannot change a decision.
 
 An op that needs no redistribution at one size needs none at any other size with enough elements for
 every rank. Placements alone decide: torch takes the last strategy with the placements of the
 inputs. Torch's other tests of sizes (is there a row for every rank, is a dimension of size 1
 broadcast) have the same results. So the cache stores the placements of a result for all sizes, and
-computes its size from those of the inputs. The cache of recipes by exact size handles all other
-cases: redistributions, which torch chooses by cost; dimensions with fewer than two elements for
-each rank; strides with gaps; keyword arguments; and all ops except matrix products, pointwise ops
-and transpositions.
+computes the result's size from the inputs' sizes. The cache of recipes by exact size handles all
+other cases: redistributions, which torch chooses by cost; dimensions with fewer than two elements
+for each rank; strides with gaps; keyword arguments; and all ops except matrix products, pointwise
+ops and transpositions.
 """
 
 from collections.abc import Callable, Sequence
@@ -209,7 +209,7 @@ class ShapeClass(InternedDispatch):
         except RuntimeError:  # torch has the better error message, about the whole tensors
             return None
         self.tally.hits += 1
-        dtype = known.output.tensor_meta.dtype  # for bools torch may make another type
+        dtype = known.output.tensor_meta.dtype  # of bools the local result may have another type
         meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), dtype)
         spec = with_meta(known.output, meta)
         result = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)

@@ -38,7 +38,7 @@ _transformed = torch._C._are_functorch_transforms_active
 def following_torch(
     forget: Callable[[], None], give_back: Callable[[OpOverload], None]
 ) -> AbstractContextManager[None]:
-    """Call `forget` after torch's cache is cleared, and `give_back` before an op's registration."""
+    """Call `forget` after torch's cache is cleared, `give_back` before a strategy is registered."""
     clear = torch._C._clear_DTensor_sharding_propagator_cache
 
     def cleared() -> None:
@@ -62,7 +62,7 @@ def following_torch(
 
 
 def without_wrappers() -> AbstractContextManager[None]:
-    """Skip the wrappers around `DTensor.__init__`, which is empty, except under modes or export."""
+    """Skip torch's wrappers around the empty `DTensor.__init__`, except under modes or export."""
     wrapped = DTensor.__init__
 
     def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:
@@ -74,7 +74,7 @@ def without_wrappers() -> AbstractContextManager[None]:
 
 
 def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextManager[None]:
-    """Let torch create DTensors and pass gradients on without autograd, if none is needed.
+    """Let torch create DTensors and pass gradients on without autograd, if it is not needed.
 
     Torch itself handles calls under modes, transforms or export, and on ranks outside the mesh.
     """
@@ -163,7 +163,7 @@ def _stays(
 ) -> bool:
     """Whether a gradient already has the placements and the type that it must have.
 
-    It must have the placements that the tensor had before, or Replicate in place of Partial.
+    The required placements are the tensor's previous ones, or Replicate in place of Partial.
     """
     spec, known, dtype = gradient._spec, placed.attributes, gradient._local_tensor.dtype
     return (

@@ -76,7 +76,10 @@ class _StepRecorder:
         self._torch_handlers = OpDispatcher()._custom_op_handlers
 
     def layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
-        """Return a layer with a recording handler for every op, inactive inside a recorded op."""
+        """Return a function that returns C++ a recording handler for every op.
+
+        Inside an op that is being recorded, it returns the handlers `below` instead.
+        """
         sizes: tuple[int, ...] = ()
         overlay: Handlers = {}
 

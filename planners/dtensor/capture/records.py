@@ -50,7 +50,7 @@ _LEFT_OUT = {
 
 
 class CannotBeWritten(ValueError):
-    """An op cannot be recorded. The message is a reason that many ops can share."""
+    """An op cannot be recorded. The message is a general reason, without details of the op."""
 
 
 class CallRecords:
@@ -173,7 +173,7 @@ class CallRecords:
 
 
 def _mesh_record(mesh: DeviceMesh) -> step_file.MeshRecord | None:
-    """Return a mesh's record, shifted to start at rank 0; None if irregular or not ours."""
+    """Return a mesh's record, as if it began at rank 0; None if irregular or without this rank."""
     ranks, names = mesh.mesh.cpu(), mesh.mesh_dim_names
     first = int(ranks.flatten()[0])
     strides = tuple(

@@ -194,13 +194,13 @@ class _Replay:
 
     @contextmanager
     def _as_recorded(self) -> Iterator[None]:
-        """Run ops without autograd inside the context, because they were recorded below it."""
+        """Run ops without autograd in the context, because ops are recorded below autograd."""
         with torch.no_grad(), implicit_replication() if self._implicit else nullcontext():
             yield
 
 
 def _pieces(op: OpOverload, call: CallRecord, step: StepRecord) -> int:
-    """Return the most tensors that an op can split its input into; 0 for other ops."""
+    """Return an upper bound on the tensors that an op splits its input into; 0 for other ops."""
     aten = torch.ops.aten
     index = getattr(call.args[0], "tensor", None) if call.args else None
     if index is None or op not in (aten.unbind.int, aten.split.Tensor, aten.unsafe_split.Tensor):

@@ -30,7 +30,7 @@ from planners.dtensor.step_file import ArgumentRecord, CallRecord, StepRecord, T
 
 
 class CannotBeMade(Exception):
-    """A call cannot be replayed here. The message is a reason that many calls can share."""
+    """A call cannot be replayed here. The message is a general reason, without its details."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,7 +160,7 @@ def _made(template: Any, args: Any, kwargs: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """A kind of local tensors: a function that makes one, the device, and the most elements."""
+    """A kind of local tensors: constructor, device, and the largest number of elements."""
 
     make: Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
     device: str
@@ -205,7 +205,7 @@ class StepArguments:
             raise CannotBeMade("no such tensors here") from None
 
     def forget(self, call: CallRecord) -> None:
-        """Drop the shared tensors of a call, so that the next call with them gets new ones."""
+        """Drop the shared tensors of a call, so that the next call gets new tensors."""
         given = {argument.tensor for argument in call.arguments()}
         for key in [key for key in self._tensors if key[0] in given]:
             del self._tensors[key]

@@ -36,7 +36,7 @@ def kept_per_step(step: Callable[[], object], steps: int = STEPS) -> Kept:
 
 @contextmanager
 def _older_objects_frozen() -> Iterator[None]:
-    """Hide the existing objects, nearly all there are, from the collector inside the context.
+    """Hide the existing objects from the garbage collector inside the context, to be quick.
 
     If some objects were frozen before, unfreeze none at the end.
     """

@@ -1,4 +1,4 @@
-"""The base class of all dispatches, their bounded tables, and the counts of their caches."""
+"""The base class of all implementations of dispatch, with bounded tables and cache counts."""
 
 import sys
 from collections.abc import Hashable, Iterable
@@ -19,7 +19,7 @@ _SHARED = (DeviceMesh, OpOverload, torch.dtype, type, ModuleType)
 
 
 class CacheInfo(NamedTuple):
-    """Counts of a cache."""
+    """Hits, misses and sizes of a cache, and comparisons of its decisions with torch's."""
 
     hits: int
     misses: int

@@ -105,7 +105,7 @@ _changing = threading.Lock()
 def layered(layer: Layer, outermost: bool = False) -> Iterator[None]:
     """Let C++ take handlers from `layer` inside the context; contexts may end in any order.
 
-    C++ calls the newest layer, which may call the older ones; an `outermost` one precedes all.
+    C++ asks the newest layer, which may ask the older layers. `outermost` layers come first.
     """
     _prime_cpp_dispatcher()
     entry = outermost, layer
@@ -151,12 +151,12 @@ def _prime_cpp_dispatcher() -> None:
 def handling(
     ops: Iterable[OpOverload], make: Callable[[OpOverload], Handler]
 ) -> Iterator[Callable[[OpOverload], None]]:
-    """Let torch call handlers instead of dispatching these ops, inside the context.
+    """Inside the context, let torch call handlers of these ops instead of dispatching the ops.
 
     `make` returns an op's handler when the op is first dispatched: a program uses a few dozen of
-    torch's 800 ops. Torch's own handlers take precedence. Only they are used under a dispatch mode
+    torch's 800 ops. Torch's own handlers take precedence. Only these are used under a dispatch mode
     (debugging, fake tensors, tracing), and for an op that `by_torch` dispatches. Yield a function
-    that returns an op to torch until the context ends.
+    that removes the handler of an op, so that torch dispatches the op again.
     """
     known: Handlers | None = None
     renewing = threading.Lock()

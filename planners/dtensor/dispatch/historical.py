@@ -25,7 +25,7 @@ from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR, Args, K
 
 
 class Handled(Dispatch):
-    """A dispatch that handles all ops with a strategy, except random ops and under modes."""
+    """A dispatch of all ops with a strategy, except random ops and ops under dispatch modes."""
 
     def installed(self) -> AbstractContextManager[Any]:
         """Register the handler for these ops inside the context."""
@@ -149,7 +149,7 @@ class FirstCache(Handled):
         )
         self._kept[key] = key, sharding
         if PROPAGATOR.op_to_shape_and_stride_idx.get(key.op) == 1:
-            shape = sharding.output_spec.shape  # or the shape that this rank's view is called with
+            shape = sharding.output_spec.shape  # or the shape that this rank passes to the view
             if sharding.use_val_from_redistribute_schema:
                 shape = sharding.redistribute_schema.args_schema[1]
             key.args = (key.args[0], tuple(shape), *key.args[2:])

@@ -1,4 +1,4 @@
-"""Tables of DTensor specs and mesh layouts, so that each is built only once."""
+"""Tables of DTensor specs and mesh layouts, so that their attributes are computed only once."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -116,7 +116,7 @@ class SpecTable:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MeshLayout:
-    """The number of parts of each tensor dimension on a mesh; keys compare it by identity."""
+    """The number of parts that a mesh cuts each tensor dimension into, compared by identity."""
 
     mesh: DeviceMesh
     parts: tuple[int, ...]  # for each tensor dimension, the number of parts that it is cut into
@@ -125,7 +125,7 @@ class MeshLayout:
     def of(
         cls, mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int
     ) -> "MeshLayout | None":
-        """Return a layout; None for placements other than Shard, Replicate and Partial."""
+        """Return the layout of placements; None if one is not Shard, Replicate or Partial."""
         parts = [1] * ndim
         for count, placement in zip(mesh.shape, placements, strict=True):
             kind = type(placement)
@@ -138,7 +138,7 @@ class MeshLayout:
     def ones(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """Return the uncut dimensions of size 1; None if a decision may depend on the sizes.
 
-        It does not if all other dimensions have at least two elements for each part.
+        A decision does not if all other dimensions have at least two elements for each part.
         """
         for size, count in zip(shape, self.parts, strict=False):
             if size < 2 * count:
@@ -170,7 +170,7 @@ class LayoutTable:
     def of(
         self, mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int
     ) -> MeshLayout | None:
-        """Return a layout; None for placements other than Shard, Replicate and Partial."""
+        """Return the layout of placements; None if one is not Shard, Replicate or Partial."""
         found = self._by_identity.entries.get((id(mesh), id(placements), ndim))
         if found is not None:
             return found[0]

@@ -40,7 +40,7 @@ StepFunction = Callable[[], Sequence[torch.Tensor]]
 class RecordedDecisions:
     """Torch's decisions in the process in which a step was captured."""
 
-    results: tuple[object, ...]  # in the order of `OpProgram.names`; None if it had no such result
+    results: tuple[object, ...]  # in the order of `OpProgram.names`; None for a missing result
     moves: Counter[tuple[str, tuple[Any, ...]]]  # number of times that each op moved these inputs
 
 
@@ -54,7 +54,7 @@ class OpProgram:
     size: int  # the number of ops, or for `optimizer` of parameters
     shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
     cold: bool = False  # every call starts with cold caches
-    compares_values: bool = True  # fake collectives affect no values of results, or repeat them
+    compares_values: bool = True  # all calls have the same values, in spite of fake collectives
     is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
     renew: Callable[[], None] | None = None  # called before a `step` that changes its input
     recorded: RecordedDecisions | None = None  # of a captured step, in the original process

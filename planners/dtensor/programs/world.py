@@ -37,8 +37,8 @@ def start_world(ranks: int) -> None:
 def playing_one_rank(ranks_per_host: int) -> Iterator[None]:
     """Let torch behave as on a cluster with `ranks_per_host` ranks on each host, in the context.
 
-    Without this, torch's cost model treats each CPU as a host. It also silences torch's messages
-    about collectives that CPUs lack, and runs ops in one thread, so that small ops do not wait.
+    By default torch's cost model treats each CPU as a host. The context also silences messages
+    about collectives that CPUs lack, and limits torch to one thread, so that small ops are quick.
     """
     MeshTopoInfo.build_from_mesh.cache_clear()
     levels = {logger: logger.level for logger in (_collective_utils.logger, _redistribute.logger)}

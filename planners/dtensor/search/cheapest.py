@@ -1,4 +1,4 @@
-"""Find the strategy that torch would choose for an op on DTensors, without trying them all.
+"""Find the strategy that torch would choose for an op on DTensors, without trying all strategies.
 
 On a cache miss torch combines the S strategies for one mesh dim into S^N combinations for N mesh
 dims. It builds the specs of each combination, adds up the costs of its collectives, and takes the
@@ -8,10 +8,10 @@ combination, the search chooses a strategy for one mesh dim after the other, che
 drops a branch if its lower bound exceeds the best cost so far (branch and bound).
 
 The choice and its costs equal torch's to the last bit. Torch's planner needs at most one collective
-for each mesh dim. It leads to the wanted placement or, if outer mesh dims shard the same tensor dim
-differently, to Replicate. `Operand.cost` adds the same collectives in the same order at torch's own
-prices, so the floats are equal. The lower bound takes the cheaper of these two collectives, for the
-fewest bytes that any plan can have there. Among equal costs the lowest index wins.
+for each mesh dim. Its target is the wanted placement or, if outer mesh dims shard the same tensor
+dim differently, Replicate. `Operand.cost` adds the same collectives in the same order at torch's
+own prices, so the floats are equal. The lower bound takes the cheaper of the two targets, and the
+fewest bytes that a rank has at this mesh dim in any plan. Among equal costs the lowest index wins.
 
 Torch's own function handles all other cases: strided shards, symbolic sizes, other shard orders or
 meshes, tensors in keyword arguments, ...
@@ -52,7 +52,7 @@ _ROUND_DOWN = 1 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor input on a mesh of N dims, and the placements that S strategies want for it."""
+    """An input tensor of an op, on a mesh of N dims, and the placements that S strategies want."""
 
     spec: DTensorSpec
     topology: prices.MeshTopoInfo  # the prices of collectives on each mesh dim
@@ -64,7 +64,7 @@ class Operand:
     known: dict[Codes, float] = field(default_factory=dict)  # microseconds by target placements
 
     def is_shardable(self, combination: Combination) -> bool:
-        """Whether every rank gets elements, or the tensor may keep its present uneven shards."""
+        """Whether a combination gives each rank elements, or keeps uneven shards if allowed."""
         target = _at(combination, self.targets)
         return has_enough(self.spec.shape, target, self.topology.mesh_dim_devices) or (
             self.may_stay and self.stays(combination)
@@ -77,7 +77,7 @@ class Operand:
     def cost(self, target: Codes) -> float:
         """Return the cost of moving this tensor to the placements `target`, in microseconds.
 
-        It equals torch's `redistribute_cost`: infinite from Shard or another Partial to Partial.
+        Equal to torch's `redistribute_cost`; infinite from Shard or another Partial to a Partial.
         """
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
@@ -96,7 +96,7 @@ class Operand:
         return self.known[target]
 
     def least_costs(self) -> dict[int, list[float]]:
-        """Return S lower bounds for each mesh dim: a strategy's least cost in microseconds."""
+        """Return, by mesh dim, a lower bound on each strategy's cost in microseconds."""
         least, gigabytes = {}, self.gigabytes
         targets = {*self.targets, REPLICATE}
         for mesh_dim in self.mesh_dims:
@@ -151,7 +151,7 @@ class StrategySearch:
     def _first_free(self, movable: Codes, step: int) -> Combination:
         """Return the first (`step` 1) or last (-1) combination that costs nothing, or ().
 
-        It may change only those placements that `movable` contains.
+        The combination may change an input's placement only if that is in `movable`.
         """
         axes = []
         for mesh_dim in range(self.mesh.ndim):
@@ -231,8 +231,8 @@ def cheapest_strategy(
     """Return a strategy with one or two OpSpecs, the only ones that torch can choose.
 
     It replaces torch's `expand_to_full_mesh_op_strategy`, with the same arguments, options and
-    errors. Torch takes the last combination that moves no input, but for the elements of a foreach
-    op the first combination that costs nothing. So there are two OpSpecs if these differ.
+    errors. For most ops torch takes the last combination that moves no input, for elements of a
+    foreach op the first combination that costs nothing. If these differ, there are two OpSpecs.
     """
     with suppress(TorchDiffers):
         search = _search(mesh, op_schema, single_mesh_dim_strategies, **options)
@@ -242,7 +242,7 @@ def cheapest_strategy(
 
 
 def encode(placement: Placement | None) -> int:
-    """Return a placement's code, REPLICATE for None; raises TorchDiffers for unusual ones."""
+    """Return a placement's code (None is REPLICATE); TorchDiffers for others, like strided."""
     if placement is None or type(placement) is Replicate:
         return REPLICATE
     if type(placement) is Shard and placement.dim >= 0:
@@ -253,7 +253,10 @@ def encode(placement: Placement | None) -> int:
 
 
 def encode_all(spec: DTensorSpec, mesh: DeviceMesh) -> Codes:
-    """Return the codes of a spec's placements; raises TorchDiffers for unusual specs."""
+    """Return the codes of a spec's placements.
+
+    Raises TorchDiffers for another mesh, strided shards, symbolic sizes or other shard orders.
+    """
     codes = tuple([encode(placement) for placement in spec.placements])
     if (
         (spec.mesh is not mesh and spec.mesh != mesh)
@@ -267,7 +270,7 @@ def encode_all(spec: DTensorSpec, mesh: DeviceMesh) -> Codes:
 
 
 def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bool) -> Operand:
-    """Return the operand for a tensor with this spec; raises TorchDiffers for unusual specs."""
+    """Return the operand for a tensor with this spec; raises TorchDiffers like `encode_all`."""
     source = encode_all(spec, mesh)
     topology, shards = prices.MeshTopoInfo.build_from_mesh(mesh), spec.num_shards
     gigabytes = prices.spec_to_bytes(spec) / shards / 1024 / 1024 / 1024
@@ -324,7 +327,7 @@ def _search(
 
 
 def has_enough(shape: Sequence[int], target: Codes, devices: Sequence[int]) -> bool:
-    """Whether every rank gets elements; `target` has the placements on the first mesh dims."""
+    """Whether each rank gets elements of a tensor, by its placements on the first mesh dims."""
     left = list(shape)
     for tensor_dim, count in zip(target, devices, strict=False):
         if tensor_dim > REPLICATE:

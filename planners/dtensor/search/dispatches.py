@@ -27,7 +27,7 @@ _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
 
 
 class Uncached(Dispatch):
-    """Torch's dispatch with its cache emptied before each op: every op is a miss."""
+    """Torch's dispatch with its cache emptied before each op, so every op is a cache miss."""
 
     def installed(self) -> AbstractContextManager[None]:
         """Clear the C++ cache whenever C++ asks for handlers, as C++ does before each look-up."""
@@ -73,9 +73,9 @@ def _expand_by_dijkstra(
 
 
 class ExactMiss(Dispatch):
-    """A faster decision after a miss: the exhaustive search's choice, from lower bounds.
+    """A dispatch with a faster search after a miss, which makes the exhaustive search's choice.
 
-    It finds results on the meta device, and takes specs from a table.
+    It uses lower bounds on costs, the meta device for an op's results, and a table of specs.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class ExactMiss(Dispatch):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Let torch decide misses by the faster searches inside the context."""
+        """Let torch use the faster search after a miss inside the context."""
         with exact_misses(), self._specs.filled():
             yield
 

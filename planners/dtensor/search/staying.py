@@ -1,4 +1,4 @@
-"""Decide an op without redistribution: a strategy accepts the inputs' present placements.
+"""Decide an op if some strategy accepts its inputs in their present placements.
 
 If several combinations of strategies move no input, torch takes the last: on each mesh dim, the
 last strategy with the placements of the inputs. This module looks up that strategy and builds

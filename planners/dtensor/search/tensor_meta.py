@@ -1,9 +1,9 @@
 """Find the shape, stride and type of an op's result without a fake tensor.
 
-After a miss torch runs the op on fake tensors to find these. That takes a third of a millisecond,
-or up to several milliseconds for new shapes. Here the shape of a matrix product follows from its
-inputs' shapes, and a pointwise op keeps the layout of its inputs. Views and other ops run on the
-meta device, with the same result.
+After a miss torch runs the op on fake tensors to find these attributes. The run takes a third of a
+millisecond, or up to several milliseconds for new shapes. In this module, the shape of a matrix
+product follows from its inputs' shapes, and a pointwise op keeps the layout of its inputs. Views
+and other ops run on the meta device, with the same result.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
 
 
 def _of_product(left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
-    """Return the meta of a product of matrices or of batches; None if a size or type is unusual."""
+    """Return the meta of a product of two matrices or batches; None for unusual sizes or types."""
     shape, _, dtype = left.tensor_meta
     other, _, other_dtype = right.tensor_meta
     *batch, rows, inner = shape
@@ -103,7 +103,7 @@ def _of_product(left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
 def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
     """Return the meta of a pointwise ATen op on floating-point inputs of one layout, else None.
 
-    The result has the same layout. The op's result on empty tensors shows the type.
+    The result has the same layout. Its type comes from a run of the op on empty tensors.
     """
     inputs = [arg.tensor_meta for arg in args if isinstance(arg, DTensorSpec)]
     shape, stride, dtype = inputs[0]
@@ -124,15 +124,15 @@ def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
 
 
 def _are_alike(schema: OpSchema) -> bool:
-    """Whether all inputs have the same shape, without sizes 0 and 1 (any stride fits these)."""
+    """Whether all inputs have the same shape, without sizes 0 and 1 (with arbitrary strides)."""
     shapes = {spec.shape for spec in schema.args_spec}
     return len(shapes) == 1 and not {0, 1}.intersection(*shapes)
 
 
 def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
-    """Return an op and its arguments, but for `addmm` and `baddbmm` the product without summand.
+    """Return an op and its arguments, with `addmm` and `baddbmm` replaced by `mm` and `bmm`.
 
-    Both results have the same meta. Torch computes `mm` and `bmm` in C++, in a twentieth of the
+    The results have the same meta, but torch computes `mm` and `bmm` in C++, in a twentieth of the
     time. If the summand does not fit by shape and type, return the op unchanged.
     """
     bare = _BARE_PRODUCTS.get(schema.op)
@@ -175,7 +175,7 @@ def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | N
 
 
 def stride_of(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return the stride of a tensor without gaps, from a memory order as of `order_of`."""
+    """Return the stride of a tensor without gaps, for a memory order returned by `order_of`."""
     if not order and len(shape) == 2:
         return shape[1], 1
     stride = [1] * len(shape)

@@ -187,7 +187,7 @@ def _mlp(mesh: DeviceMesh) -> Step:
 
 
 def _fingerprint(outputs: Sequence[torch.Tensor], workload: str) -> str:
-    """Return a hash of placements, shapes and types; no shapes for `dynamic`, as they vary."""
+    """Return a hash of placements, types and shapes (no shapes for `dynamic`, which vary)."""
     digest = hashlib.sha256()
     for output in outputs:
         placements = str(output.placements) if isinstance(output, DTensor) else "local"
