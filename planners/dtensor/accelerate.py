@@ -23,8 +23,8 @@ _switch = Lock()
 class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called as torch.no_grad is
     """Faster sharding decisions for all DTensors of this process, in all its threads.
 
-    They end with `stop` or with the `with` block; other contexts may end before or after. On a
-    release of torch that was not tested, warn once and change nothing.
+    The acceleration ends with `stop` or with the `with` block; other contexts may end before or
+    after it. On a release of torch that was not tested, warn once and change nothing.
 
     Args:
         check: Share of the ops, from 0 to 1, that torch also decides. If the two decisions differ,

@@ -22,7 +22,7 @@ class DTensorProblem:
     ranks_per_host: int
 
     def facts(self) -> dict[str, float | str]:
-        """Return a description of the problem; `ops`, the number of ops, is its size."""
+        """Return the facts that reports show about the problem; `ops` is the problem's size."""
         return {
             "ops": self.program.size,
             "mesh": " x ".join(map(str, self.program.mesh.shape)),

@@ -65,30 +65,30 @@ class PlacementRecord(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class ReplicateRecord(PlacementRecord, frozen=True, tag="replicate"):
-    """`["replicate"]`"""
+    """A `Replicate` placement, as `["replicate"]`."""
 
 
 class ShardRecord(PlacementRecord, frozen=True, tag="shard"):
-    """`["shard", dim]`"""
+    """A `Shard` placement, as `["shard", dim]`."""
 
     dim: _Index
 
 
 class StridedShardRecord(PlacementRecord, frozen=True, tag="strided"):
-    """`["strided", dim, split_factor]`"""
+    """A `_StridedShard` placement, as `["strided", dim, split_factor]`."""
 
     dim: _Index
     split_factor: Annotated[int, Meta(ge=1, lt=2**20)]
 
 
 class PartialRecord(PlacementRecord, frozen=True, tag="partial"):
-    """`["partial", "sum"]`"""
+    """A `Partial` placement, such as `["partial", "sum"]`."""
 
     reduce_op: Literal["sum", "avg", "product", "max", "min"]
 
 
 class NormPartialRecord(PlacementRecord, frozen=True, tag="norm"):
-    """`["norm", 2.0]`"""
+    """A `_NormPartial` placement, such as `["norm", 2.0]`."""
 
     norm_type: Annotated[int, Meta(gt=0, lt=10**6)] | Annotated[float, Meta(gt=0, lt=10**6)]
 

@@ -76,9 +76,9 @@ class _StepRecorder:
         self._torch_handlers = OpDispatcher()._custom_op_handlers
 
     def layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
-        """Return a function that returns C++ a recording handler for every op.
+        """Return a function that gives C++ a recording handler for every op.
 
-        Inside an op that is being recorded, it returns the handlers `below` instead.
+        While an op is being recorded, the function gives C++ the handlers of `below` instead.
         """
         sizes: tuple[int, ...] = ()
         overlay: Handlers = {}

@@ -62,7 +62,7 @@ class CallRecords:
         self._of_mesh: dict[DeviceMesh, int | None] = {}
 
     def given(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallRecord:
-        """Return a record of an op's arguments, before the op changes them; raises ValueError."""
+        """Return a record of an op's arguments; call this before the op runs. Raises ValueError."""
         declared = op._schema.arguments
         types = {argument.name: str(argument.type) for argument in declared}
         return CallRecord(

@@ -60,7 +60,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
     def called(
         program: OpProgram, dispatch: Dispatch, redistributions: Redistributions
     ) -> Decision:
-        """Call the program; read the hits before and after, as only the caches count them."""
+        """Call the program, and count its cache hits from the caches' own counters."""
         if recorder.current is None:
             return call(program, dispatch, redistributions)
         before = 0 if program.cold else _hits(dispatch)

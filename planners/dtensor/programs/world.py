@@ -35,7 +35,7 @@ def start_world(ranks: int) -> None:
 
 @contextlib.contextmanager
 def playing_one_rank(ranks_per_host: int) -> Iterator[None]:
-    """Let torch behave as on a cluster with `ranks_per_host` ranks on each host, in the context.
+    """Inside the context, let torch behave as on a cluster with `ranks_per_host` ranks per host.
 
     By default torch's cost model treats each CPU as a host. The context also silences messages
     about collectives that CPUs lack, and limits torch to one thread, so that small ops are quick.
