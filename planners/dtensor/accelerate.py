@@ -1,4 +1,4 @@
-"""Quicker sharding decisions for an existing program: one call switches them on.
+"""Faster sharding decisions for an existing program: one call switches them on.
 
 from shardbench import accelerate
 
@@ -21,18 +21,18 @@ _switch = Lock()
 
 
 class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called as torch.no_grad is
-    """Quicker sharding decisions for all DTensors of this process, in all its threads.
+    """Faster sharding decisions for all DTensors of this process, in all its threads.
 
-    They end with `stop`, or the `with` block, in whatever order other contexts end. A release of
-    torch that was not tested gets one warning and no change.
+    The acceleration ends with `stop` or with the `with` block; other contexts may end before or
+    after it. On a release of torch that was not tested, warn once and change nothing.
 
     Args:
-        check: Share of the ops, from 0 to 1, that torch decides too. Where the two decisions
-            differ, torch's is carried out, a `DifferentDecision` warning names the op and its
+        check: Share of the ops, from 0 to 1, that torch also decides. If the two decisions differ,
+            torch's decision is carried out, a `DifferentDecision` warning names the op and its
             specs, and torch dispatches that op from then on.
-        any_release: Accelerate any installed release of torch.
+        any_release: Accelerate any installed release of torch, tested or not.
 
-    Raises UsageError where DTensor is accelerated already, or `check` is no share.
+    Raises UsageError if DTensor is accelerated already, or `check` is not from 0 to 1.
     """
 
     def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:
@@ -44,7 +44,7 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
         with ExitStack() as installed:
             installed.callback(_switch.release)
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
-                # Another release may lack names that are imported there.
+                # Another release of torch may lack names that this module imports.
                 from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch = SelfChecking(check)
@@ -52,18 +52,18 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
             self._installed = installed.pop_all()
 
     def cache_info(self) -> CacheInfo:
-        """Return the cache's hits, misses, entries and bytes so far, checks and differences.
+        """Return the cache's hits, misses, entries and bytes, and its checks and differences.
 
-        Ops with `out` go through torch's own cache and are not counted here.
+        The counts exclude ops with `out`, which use torch's own cache.
         """
         return self._dispatch.cache_info()
 
     def clear(self) -> None:
-        """Forget all decisions, and reset the counts."""
+        """Delete all cached decisions, and reset the counts."""
         self._dispatch.clear()
 
     def stop(self) -> None:
-        """Give torch its dispatch back, and empty the cache; the counts can still be read."""
+        """Restore torch's dispatch and empty the cache; `cache_info` keeps the counts."""
         self._installed.close()
         self._dispatch.forget()
 

@@ -1,4 +1,4 @@
-"""Decisions of dispatch: the placements of results, and the inputs that are redistributed."""
+"""The decisions of one call: placements of results, and redistributions of inputs."""
 
 import hashlib
 from collections.abc import Iterator
@@ -25,21 +25,21 @@ Rewritten = tuple[OpInfo, OpSchema]
 
 @dataclass(frozen=True, slots=True)
 class Redistribution:
-    """An op's schema as called, and source and target of the inputs that are moved."""
+    """An op's schema as called, and the (source, target) specs of its redistributed inputs."""
 
     schema: OpSchema
     moves: tuple[tuple[DTensorSpec, DTensorSpec], ...]
 
 
 class Redistributions:
-    """A recorder of the redistributions that torch is asked for while an op is dispatched."""
+    """A recorder of the redistributions that torch makes while it dispatches ops."""
 
     def __init__(self) -> None:
         self.rewritten: list[Rewritten] = []
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record until left every op that torch is asked to rewrite the arguments of."""
+        """Inside the context, record every op when torch rewrites its arguments."""
         redistribute = DISPATCHER.redistribute_local_args
 
         def recorded(info: OpInfo, suggested: OpSchema, *rest: Any) -> None:
@@ -50,7 +50,7 @@ class Redistributions:
             yield
 
     def taken(self) -> list[Rewritten]:
-        """Return the records since the last time."""
+        """Return the records since the last call of this method, and drop them."""
         rewritten, self.rewritten = self.rewritten, []
         return rewritten
 
@@ -65,13 +65,13 @@ class Decision:
 
     @cached_property
     def redistributions(self) -> tuple[Redistribution, ...]:
-        """The ops of the call that move inputs, in order."""
+        """The ops that redistribute inputs, in call order."""
         found = (redistribution(info, suggested) for info, suggested in self.rewritten)
         return tuple(op for op in found if op.moves)
 
 
 def redistribution(info: OpInfo, suggested: OpSchema) -> Redistribution:
-    """Return the inputs of a rewritten op that change placements."""
+    """Return the redistribution of an op: its inputs with other placements in `suggested`."""
     args, targets = tuple(info.flat_args_schema), suggested.args_schema
     if info.args_tree_spec is not None:
         targets = tree_leaves(targets)
@@ -87,9 +87,9 @@ def redistribution(info: OpInfo, suggested: OpSchema) -> Redistribution:
 
 
 def fingerprint(decision: Decision) -> str:
-    """Return a hash of placements, global shapes, strides, types and moved inputs.
+    """Return a hash of the results' placements, shapes, strides and types, and of moved inputs.
 
-    It includes values where the program compares them, and excludes a batch size that varies.
+    It includes the results' values if the program compares them, but no varying batch size.
     """
     digest = hashlib.sha256()
     program = decision.program
@@ -109,7 +109,7 @@ def fingerprint(decision: Decision) -> str:
 
 
 def validate(_: object, decision: Decision) -> None:
-    """Raise InfeasibleDecision unless all results have their global shape and a fitting shard."""
+    """Raise InfeasibleDecision for a missing result, a wrong global shape or wrong shard shape."""
     program = decision.program
     if len(decision.outputs) != len(program.names):
         raise InfeasibleDecision(
@@ -121,7 +121,7 @@ def validate(_: object, decision: Decision) -> None:
             raise InfeasibleDecision(
                 f"The result of {name} has shape {tuple(output.shape)} instead of {tuple(shape)}."
             )
-        # Some of torch's own ops leave a tensor and its shard apart; a captured step has them too.
+        # Some of torch's ops return a shard of another shape; captured steps may contain such ops.
         if not isinstance(output, DTensor) or program.recorded is not None:
             continue
         expected, _ = compute_local_shape_and_global_offset(

@@ -1,6 +1,6 @@
-"""Explain the cost of a program on a mesh: the ops that move inputs, and the least cost of each.
+"""Explain the cost of a program on a mesh: the ops that move inputs, and each op's least cost.
 
-Costs are by torch's own model of collectives; see `quality`.
+Costs follow torch's own model of collectives; see `quality`.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from planners.dtensor.quality import MoveCost, cost_of, move_costs
 def explain(
     problem: DTensorProblem, decision: Decision, question: Question[Decision]
 ) -> Explanation:
-    """Name the ops of a call that move inputs, and their least cost; UsageError for a rank."""
+    """Report ops that move inputs, their cost and least cost; UsageError if a rank is given."""
     if question.rank is not None:
         raise UsageError("DTensor decides alike for all ranks; leave out --rank.")
     with playing_one_rank(problem.ranks_per_host):

@@ -1,4 +1,4 @@
-"""The dtensor family: dispatch of ops on torch's DTensor. Nothing here imports torch."""
+"""The dtensor family: dispatch of ops on torch's DTensor. This module does not import torch."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The dtensor family's functions on problems and decisions; it imports torch."""
+"""The dtensor family's functions on problems and decisions. This module imports torch."""
 
 from operator import methodcaller
 

@@ -1,4 +1,4 @@
-"""A problem: a program on a mesh, ready to be called under any dispatch."""
+"""The dtensor family's problem: a program on a mesh, to be called under any dispatch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class DTensorProblem:
     ranks_per_host: int
 
     def facts(self) -> dict[str, float | str]:
-        """Describe the problem; `ops` is its size."""
+        """Return the facts that reports show about the problem; `ops` is the problem's size."""
         return {
             "ops": self.program.size,
             "mesh": " x ".join(map(str, self.program.mesh.shape)),
@@ -32,9 +32,10 @@ class DTensorProblem:
         }
 
     def under(self, dispatch: str) -> Prepared[Decision]:
-        """Return the program, ready to be called under a dispatch given as `module:class`.
+        """Return the program, ready to be called under the dispatch class at `module:class`.
 
-        A turn begins with cold caches; a call warms them unless the program is a cold one.
+        Entering `installed` clears all caches, then warms them with one call unless the program
+        is marked as cold.
         """
         module, _, name = dispatch.partition(":")
         made: Dispatch = getattr(import_module(f"planners.dtensor.{module}"), name)()
@@ -62,13 +63,13 @@ class DTensorProblem:
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
-    """Build the program of a workload; raises UsageError where it or its mesh is impossible."""
+    """Return the problem of a workload; raises UsageError if it or its mesh is impossible."""
     make = replayed if is_captured_file(workload.name) else build_program
     return DTensorProblem(make(workload, topology), topology.gpus_in_domain)
 
 
 def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
-    """Call a program once; a cold one clears all caches first."""
+    """Call a program once and return its decision; a cold program first clears all caches."""
     redistributions.taken()
     if program.cold:
         clear(dispatch)
@@ -77,6 +78,6 @@ def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistribution
 
 
 def clear(dispatch: Dispatch) -> None:
-    """Clear the caches of torch and of the dispatch."""
+    """Clear torch's caches, and the cache and counts of the dispatch."""
     clear_torch_caches()
     dispatch.clear()

@@ -1,4 +1,4 @@
-"""Rate a decision: the cost of its redistributions, by torch's own model of collectives."""
+"""Rate a decision by the cost of its redistributions, in torch's own model of collectives."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.build import RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank
 
-# Sums of the same costs in different orders may differ by this share.
+# Sums of the same costs in different orders may differ by this factor, from rounding.
 _ROUNDING = 1e-9
 
 
 class MoveCost(NamedTuple):
-    """The cost of an op's moved inputs, and the least possible one, in microseconds."""
+    """The cost of moving an op's inputs, and the least possible cost, in microseconds."""
 
     op: str
     moves: tuple[tuple[str, str], ...]  # source and target placements of each moved input
@@ -36,7 +36,7 @@ class MoveCost(NamedTuple):
 
 
 def move_costs(decision: Decision) -> list[MoveCost]:
-    """Return the costs of a call's ops in order, with the cheapest by exhaustive search."""
+    """Return a cost for each op that moves inputs, in order; the least by exhaustive search."""
     schemas = dict.fromkeys(op.schema for op in decision.redistributions)  # each is searched once
     cheapest = {schema: cheapest_cost(schema) for schema in schemas}
     return [
@@ -51,12 +51,12 @@ def move_costs(decision: Decision) -> list[MoveCost]:
 
 
 def cost_of(redistribution: Redistribution) -> float:
-    """Return the cost of moving the inputs of an op, in microseconds."""
+    """Return the cost of moving an op's inputs in microseconds, in torch's model."""
     return sum((redistribute_cost(*move) for move in redistribution.moves), start=0.0)
 
 
 def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
-    """Return the cost of redistributions in microseconds, and differences from a recorded step."""
+    """Return the family's qualities: costs in microseconds, and numbers of differences."""
     with playing_one_rank(problem.ranks_per_host):
         costs = move_costs(decision)
     found = {
@@ -69,9 +69,9 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
 
 
 def unlike(decision: Decision, recorded: RecordedDecisions) -> int:
-    """Return the number of results and of ops with moves that differ from the recorded ones.
+    """Return the number of results, plus ops with moves, that differ from the recorded step.
 
-    Of the ops with moves that only one side has, the larger number counts.
+    The number of ops with moves is the larger of two: ops only here, ops only in the recording.
     """
     results = sum(
         [expected] != result_records(result)
@@ -82,7 +82,7 @@ def unlike(decision: Decision, recorded: RecordedDecisions) -> int:
 
 
 def cheapest_cost(schema: OpSchema) -> float:
-    """Return the least cost of an op in microseconds, over all of torch's strategies."""
+    """Return the least cost of moving an op's inputs in microseconds, over all strategies."""
     select = _sharding_prop._select_min_cost_strategy
     least = []
 

@@ -1,7 +1,7 @@
-"""Captured steps in files, as structs that msgspec reads, checks and writes; none needs torch.
+"""The format of captured steps in files: structs that msgspec reads, checks and writes.
 
 A step is a list of distinct calls and their order. Calls refer to the file's lists of meshes,
-tensors and results by index.
+tensors and results by index. Reading needs no torch.
 """
 
 import math
@@ -34,7 +34,7 @@ _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
 class MeshRecord(Struct, frozen=True):
-    """A mesh of rank 0: its shape, the distance in ranks along each dimension, and their names."""
+    """The mesh of rank 0: its shape, and the distance in ranks and the name of each dimension."""
 
     shape: _PerMeshDim
     strides: _PerMeshDim
@@ -42,14 +42,14 @@ class MeshRecord(Struct, frozen=True):
 
     @property
     def last_rank(self) -> int:
-        """The highest of its ranks."""
+        """The mesh's highest rank."""
         return sum((size - 1) * step for size, step in zip(self.shape, self.strides, strict=True))
 
     def __post_init__(self) -> None:
         ndim, names = len(self.shape), self.names
         if len(self.strides) != ndim:
             raise ValueError("'strides' must have an entry for each dimension of 'shape'")
-        reached = 1  # each dimension, from the innermost on, begins where the one before ends
+        reached = 1  # 1 + the largest rank so far: a smaller stride might reach a rank twice
         for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
             if size > 1 and stride < reached:
                 raise ValueError("a mesh must hold no rank twice")
@@ -61,34 +61,34 @@ class MeshRecord(Struct, frozen=True):
 
 
 class PlacementRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A placement as a list: a word for its class, then torch's attributes of it."""
+    """A placement as a JSON list: a word for its class, then the attributes of torch's object."""
 
 
 class ReplicateRecord(PlacementRecord, frozen=True, tag="replicate"):
-    """`["replicate"]`"""
+    """A `Replicate` placement, as `["replicate"]`."""
 
 
 class ShardRecord(PlacementRecord, frozen=True, tag="shard"):
-    """`["shard", dim]`"""
+    """A `Shard` placement, as `["shard", dim]`."""
 
     dim: _Index
 
 
 class StridedShardRecord(PlacementRecord, frozen=True, tag="strided"):
-    """`["strided", dim, split_factor]`"""
+    """A `_StridedShard` placement, as `["strided", dim, split_factor]`."""
 
     dim: _Index
     split_factor: Annotated[int, Meta(ge=1, lt=2**20)]
 
 
 class PartialRecord(PlacementRecord, frozen=True, tag="partial"):
-    """`["partial", "sum"]`"""
+    """A `Partial` placement, such as `["partial", "sum"]`."""
 
     reduce_op: Literal["sum", "avg", "product", "max", "min"]
 
 
 class NormPartialRecord(PlacementRecord, frozen=True, tag="norm"):
-    """`["norm", 2.0]`"""
+    """A `_NormPartial` placement, such as `["norm", 2.0]`."""
 
     norm_type: Annotated[int, Meta(gt=0, lt=10**6)] | Annotated[float, Meta(gt=0, lt=10**6)]
 
@@ -97,7 +97,7 @@ _Placement = ReplicateRecord | ShardRecord | StridedShardRecord | PartialRecord 
 
 
 class LocalRecord(Struct, frozen=True):
-    """A tensor that is no DTensor, by its shape and stride in elements."""
+    """A plain tensor, not a DTensor: its shape and stride in elements, and its type."""
 
     shape: _Shape
     stride: _Stride
@@ -113,7 +113,7 @@ class LocalRecord(Struct, frozen=True):
 
 
 class TensorRecord(LocalRecord, frozen=True):
-    """A DTensor by its global shape in elements, the index of its mesh, and its placements."""
+    """A DTensor: global shape and stride in elements, type, index of its mesh, and placements."""
 
     mesh: _Index
     placements: tuple[_Placement, ...]
@@ -126,13 +126,13 @@ class TensorRecord(LocalRecord, frozen=True):
 
 
 class ResultRecord(LocalRecord, frozen=True):
-    """A result of an op: its placements as torch writes them, None for a local tensor."""
+    """A result of an op, with its placements as torch prints them, or None for a plain tensor."""
 
     placements: tuple[Text, ...] | None
 
 
 class ArgumentRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An argument that JSON has no type for: one field is set, or `number` and `index`.
+    """An argument that has no JSON type. Either one field is set, or both `number` and `index`.
 
     `number` is the type of a number in a tensor's place; `float_` is a number that is not finite.
     """
@@ -160,7 +160,7 @@ Move = tuple[tuple[Text, ...], tuple[Text, ...]]
 
 
 class CallRecord(Struct, frozen=True):
-    """An op, its arguments, its results by index, and the inputs that it moved."""
+    """A call of an op: its arguments, the indices of its results, and the moves of its inputs."""
 
     op: _OpName
     args: list[_Value]
@@ -169,7 +169,7 @@ class CallRecord(Struct, frozen=True):
     moves: tuple[Move, ...] = ()
 
     def arguments(self) -> Iterator[ArgumentRecord]:
-        """Yield the tensors, types and numbers among the arguments."""
+        """Yield the arguments that have no JSON type, such as tensors, also those in lists."""
         waiting: list[Any] = [*self.args, *self.kwargs.values()]
         while waiting:
             value = waiting.pop()
@@ -180,10 +180,10 @@ class CallRecord(Struct, frozen=True):
 
 
 class StepRecord(Struct, frozen=True):
-    """A recorded step: calls by index in `sequence`, and how many are left out, by reason."""
+    """A recorded step: indices of calls in `sequence`, and counts of omitted calls by reason."""
 
-    ranks: _Ranks  # of the world that the step ran in
-    ranks_per_host: _Ranks  # by torch's own count there, for its model of collectives
+    ranks: _Ranks  # in the world of the recorded process
+    ranks_per_host: _Ranks  # as torch counted them there, for its model of collectives
     meshes: Annotated[tuple[MeshRecord, ...], Meta(max_length=64)]
     tensors: tuple[TensorRecord, ...]
     results: tuple[ResultRecord, ...]
@@ -212,5 +212,5 @@ class StepRecord(Struct, frozen=True):
 
 
 def read_step(path: Path) -> StepRecord:
-    """Read a captured step; raises UsageError where the file or a value in it cannot be used."""
+    """Return the captured step in a file; raises UsageError if the file or a value is invalid."""
     return checked(read_captured(path, "dtensor"), StepRecord, str(path))

@@ -1,4 +1,4 @@
-"""The family's studies and overview in reports, and the goals of its variants."""
+"""The dtensor family's studies and overview row in reports, and its variants' goals."""
 
 from harness.contract import Goal, OverviewRow, Study
 
@@ -21,8 +21,8 @@ _HIT = ("upstream", "interned")
 _MISS = ("upstream", "dijkstra", "exact-miss")
 _SIZES = ("upstream", "interned", "shape-class")
 
-# A study against `upstream`: problem, variants, purpose, whether it is large, and the goal of the
-# last variant: its subject, and how many times as fast it must be (0 for no goal).
+# Studies against `upstream`: problem, variants, purpose, whether the study is large, then the goal
+# of the last variant: its subject, and the least speed-up over `upstream` (0 for no goal).
 _AGAINST_UPSTREAM = (
     (_ORDINARY, _HIT, "a hit", False, "ordinary ops", 1.2),
     (f"ops[op=add-scalar]/{_HOST}", _HIT, "a hit", False, "x + 1.0", 2),

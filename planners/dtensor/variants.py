@@ -1,6 +1,7 @@
-"""The variants in the order of listing: published ones, then ours.
+"""The family's variants in the order of listing: published implementations, then our own.
 
-Each names its dispatch by module and class: those import torch, and listing must be quick.
+A variant refers to its dispatch by module and class name: the modules import torch, which is slow,
+and listing the variants must be quick.
 """
 
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def uncached(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 @FAMILY.variant("interned", same_as="upstream", source="shardbench")
 def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """Specs known by identity, and a recipe for each op on them"""
+    """A cache of recipes for ops, which recognises the inputs' specs by identity"""
     return problem.under("cache.interned:InternedDispatch")
 
 
@@ -75,5 +76,5 @@ def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 @FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
 def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
-    """Interned, and behind it a cache without the sizes that cannot matter"""
+    """The interned cache, then a cache with keys that exclude irrelevant sizes"""
     return problem.under("cache.shape_class:ShapeClass")

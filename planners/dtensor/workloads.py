@@ -79,19 +79,19 @@ _Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class DynamicParameters(Parameters, frozen=True):
-    """The dimensions of the mesh."""
+    """The number of mesh dimensions."""
 
     dims: _Dims = 1
 
 
 class OpsParameters(DynamicParameters, frozen=True):
-    """The ops that run."""
+    """The ops to run, and the number of mesh dimensions."""
 
     op: _OpNames = OPS
 
 
 class MissParameters(DynamicParameters, frozen=True):
-    """The ops that run, or the number of random cases and their seed."""
+    """The ops to run, or the number and seed of random cases; also the mesh dimensions."""
 
     op: _OpNames | None = None
     cases: _Count | None = None
@@ -105,9 +105,9 @@ class MissParameters(DynamicParameters, frozen=True):
 
 
 class OptimizerParameters(DynamicParameters, frozen=True):
-    """The optimizer with its implementation, and its parameters, clipping and learning rate."""
+    """The optimizer and its implementation, number of weights, clipping and learning rate."""
 
-    rule: Literal["adamw", "sgd"] = "adamw"  # sgd is with momentum
+    rule: Literal["adamw", "sgd"] = "adamw"  # sgd has momentum
     impl: _Implementation = "foreach"
     params: _Count = 20
     clip: Literal["none", "norm"] = "none"
@@ -122,7 +122,7 @@ class OptimizerParameters(DynamicParameters, frozen=True):
 
 
 class StepParameters(Parameters, frozen=True):
-    """The first calls of a captured step, None for all, and whether caches are cold for each."""
+    """The number of a captured step's calls to replay (None: all), and warm or cold caches."""
 
     calls: Count | None = None
     caches: Literal["warm", "cold"] = "warm"
@@ -140,18 +140,21 @@ _PARAMETERS: Mapping[str, type[Parameters]] = {
 
 
 def parameters_of(spec: WorkloadSpec) -> Any:
-    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    """Return a workload's parameters; raises UsageError if the workload or a value is invalid."""
     return workload_parameters(spec, "dtensor", _PARAMETERS)
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it; raises UsageError where there is no such one."""
+    """Return the workload under its name in results; raises UsageError if it is invalid."""
     parameters_of(spec)
     return labelled(spec)
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return a captured step's ranks, in hosts as torch counted them; UsageError for a bad file."""
+    """Return the topology of a captured step, else None; raises UsageError for a bad file.
+
+    Its hosts have as many ranks as torch counted when it recorded the step.
+    """
     if not is_captured_file(spec.name):
         return None
     step = read_step(Path(spec.name))
@@ -159,13 +162,13 @@ def brings(spec: WorkloadSpec) -> Topology | None:
 
 
 def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:
-    """Return the mesh of a topology in `ndim` dimensions; raises UsageError where it makes none."""
+    """Return the mesh shape of a topology in `ndim` dimensions; UsageError if there is none."""
     check_ranks(topology)
     return topology.mesh_shape(ndim)
 
 
 def check_ranks(topology: Topology) -> None:
-    """Raise UsageError where a topology has more GPUs than can be played."""
+    """Raise UsageError if a topology has more than MOST_GPUS, the most ranks in one process."""
     if topology.gpus > MOST_GPUS:
         raise UsageError(
             f"The dtensor family runs up to {MOST_GPUS} ranks in one process, not {topology.gpus}."

@@ -1,1 +1,1 @@
-"""Remember how to carry out an op on inputs of known specs."""
+"""Cache recipes: how to carry out an op on inputs with known specs."""

@@ -1,13 +1,13 @@
-"""A dispatch that recognises an op's inputs by identity and has a recipe for the op on them.
+"""A dispatch that recognises the specs of an op's inputs, and caches a recipe for the op on them.
 
-An op on specs that it has met takes one look-up, the op on the local tensors, and wrapping the
-result: no schema, no flattening, no new spec. Torch dispatches any other op as a whole, and the
-recipe repeats what torch did. So torch's cache fills as it would without this one, and dropping
-recipes never changes a decision.
+An op on known specs takes one look-up, the op on the local tensors, and wrapping of the result: no
+schema, no flattening, no new spec. On new specs torch dispatches the op, and a recipe stores
+torch's actions for later calls. So torch's own cache fills as usual, and deleting recipes never
+changes a decision.
 
-Torch keeps the ops with results that depend on more than their inputs: under dispatch modes
+Torch handles all calls with decisions that depend on more than specs: calls under dispatch modes
 (debugging, fake tensors, tracing), with symbolic sizes or placements with state, ops with `out`,
-and in-place ops that change sizes. Torch also moves inputs that have to be moved.
+and in-place ops that change sizes. Torch also redistributes inputs if an op needs it.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,10 +36,10 @@ MOST_BYTES = 64 * 2**20
 
 
 class InternedDispatch(Dispatch):
-    """Recipes by op and by the specs of its inputs, at most `most_recipes` for each op.
+    """A cache of recipes by op and specs of its inputs, at most `most_recipes` for each op.
 
-    It forgets all recipes and clears torch's caches before misses add up to `most_bytes`. Torch
-    never forgets an entry: a program with new sizes in each step would fill its caches.
+    When misses have added `most_bytes` bytes, it deletes all recipes and clears torch's caches.
+    Torch never deletes an entry, so new sizes in each step would fill the memory.
     """
 
     def __init__(self, most_recipes: int = MOST_RECIPES, most_bytes: int = MOST_BYTES) -> None:
@@ -54,7 +54,7 @@ class InternedDispatch(Dispatch):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over the ops that make or change tensors, except those with `out`."""
+        """Handle all ops that return or change tensors, except those with `out`, in the context."""
         ops = [op for op in torch_path.ops_to_take_over() if torch_path.traits(op).makes_tensors]
         with (
             without_wrappers(),
@@ -67,12 +67,12 @@ class InternedDispatch(Dispatch):
             yield
 
     def clear(self) -> None:
-        """Forget all recipes, and reset the counts."""
+        """Delete all recipes, and reset the counts."""
         self.forget()
         self.tally.hits = self.tally.misses = 0
 
     def forget(self) -> None:
-        """Forget all recipes, with their specs and meshes."""
+        """Delete all recipes, with their specs and meshes."""
         self._bytes_added = 0
         self.specs.clear()
         self.layouts.clear()
@@ -81,13 +81,13 @@ class InternedDispatch(Dispatch):
             table.clear()
 
     def give_back(self, op: OpOverload) -> None:
-        """Forget an op's recipes, and leave the op to torch until this is installed again."""
+        """Delete an op's recipes; torch dispatches the op until the next installation."""
         self._hand_back(op)
         if op in self._tables:
             self._tables[op].clear()
 
     def cache_info(self) -> CacheInfo:
-        """Return the counts; specs in the table count as bytes, not as entries."""
+        """Return the cache's counts; tables of specs and layouts add only to the bytes."""
         entries = [table.entries for table in self._filled()]
         size = bytes_held([*entries, self.specs, self.layouts, self.moves])
         return CacheInfo(self.tally.hits, self.tally.misses, sum(map(len, entries)), size)
@@ -100,19 +100,19 @@ class InternedDispatch(Dispatch):
         return handler_of(op, table, self.tally, self._general(op, table))
 
     def _general(self, op: OpOverload, table: Table) -> Handler:
-        """Return the handler of a call that its form's handler has no recipe for."""
+        """Return the handler for arguments of any form, the fallback of the faster handlers."""
         rule = KeyRule.of(op)
         return of_any_form(rule, table, self.tally, partial(self._missed, rule, table))
 
     def _missed(
         self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
     ) -> Any:
-        """Let torch dispatch an op without a recipe, and keep a recipe of its actions."""
+        """Let torch dispatch an op that has no recipe, and store a recipe of torch's actions."""
         self.tally.misses += 1
-        self._make_room(BYTES_OF_MISS)  # torch remembers it, whether there is a recipe or not
+        self._make_room(BYTES_OF_MISS)  # torch caches the decision, even without a recipe
         observed = ObservedDecision(op)
         made = by_torch(op, args, kwargs, observed)
-        if KeyRule.of(op) != rule:  # somebody has changed which arguments matter
+        if KeyRule.of(op) != rule:  # a new registration has changed the arguments that matter
             self.give_back(op)
             return made
         recipe = recipe_of(op, args, kwargs, made, observed)

@@ -1,4 +1,4 @@
-"""Keys of ops: the specs and types that a decision depends on, without values that may change."""
+"""Cache keys of calls: the specs and types that matter for a decision, without other values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Key = tuple[Any, ...]
 
 
 class LeftToTorch(Exception):
-    """The decision depends on more than specs and types."""
+    """The decision depends on more than specs and types, so torch must decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """The arguments of an op that its decision depends on, as torch has registered them."""
+    """The arguments of an op that matter for its decision, from torch's registration of the op."""
 
     tensor_positions: frozenset[int]
     first_static: int
@@ -30,7 +30,7 @@ class KeyRule:
 
     @classmethod
     def of(cls, op: OpOverload) -> "KeyRule":
-        """Return the rule of an op; by default the first static argument is 100, beyond all."""
+        """Return the rule of an op; `first_static` is 100 if no argument is static."""
         registered = torch_path.schema_info(op)
         positions = torch_path.traits(op).tensor_positions
         if registered is None:
@@ -38,13 +38,13 @@ class KeyRule:
         return cls(positions, registered.static_argnum, tuple(registered.static_kwargkey or ()))
 
     def is_free(self, position: int) -> bool:
-        """Whether a number in this place matters by its type alone."""
+        """Whether only the type of a number at this position matters, not its value."""
         return position < self.first_static or position in self.tensor_positions
 
     def key(self, args: Args, kwargs: Kwargs) -> Key | None:
-        """Return the key of a call; None where the decision is left to torch.
+        """Return the key of a call; None if torch must decide.
 
-        Tensors stand for their specs' hashes, and numbers for their types unless they are static.
+        It contains hashes of the tensors' specs, types of numbers, and values of static arguments.
         """
         key: list[Any] = []
         try:
@@ -100,7 +100,7 @@ def _of_tensor(tensor: torch.Tensor) -> Any:
             raise LeftToTorch
         return spec._hash or hash(spec)
     if type(tensor) is not torch.Tensor or tensor.ndim:
-        raise LeftToTorch  # torch warns of it, refuses it, or knows the type
+        raise LeftToTorch  # torch may warn, raise an error, or treat the type specially
     return tensor.dtype
 
 

@@ -1,8 +1,8 @@
-"""Redistributions in one step, without the layers that torch has around them.
+"""Redistributions by a single collective, without torch's layers around the collective.
 
-Torch redistributes by functional collectives. Each is an op with an autograd rule in Python, and
-another op in Python wraps its result, to be waited for later; most results are waited for at once.
-Where no gradient is taken, starting the collective and waiting for it is enough.
+Torch redistributes by functional collectives. Each is an op with an autograd rule in Python. A
+second Python op wraps the result, so that its user can wait later, but most users wait at once. If
+no gradient is needed, it is enough to start the collective and wait for its result.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,17 +35,17 @@ Direct = Callable[[torch.Tensor, DeviceMesh, bool], torch.Tensor | None]
 
 
 class DirectMoves:
-    """Functions that carry out the latest redistributions, by the steps that torch plans."""
+    """Functions that carry out the latest redistributions, one for each plan of torch."""
 
     def __init__(self, limit: int = MOST_KNOWN) -> None:
         self._known: BoundedTable[int, tuple[Any, Direct | None]] = BoundedTable(limit)
 
     def clear(self) -> None:
-        """Forget all redistributions."""
+        """Remove all functions."""
         self._known.clear()
 
     def made_directly(self) -> AbstractContextManager[None]:
-        """Let torch redistribute local tensors by these functions until left."""
+        """Let torch redistribute local tensors by these functions inside the context."""
         by_torch, known = _redistribute.redistribute_local_tensor, self._known
 
         def redistributed(
@@ -59,7 +59,7 @@ class DirectMoves:
             steps = found = None
             if local.__class__ is torch.Tensor and not (
                 options.get("use_graph_based_transform") is not None
-                or others_take_part()  # before torch's mode for functions sees an attribute
+                or others_take_part()  # first: a mode would see the access to `requires_grad`
                 or (local.requires_grad and torch.is_grad_enabled())
             ):
                 steps = _steps(current, target)
@@ -78,7 +78,7 @@ class DirectMoves:
 
 
 def _steps(current: DTensorSpec, target: DTensorSpec) -> Any:
-    """Return the steps that torch plans, the same object as long as it remembers them."""
+    """Return the steps of torch's plan, one object while torch caches it; None without a plan."""
     if current.mesh is not target.mesh or not current.mesh._is_current_rank_part_of_mesh():
         return None
     try:
@@ -88,7 +88,7 @@ def _steps(current: DTensorSpec, target: DTensorSpec) -> Any:
 
 
 def _direct(steps: Sequence[Any], mesh: DeviceMesh) -> Direct | None:
-    """Return the function for a single step of a known kind; None for all others."""
+    """Return a function for a plan with one step of a supported kind; None for other plans."""
     if len(steps) != 1:
         return None
     (step,) = steps
@@ -124,7 +124,7 @@ def _reduced(operator: str, mesh_dim: int) -> Direct:
 def _gathered(dim: int, mesh_dim: int, count: int) -> Direct:
     def direct(local: torch.Tensor, mesh: DeviceMesh, async_op: bool) -> torch.Tensor | None:
         if dim and async_op and prod(local.shape[:dim]) == 1:
-            return None  # the result is a view, which torch waits for later
+            return None  # torch returns a view here, and waits for it later
         with _below_autograd():
             made = _all_gather(local.contiguous(), count, mesh._dim_group_names[mesh_dim])
             if async_op and not dim:

@@ -1,7 +1,7 @@
-"""Handlers of ops under the interned dispatch, one for each form of arguments.
+"""Handlers of ops for `InternedDispatch`, one for each form of arguments, such as two tensors.
 
-The forms differ in speed alone. Each looks for a recipe by the hashes of the specs, which torch
-drops from a spec that it changes, and then compares the specs by identity.
+The handlers differ only in speed. Each looks up a recipe by the hashes of the specs, and then
+compares the specs by identity. Torch deletes the hash of a spec when it changes the spec.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,9 +30,9 @@ Missed = Callable[[OpOverload, Args, Kwargs, Key], Any]
 
 
 def handler_of(op: OpOverload, table: Table, tally: RecipeTally, general: Handler) -> Handler:
-    """Return the handler of an op for the form that its schema gives its arguments.
+    """Return the fastest handler for the types of arguments in an op's schema.
 
-    Arguments of another form, or without a recipe, go on to `general`.
+    The handler calls `general` for arguments of another form and for calls without a recipe.
     """
     rule, of_op = KeyRule.of(op), traits(op)
     takes = of_op.types
@@ -52,7 +52,7 @@ def handler_of(op: OpOverload, table: Table, tally: RecipeTally, general: Handle
 
 
 def of_any_form(rule: KeyRule, table: Table, tally: RecipeTally, missed: Missed) -> Handler:
-    """Return a handler for arguments of all forms; `missed` carries out an op without a recipe."""
+    """Return a handler for arguments of all forms; it calls `missed` if there is no recipe."""
     recipes = table.entries
     key_of = rule.key
 
@@ -61,13 +61,13 @@ def of_any_form(rule: KeyRule, table: Table, tally: RecipeTally, missed: Missed)
         if key is None:
             return by_torch(op, args, kwargs)
         recipe = recipes.get(key)
-        # Equal hashes do not mean equal specs: those of the recipe may have changed since.
+        # Equal hashes do not prove equal specs, and the recipe's specs may have changed since.
         if recipe is None or not all(map(adopt, tensors_of(args), recipe.specs)):
             return missed(op, args, kwargs, key)
         if recipe.result is None:
             return by_torch(op, args, kwargs)
         tally.hits += 1
-        # Not by `recipe.compute`, which is known to be right for the forms below only.
+        # Call the op, since `recipe.compute` is known to be correct only for the forms below.
         moved = recipe.moved
         local = moved.local_args(args) if moved else local_args(args, recipe.rewritten)
         return recipe.result(op._op(*local, **kwargs), args)
@@ -100,7 +100,7 @@ def _of_one(table: Table, is_view: bool, tally: RecipeTally, general: Handler) -
 
 
 def _with_size(table: Table, is_view: bool, tally: RecipeTally, general: Handler) -> Handler:
-    """Return a handler for a DTensor and a list of numbers, as views take them."""
+    """Return a handler for a DTensor and a list of numbers, such as the size for a view."""
     recipes = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -130,7 +130,7 @@ def _with_size(table: Table, is_view: bool, tally: RecipeTally, general: Handler
 
 
 def _of_two(table: Table, is_in_place: bool, tally: RecipeTally, general: Handler) -> Handler:
-    """Return a handler for two DTensors, or one and a number."""
+    """Return a handler for two DTensors, or a DTensor and a number."""
     recipes = table.entries
 
     def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -207,7 +207,7 @@ def _with_numbers(rule: KeyRule, table: Table, tally: RecipeTally, general: Hand
         key: list[Any] = []
         specs: list[Any] = []
         local: list[Any] = []
-        tensors: list[torch.Tensor] = []  # those of lists too
+        tensors: list[torch.Tensor] = []  # also those in lists
         for position, value in enumerate(args):
             kind = value.__class__
             if kind is DTensor:

@@ -1,4 +1,4 @@
-"""Recipes: how to carry out an op on inputs of certain specs, as torch was seen to do it."""
+"""Recipes: how to carry out an op on inputs of certain specs, learned from a dispatch by torch."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,14 +38,14 @@ Result = Callable[[Any, Args], Any]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MovedInputs:
-    """The placements that an op needs its inputs in; torch moves them before the op runs."""
+    """The placements that an op needs for its inputs; torch redistributes the inputs first."""
 
     mesh: DeviceMesh
     schema: OpSchema  # of the op as it was called
-    wanted: OpSchema  # with the elements of lists in their place
+    wanted: OpSchema  # with the needed placements, and with lists flattened
 
     def local_args(self, args: Args) -> list[Any]:
-        """Let torch move the inputs; return the arguments that this rank calls the op with."""
+        """Let torch redistribute the inputs; return the local arguments of this rank."""
         inputs = _flat(args)
         specs = [value._spec if value.__class__ is DTensor else value for value in inputs]
         local = [value._local_tensor if value.__class__ is DTensor else value for value in inputs]
@@ -59,15 +59,15 @@ class MovedInputs:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to carry out an op on inputs of these specs."""
+    """How to carry out an op on inputs with the specs `specs`."""
 
     specs: tuple[DTensorSpec, ...]  # of the inputs that are DTensors, in their order
-    sharding: OutputSharding | None  # None where it follows from a decision at another size
-    output: Output  # None where torch carries the op out, inputs are moved, or nothing is made
+    sharding: OutputSharding | None  # None if it follows from a decision for another size
+    output: Output  # None if torch runs the op, inputs move, or the op returns no tensor
     rewritten: Rewritten
-    compute: Callable[..., Any]  # torch's quickest entry for local tensors of these types
-    result: Result | None  # None where torch carries the op out
-    moved: MovedInputs | None = None  # None where no input is moved
+    compute: Callable[..., Any]  # torch's fastest function for local tensors of these types
+    result: Result | None  # None if torch must run the op
+    moved: MovedInputs | None = None  # None if no input moves
 
     @property
     def bytes_held(self) -> int:
@@ -78,7 +78,7 @@ class Recipe:
 
 @dataclass(slots=True)
 class RecipeTally:
-    """How often a recipe was found, and how often not."""
+    """The number of calls with a recipe (hits) and without a recipe (misses)."""
 
     hits: int = 0
     misses: int = 0
@@ -87,13 +87,13 @@ class RecipeTally:
 def recipe_of(
     op: OpOverload, args: Args, kwargs: Kwargs, made: Any, observed: ObservedDecision
 ) -> Recipe | None:
-    """Return a recipe that repeats what torch did; None where torch decomposes the op."""
+    """Return a recipe that repeats torch's actions for a call; None if torch decomposes the op."""
     sharding, schema = observed.sharding, observed.schema
     if not _is_wrapped(op, args, made) or (sharding is None and schema is not None):
         return None
     if sharding is None and not observed.is_moved:
         sharding = OutputSharding(specs_made(made))
-    elif sharding is None:  # torch does not show a decision from its cache, so it decides again
+    elif sharding is None:  # a decision from torch's cache is not visible, so decide it again
         schema = DISPATCHER.unwrap_to_op_info(op, args, kwargs).schema
         sharding = torch_path.PROPAGATOR.propagate_op_sharding_non_cached(schema)
     specs, result, moved = specs_of(args), None, None
@@ -114,7 +114,7 @@ def recipe_of(
 
 
 def _is_wrapped(op: OpOverload, args: Args, made: Any) -> bool:
-    """Whether an op made DTensors of those that it was given; torch decomposes some ops."""
+    """Whether a result is a DTensor or has DTensors; for in-place ops, whether it is the input."""
     if traits(op).is_in_place:
         return made is args[0] or (made is None and traits(op).takes_lists)
     return type(made) is DTensor or (
@@ -123,14 +123,14 @@ def _is_wrapped(op: OpOverload, args: Args, made: Any) -> bool:
 
 
 def specs_made(made: Any) -> Output:
-    """Return the spec of an op's result, or the specs of its several results."""
+    """Return the spec of an op's result, or a tuple with a spec for each of several results."""
     if type(made) in (list, tuple):
         return tuple(part._spec if type(part) is DTensor else None for part in made)
     return made._spec if type(made) is DTensor else None
 
 
 def _result(op: OpOverload, args: Args, made: Any, output: Any) -> Result | None:
-    """Return a function that makes such a result again; None where it differs from the decision."""
+    """Return a function that wraps such local results; None if the specs differ from `output`."""
     is_view = traits(op).is_view
     if traits(op).is_in_place:
         if made is None:
@@ -160,7 +160,10 @@ def _result(op: OpOverload, args: Args, made: Any, output: Any) -> Result | None
 
 
 def one_of(spec: DTensorSpec, is_view: bool) -> Result:
-    """Return a function that wraps a local result; a view shares the first argument's storage."""
+    """Return a function that wraps a local result in a DTensor with this spec.
+
+    The result of a view shares the storage of the first DTensor among the arguments.
+    """
 
     def result(made: Any, args: Args) -> DTensor:
         wrapped = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
@@ -172,7 +175,7 @@ def one_of(spec: DTensorSpec, is_view: bool) -> Result:
 
 
 def _rewritten(op: OpOverload, schema: OpSchema, sharding: OutputSharding) -> Rewritten | None:
-    """Return the arguments that differ on this rank; None where torch also moves tensors."""
+    """Return this rank's arguments that are not tensors; None if torch also moves tensors."""
     suggested = sharding.redistribute_schema
     old, new = schema.args_schema, suggested.args_schema
     if (
@@ -191,7 +194,7 @@ def _rewritten(op: OpOverload, schema: OpSchema, sharding: OutputSharding) -> Re
 def _moved(
     op: OpOverload, args: Args, schema: OpSchema, sharding: OutputSharding
 ) -> MovedInputs | None:
-    """Return the moves of an op's inputs; None where torch does more than move them."""
+    """Return the placements to move an op's inputs to; None if torch does more than move them."""
     suggested = sharding.redistribute_schema
     inputs, wanted = _flat(args), tree_leaves(suggested.args_schema)
     if (
@@ -206,7 +209,7 @@ def _moved(
 
 
 def _flat(args: Args) -> list[Any]:
-    """Return arguments with the elements of lists in their place."""
+    """Return the arguments with each list replaced by its elements."""
     flat: list[Any] = []
     for arg in args:
         if arg.__class__ is list:
@@ -217,7 +220,7 @@ def _flat(args: Args) -> list[Any]:
 
 
 class _OpsCalled(TorchDispatchMode):
-    """Lists the ops that a call leads to."""
+    """A dispatch mode that lists the ops that run under it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,10 +236,10 @@ class _OpsCalled(TorchDispatchMode):
 def quickest_entry(
     op: OpOverload, args: Args, kwargs: Kwargs, rewritten: Rewritten
 ) -> Callable[..., Any]:
-    """Return torch's function or method for an op, where it leads to that op and no other.
+    """Return torch's function or method for an op, if it runs only this op, else the op itself.
 
-    Both parse their arguments faster than the op itself, by about 0.7 microseconds a call. The
-    overload depends on the arguments, so each is tried on arguments like these.
+    A function or method parses its arguments faster, by about 0.7 microseconds a call. It chooses
+    the overload by the arguments, so each is tried on meta tensors like these arguments.
     """
     name = op._schema.name.partition("::")[2]
     try:
@@ -254,7 +257,7 @@ def quickest_entry(
 
 
 def _without_values(value: Any) -> Any:
-    if type(value) is list:  # the type of its first element is that of all
+    if type(value) is list:  # all elements have the same type, so one is enough
         return [_without_values(element) for element in value[:1]]
     if isinstance(value, torch.Tensor):
         return torch_path.on_meta_device(value.shape, value.stride(), value.dtype)
@@ -262,7 +265,7 @@ def _without_values(value: Any) -> Any:
 
 
 def local_args(args: Args, rewritten: Rewritten) -> list[Any]:
-    """Return the arguments that this rank calls an op with."""
+    """Return an op's arguments on this rank: local tensors, and the rewritten arguments."""
     local = [_local(arg) for arg in args]
     for position, value in rewritten:
         local[position] = value
@@ -276,9 +279,9 @@ def _local(value: Any) -> Any:
 
 
 def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
-    """Give a tensor the very spec that a recipe knows, where its own equals it.
+    """Return whether a tensor's spec equals `known`; if so, store `known` in the tensor.
 
-    Both meshes must be slices of one mesh: an equal one may be of another rank or dead groups.
+    The meshes must have the same root mesh: an equal mesh may have other ranks or dead groups.
     """
     spec = tensor._spec
     if spec is known:

@@ -1,4 +1,4 @@
-"""A dispatch that compares some decisions with torch's, and leaves differing ops to torch."""
+"""A dispatch that compares some decisions with torch's; if they differ, torch takes over the op."""
 
 import random
 import warnings
@@ -32,15 +32,15 @@ _MOST_KEPT = 4096
 
 
 class DifferentDecision(UserWarning):
-    """Torch decides an op differently, and dispatches it from now on."""
+    """Torch decided an op differently, so torch dispatches this op from now on."""
 
 
 class SelfChecking(ShapeClass):
-    """Everything that makes dispatch quicker: recipes, classes of shapes, and a quicker miss.
+    """The fastest dispatch: recipes, shape classes, and faster decisions after a miss.
 
-    Torch also decides a share of the ops, by its exhaustive search on fake tensors. Where its
-    decision differs, it is carried out, a warning names the op, and torch dispatches that op from
-    then on. Ranks that run the same ops check the same ones.
+    Torch also decides a share `check` of the ops, by its exhaustive search on fake tensors. If
+    torch's decision differs, it is carried out, a warning names the op, and torch dispatches this
+    op from then on. Ranks that run the same ops check the same calls.
     """
 
     def __init__(self, check: float = 0.0) -> None:
@@ -54,22 +54,22 @@ class SelfChecking(ShapeClass):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over torch's work after a miss, and before one."""
+        """Replace torch's cache, and its decisions after a miss, inside the context."""
         with exact_misses(exclude=self._by_torch_alone), super().installed():
             yield
 
     def forget(self) -> None:
-        """Forget all classes, recipes and decisions of torch."""
+        """Delete all shape classes, recipes, and decisions of torch for comparison."""
         super().forget()
         self._decided_by_torch.cache_clear()
 
     def clear(self) -> None:
-        """Forget everything, and reset the counts."""
+        """Delete all cached decisions, and reset the counts."""
         super().clear()
         self._checks = self._differences = 0
 
     def cache_info(self) -> CacheInfo:
-        """Return the counts, those of comparisons too."""
+        """Return the cache's counts, with the numbers of checks and differences."""
         return super().cache_info()._replace(checks=self._checks, differences=self._differences)
 
     def _handler(self, op: OpOverload) -> Handler:
@@ -86,7 +86,7 @@ class SelfChecking(ShapeClass):
         return handler
 
     def _compared(self, quick: Handler, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-        """Return an op's result, by torch's decision where that differs.
+        """Run an op and compare its decision with torch's; if they differ, run it by torch's.
 
         An in-place op can run only once, so its decision is compared before it runs.
         """
@@ -111,7 +111,7 @@ class SelfChecking(ShapeClass):
         return quick(op, args, kwargs) if is_in_place else made
 
     def _expected(self, schema: OpSchema) -> OutputSharding | None:
-        """Return torch's decision; None where it has no strategy, or a size is symbolic."""
+        """Return torch's decision; None if torch has no strategy or a size is symbolic."""
         try:
             return self._decided_by_torch(schema)
         except Exception:
@@ -157,7 +157,7 @@ class SelfChecking(ShapeClass):
 def _difference(
     made: OutputSharding, schema: OpSchema, ours: OutputSharding | None, expected: OutputSharding
 ) -> str | None:
-    """Describe how the result or the moves of inputs differ from torch's decision, or None."""
+    """Return a text on the first difference from torch's decision; None if there is none."""
     found, wanted = made.output_spec, expected.output_spec
     if isinstance(wanted, list | tuple):
         wanted = tuple(wanted)
@@ -172,7 +172,7 @@ def _difference(
 
 
 def _targets(schema: OpSchema, sharding: OutputSharding) -> list[Any]:
-    """Return the placements that a decision wants the inputs in."""
+    """Return the placements that a decision requires for each DTensor among the inputs."""
     suggested = sharding.redistribute_schema if sharding.needs_redistribute else schema
     leaves = tree_leaves(suggested.args_schema)
     return [leaf.placements for leaf in leaves if isinstance(leaf, DTensorSpec)]

@@ -1,13 +1,13 @@
-"""A cache with keys that leave out the sizes that cannot change a decision.
+"""A cache with keys that exclude all sizes that cannot change a decision.
 
-An op that needs no redistribution needs none at any other size either, as long as every rank has
-enough elements, because placements alone decide: torch takes the last strategy with the placements
-of the inputs, and its other questions about sizes (is there a row for every rank, is a dimension of
-size 1 broadcast) have the same answers. So the placements of the result are known before its size,
-which follows from the sizes of the inputs. All else is left to recipes by exact size:
-redistributions, which torch chooses by cost, dimensions with less than two elements for each rank,
-strides with gaps, keyword arguments, and all ops but matrix products, pointwise ones and
-transpositions.
+An op that needs no redistribution at one size needs none at any other size with enough elements for
+every rank. Placements alone decide: torch takes the last strategy with the placements of the
+inputs. Torch's other tests of sizes (is there a row for every rank, is a dimension of size 1
+broadcast) have the same results. So the cache stores the placements of a result for all sizes, and
+computes the result's size from the inputs' sizes. The cache of recipes by exact size handles all
+other cases: redistributions, which torch chooses by cost; dimensions with fewer than two elements
+for each rank; strides with gaps; keyword arguments; and all ops except matrix products, pointwise
+ops and transpositions.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ _TRANSPOSITIONS: dict[OpOverload, ShapeRule] = {
 
 
 def shape_rule(op: OpOverload) -> ShapeRule | None:
-    """Return the rule of an op that has shape classes, or None."""
+    """Return an op's rule for the shape of its result; None if it cannot be cached by class."""
     if not traits(op).makes_one_tensor:
         return None
     if op in PRODUCTS:
@@ -97,15 +97,15 @@ def _transposed(shape: Shape, first: int, second: int) -> Shape:
 
 
 class KnownClass(NamedTuple):
-    """Placements and memory order of an op's result on inputs of a class.
+    """The placements and memory order of an op's result, for all inputs of one shape class.
 
-    They hold as long as torch has the same strategy for the op.
+    They are valid as long as torch's strategy for the op is `strategy`.
     """
 
     output: DTensorSpec
     order: tuple[int, ...]
     strategy: object
-    compute: Callable[..., Any]  # torch's quickest entry for local tensors of these types
+    compute: Callable[..., Any]  # torch's fastest function for local tensors of these types
     rule: ShapeRule
 
 
@@ -113,7 +113,7 @@ Classes = BoundedTable[Key | None, KnownClass]
 
 
 class ShapeClass(InternedDispatch):
-    """Recipes by exact size, and behind them placements by class of shapes."""
+    """A cache of recipes by exact size; on a miss, of placements by shape class."""
 
     def __init__(self, most_classes: int = MOST_CLASSES, **limits: int) -> None:
         super().__init__(**limits)
@@ -121,13 +121,13 @@ class ShapeClass(InternedDispatch):
         self._classes: dict[OpOverload, Classes] = {}
 
     def forget(self) -> None:
-        """Forget all classes and recipes."""
+        """Delete all shape classes and recipes."""
         super().forget()
         for classes in self._classes.values():
             classes.clear()
 
     def decided(self, op: OpOverload, args: Args, kwargs: Kwargs) -> OutputSharding | None:
-        """Return the decision made here for an op; None where torch made it."""
+        """Return this cache's decision for a call; None if torch decided the call."""
         key, table, classes = KeyRule.of(op).key(args, kwargs), self._tables.get(op), self._classes
         recipe = table.entries.get(key) if table and key else None
         if recipe is not None and recipe.sharding is not None:
@@ -135,7 +135,7 @@ class ShapeClass(InternedDispatch):
         if recipe is None and (kwargs or op not in classes):
             return None
         is_by_class = recipe is not None or self._class_of(op, args)[0] in classes[op].entries
-        return OutputSharding(None) if is_by_class else None  # which moves nothing
+        return OutputSharding(None) if is_by_class else None  # a decision that moves no input
 
     def _filled(self) -> list[BoundedTable[Any, Any]]:
         return super()._filled() + [table for table in [*self._classes.values()] if table.entries]
@@ -160,7 +160,7 @@ class ShapeClass(InternedDispatch):
     def _missed(
         self, rule: KeyRule, table: Table, op: OpOverload, args: Args, kwargs: Kwargs, key: Key
     ) -> Any:
-        """Carry out an op without a recipe for its exact size by its class, or learn its class."""
+        """Run an op without a recipe by its shape class; if the class is new, let torch run it."""
         classes = self._classes.get(op)
         if classes is None:
             return super()._missed(rule, table, op, args, kwargs, key)
@@ -180,7 +180,7 @@ class ShapeClass(InternedDispatch):
         return of_torch
 
     def _known(self, op: OpOverload, recipe: Recipe, shapes: Sequence[Shape]) -> KnownClass | None:
-        """Return the class that a recipe proves; None where it holds for its size alone."""
+        """Return the class entry from a recipe; None if the recipe is valid for one size only."""
         sharding, output = recipe.sharding, recipe.output
         if sharding is None or sharding.needs_redistribute or not isinstance(output, DTensorSpec):
             return None
@@ -196,7 +196,7 @@ class ShapeClass(InternedDispatch):
     def _made(
         self, op: OpOverload, args: Args, shapes: Sequence[Shape], known: KnownClass | None
     ) -> DTensor | None:
-        """Return the result of an op by its class; None where torch has to carry it out."""
+        """Return the result of an op by its class entry; None if torch must run the op."""
         if known is None or known.strategy is not strategy_of(op):
             return None
         shape = known.rule(args, shapes)
@@ -209,7 +209,7 @@ class ShapeClass(InternedDispatch):
         except RuntimeError:  # torch has the better error message, about the whole tensors
             return None
         self.tally.hits += 1
-        dtype = known.output.tensor_meta.dtype  # for bools torch may make another type
+        dtype = known.output.tensor_meta.dtype  # of bools the local result may have another type
         meta = TensorMeta(torch.Size(shape), stride_of(shape, known.order), dtype)
         spec = with_meta(known.output, meta)
         result = make_dtensor(DTensor, made, spec, requires_grad=made.requires_grad)
@@ -218,10 +218,10 @@ class ShapeClass(InternedDispatch):
         return result
 
     def _class_of(self, op: OpOverload, args: Args) -> tuple[Key | None, list[Shape]]:
-        """Return the key of a call without its sizes, and the shapes of its tensors.
+        """Return the key of a call's shape class, and the shapes of the call's tensors.
 
-        There is no key where sizes matter. The result of a pointwise op on inputs of different
-        memory orders may have an order that depends on sizes.
+        The key is None if sizes matter. For example, the result of a pointwise op on inputs with
+        different memory orders may have a memory order that depends on the sizes.
         """
         key: list[Any] = []
         shapes: list[Shape] = []
@@ -243,14 +243,14 @@ class ShapeClass(InternedDispatch):
             elif op in _TRANSPOSITIONS:
                 key.append(tuple(value) if value.__class__ is list else value)
             elif isinstance(value, int | float):
-                key.append(type(value))  # it takes part as a tensor
+                key.append(type(value))  # torch treats the number as a tensor
             else:
                 return None, shapes
         return tuple(key) if len(orders) < 2 or op in PRODUCTS else None, shapes
 
 
 def has_new_spec(args: Args) -> bool:
-    """Whether an input's spec has not been hashed yet, so that no recipe can know it."""
+    """Whether an input's spec has no hash yet, so that no recipe can contain the spec."""
     for value in args:  # noqa: SIM110 - a generator would take twice as long
         if type(value) is DTensor and value._spec._hash is None:
             return True

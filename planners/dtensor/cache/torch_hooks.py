@@ -1,9 +1,9 @@
-"""Changes to torch that the cache makes while it is installed.
+"""Patches of torch that are active while the cache is installed.
 
-It follows changes of torch's own caches and strategies. It also spares torch work around DTensors:
-`DTensor.from_local` and the backward of `redistribute` go through an autograd function each time,
-also where no gradient is taken: for a batch, and in every backward pass. They ask the mesh for its
-sizes and plan collectives for gradients that stay in place.
+Some patches notify the cache of changes to torch's own caches and strategies. Others save work
+around DTensors: `DTensor.from_local` and the backward pass of `redistribute` always run an autograd
+function, even if no gradient is needed, as for a batch and in every backward pass. These functions
+query the mesh's sizes, and plan collectives even for gradients that do not move.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ _transformed = torch._C._are_functorch_transforms_active
 def following_torch(
     forget: Callable[[], None], give_back: Callable[[OpOverload], None]
 ) -> AbstractContextManager[None]:
-    """Call `forget` after torch's cache is cleared, `give_back` before an op gets a strategy."""
+    """Call `forget` after torch's cache is cleared, `give_back` before a strategy is registered."""
     clear = torch._C._clear_DTensor_sharding_propagator_cache
 
     def cleared() -> None:
@@ -62,7 +62,7 @@ def following_torch(
 
 
 def without_wrappers() -> AbstractContextManager[None]:
-    """Spare torch the wrappers around `DTensor.__init__`, which is empty, unless traced."""
+    """Skip torch's wrappers around the empty `DTensor.__init__`, except under modes or export."""
     wrapped = DTensor.__init__
 
     def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:
@@ -74,9 +74,9 @@ def without_wrappers() -> AbstractContextManager[None]:
 
 
 def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextManager[None]:
-    """Let torch make DTensors and pass gradients on without autograd where it has no part.
+    """Let torch create DTensors and pass gradients on without autograd, if it is not needed.
 
-    Torch keeps all calls in which modes, transforms, export or ranks outside the mesh take part.
+    Torch itself handles calls under modes, transforms or export, and on ranks outside the mesh.
     """
     from_local, redistribute = _FromTorchTensor.apply, NestedRedistribute.apply
 
@@ -130,7 +130,7 @@ def others_take_part() -> bool:
 def _meta(
     local: torch.Tensor, placed: PlacedSpec, layouts: LayoutTable, shape: Any, stride: Any
 ) -> TensorMeta | None:
-    """Return the whole tensor's meta; None where it does not follow plainly from the local one."""
+    """Return the global tensor's meta; None if it does not simply follow from the local tensor."""
     if shape and stride:
         return TensorMeta(shape, stride, local.dtype)
     if shape or stride:
@@ -148,7 +148,7 @@ def _meta(
 
 
 def _shared(local: torch.Tensor) -> torch.Tensor:
-    """Return another tensor on the same values, made without gradients as torch makes it."""
+    """Return a new tensor with the same storage, made without gradients as torch makes it."""
     if not torch.is_grad_enabled():
         return local.view_as(local)
     torch._C._set_grad_enabled(False)
@@ -163,7 +163,7 @@ def _stays(
 ) -> bool:
     """Whether a gradient already has the placements and the type that it must have.
 
-    It must lie where the tensor lay before; torch keeps it replicated where that was partial.
+    The required placements are the tensor's previous ones, or Replicate in place of Partial.
     """
     spec, known, dtype = gradient._spec, placed.attributes, gradient._local_tensor.dtype
     return (

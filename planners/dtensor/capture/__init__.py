@@ -1,1 +1,1 @@
-"""Capture the ops of a training step, and call them again without values."""
+"""Capture the ops of a training step, and replay them on tensors without values."""

@@ -1,9 +1,9 @@
-"""Record every op that DTensor's dispatch is given, in order, for `harness.capture`.
+"""Record the ops that DTensor dispatches, in order, for `harness.capture`.
 
-C++ asks torch's dispatcher for a handler at the start of each op. While a step is recorded there is
-one for every op that torch can decide. It hands the op on to torch's own dispatch, and records its
-arguments, its results and the inputs that were moved. Ops that torch decomposes first are recorded
-by their parts.
+C++ asks torch's dispatcher for a handler at the start of each op. During a recording, every op that
+torch can decide has a recording handler. This handler lets torch's own dispatch run the op, and
+records the op's arguments, its results and the inputs that torch moved. If torch first decomposes
+an op, its parts are recorded instead.
 """
 
 import threading
@@ -33,7 +33,10 @@ _switch = threading.Lock()
 
 @contextmanager
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
-    """Record every op until left; UsageError while another step is recorded."""
+    """Record every op inside the context; yield a function that returns the step as JSON types.
+
+    Raises UsageError while another step is being recorded.
+    """
     if not _switch.acquire(blocking=False):
         raise UsageError("A step is captured already; leave that one first.")
     recorder = _StepRecorder(names)
@@ -45,9 +48,9 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 
 
 def decided_ops() -> set[OpOverload]:
-    """Return the ops that torch decides as a whole, by a strategy or by their decomposition."""
+    """Return the ops that DTensor receives whole: those with a strategy or a decomposition."""
     decomposed = [op for op in decomposition_table if isinstance(op, OpOverload)]
-    in_parts = torch._C.DispatchKey.CompositeImplicitAutograd  # decomposed before DTensor sees them
+    in_parts = torch._C.DispatchKey.CompositeImplicitAutograd  # decomposed before DTensor gets them
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
         *torch_path.ops_with_strategies(),
@@ -58,7 +61,7 @@ def decided_ops() -> set[OpOverload]:
 
 
 class _RedistributionsOfThread(threading.local, Redistributions):
-    """The redistributions of each thread: backward passes have threads of their own."""
+    """Redistributions by thread, because backward passes run in threads of their own."""
 
 
 class _StepRecorder:
@@ -73,7 +76,10 @@ class _StepRecorder:
         self._torch_handlers = OpDispatcher()._custom_op_handlers
 
     def layer(self, below: Below) -> Callable[[OpDispatcher], Handlers]:
-        """Answer C++ with the recorder for every op, except inside an op that is being recorded."""
+        """Return a function that gives C++ a recording handler for every op.
+
+        While an op is being recorded, the function gives C++ the handlers of `below` instead.
+        """
         sizes: tuple[int, ...] = ()
         overlay: Handlers = {}
 
@@ -134,7 +140,7 @@ class _StepRecorder:
             raise CannotBeWritten("an op with a handler of its own")
 
     def content(self) -> dict[str, Any]:
-        """Return the step as JSON types; raises ShardbenchError where nothing was recorded."""
+        """Return the step as JSON types; raises ShardbenchError if nothing was recorded."""
         with self._lock:
             if not self._sequence:
                 unwritten = "".join(

@@ -1,8 +1,8 @@
-"""Ops on DTensors as records of a step file, and placements and meshes made from those records.
+"""Convert ops on DTensors to records of a step file, and records to placements and meshes.
 
-A tensor is written as its mesh, placements, global shape, stride and type, never with a value. A
-number in a tensor's place is such a value: only its type matters, and which numbers are equal, so
-that is written.
+A tensor's record has its mesh, placements, global shape, stride and type, but no values. A number
+in a tensor's place is also a value: its record has only its type, and an index that equal numbers
+share.
 """
 
 import math
@@ -50,11 +50,11 @@ _LEFT_OUT = {
 
 
 class CannotBeWritten(ValueError):
-    """An op is left out; the text says why, and does not depend on the script."""
+    """An op cannot be recorded. The message is a general reason, without details of the op."""
 
 
 class CallRecords:
-    """The calls of a step, and the meshes, tensors and results that they refer to."""
+    """The distinct calls of a step, and the meshes, tensors and results that they refer to."""
 
     def __init__(self) -> None:
         self._distinct: dict[type, dict[bytes, tuple[int, Any]]] = defaultdict(dict)
@@ -62,7 +62,7 @@ class CallRecords:
         self._of_mesh: dict[DeviceMesh, int | None] = {}
 
     def given(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallRecord:
-        """Record an op's arguments before it runs, since it may change them; raises ValueError."""
+        """Return a record of an op's arguments; call this before the op runs. Raises ValueError."""
         declared = op._schema.arguments
         types = {argument.name: str(argument.type) for argument in declared}
         return CallRecord(
@@ -75,7 +75,7 @@ class CallRecords:
         )
 
     def index(self, given: CallRecord, made: Any, moved: Sequence[Redistribution]) -> int:
-        """Return the index of a call with its results and moves; raises ValueError."""
+        """Add results and moves to a call's record, and return its index; raises ValueError."""
         results = tuple(map(self._index, result_records(made)))
         moves = tuple(move for redistribution in moved for move in moves_of(redistribution))
         return self._index(replace(given, results=results, moves=moves))
@@ -83,7 +83,7 @@ class CallRecords:
     def step(
         self, names: Names, sequence: Sequence[int], left_out: Mapping[str, int]
     ) -> StepRecord:
-        """Return a step of these calls, with mesh dimensions named by `names`."""
+        """Return the record of a step of these calls; `names` converts names of mesh dimensions."""
         device = next(iter(self._of_mesh)).device_type
         meshes = self._records(step_file.MeshRecord)
         written = names.written(name for mesh in meshes for name in mesh.names or ())
@@ -105,7 +105,7 @@ class CallRecords:
         return tuple(record for _, record in self._distinct[kind].values())
 
     def _index(self, record: Any) -> int:
-        """Return the index of a record among those of its kind; adds a new one."""
+        """Return the index of a record among those of its class, and add it if it is new."""
         known = self._distinct[type(record)]
         return known.setdefault(msgspec.json.encode(record), (len(known), record))[0]
 
@@ -173,7 +173,7 @@ class CallRecords:
 
 
 def _mesh_record(mesh: DeviceMesh) -> step_file.MeshRecord | None:
-    """Return this rank's mesh as rank 0 sees it; None where its ranks are in no regular order."""
+    """Return a mesh's record, as if it began at rank 0; None if irregular or without this rank."""
     ranks, names = mesh.mesh.cpu(), mesh.mesh_dim_names
     first = int(ranks.flatten()[0])
     strides = tuple(
@@ -188,7 +188,7 @@ def _mesh_record(mesh: DeviceMesh) -> step_file.MeshRecord | None:
 
 
 def regular_ranks(shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
-    """Return the ranks of a mesh of rank 0, from the distance in ranks along each dimension."""
+    """Return the ranks of a mesh that starts at rank 0; `strides` are the distances in ranks."""
     ranks = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(shape, strides, strict=True):
         ranks = ranks.unsqueeze(-1) + torch.arange(size) * stride
@@ -200,7 +200,7 @@ def _name(value: Any) -> str:
 
 
 def _layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return shape, stride and type of a tensor or of its meta; raises ValueError."""
+    """Return shape, stride and type of a tensor or tensor meta; ValueError for symbolic sizes."""
     stride = tensor.stride() if isinstance(tensor, torch.Tensor) else tensor.stride
     if not all(type(size) is int for size in (*tensor.shape, *stride)):
         raise CannotBeWritten("a symbolic size")
@@ -208,12 +208,12 @@ def _layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...], str]:
 
 
 def placement_of(record: step_file.PlacementRecord) -> Placement:
-    """Return the placement that was recorded."""
+    """Return the placement that a record describes."""
     return _CLASSES[type(record)](**msgspec.structs.asdict(record))
 
 
 def result_records(made: Any) -> list[ResultRecord]:
-    """Record the tensors among an op's results in order; raises ValueError."""
+    """Return records of the tensors among an op's results, in order; raises ValueError."""
     records = []
     for tensor in (leaf for leaf in tree_leaves(made) if isinstance(leaf, torch.Tensor)):
         placements = tensor.placements if isinstance(tensor, DTensor) else None
@@ -226,7 +226,7 @@ def result_records(made: Any) -> list[ResultRecord]:
 
 
 def moves_of(redistribution: Redistribution) -> tuple[Move, ...]:
-    """Return the placements of an op's moved inputs, before and after."""
+    """Return, for each moved input of an op, its placements before and after, as texts."""
     return tuple(
         (tuple(map(str, source.placements)), tuple(map(str, target.placements)))
         for source, target in redistribution.moves

@@ -1,8 +1,9 @@
 """Replay a captured step: the same ops in the same order, on DTensors without values.
 
-The local tensors know shapes and types only, so an op on them decides and dispatches as ever,
-without computing and without memory. The step of a model of any size takes the time of its dispatch
-and, for each op, one look-up of the local result, about as long as launching a kernel.
+The local tensors have only shapes and types. DTensor decides and dispatches ops on them as usual,
+but nothing is computed and no memory is needed. So a step of a model of any size takes the time of
+its dispatch and, for each op, one look-up of the local result. A look-up takes about as long as a
+kernel launch.
 """
 
 import math
@@ -43,9 +44,9 @@ _READS_A_VALUE = torch.ops.aten._local_scalar_dense.default
 
 
 def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
-    """Return the program of a captured step, without the calls that cannot be made here.
+    """Return the program of a captured step, without the calls that cannot be replayed here.
 
-    Raises UsageError for a bad file, a world of another size, or no call that can be made.
+    Raises UsageError for an invalid file, a topology of another size, or no replayable calls.
     """
     path, parameters = Path(workload.name), parameters_of(workload)
     step = read_step(path)
@@ -64,20 +65,20 @@ def replayed(workload: WorkloadSpec, topology: Topology) -> OpProgram:
 
 
 class _ReadyCall(NamedTuple):
-    """A call on arguments of this process."""
+    """A call of an op, with arguments made in this process."""
 
     op: Callable[..., Any]
     args: list[Any]
     kwargs: dict[str, Any]
     makes: int  # the number of tensors among its results
-    used_up: Locals | None  # the kind of its tensors where the op changes its arguments
+    used_up: Locals | None  # the kind of its local tensors if the op changes them, else None
 
 
 class _Replay:
-    """The calls of a step that can be made here, on tensors of this process."""
+    """The calls of a captured step that can be replayed here, on tensors of this process."""
 
     def __init__(self, step: StepRecord, sequence: Sequence[int], ranks_per_host: int) -> None:
-        """Make each distinct call once, and keep those that can be made."""
+        """Try each distinct call once, and keep the calls that succeed."""
         self._step = step
         self._arguments = StepArguments(step)
         self._decided = decided_ops()
@@ -90,7 +91,7 @@ class _Replay:
         why: dict[int, str] = {}
         clear_torch_caches()
         forget_results()
-        dispatch = ExactMiss()  # torch's decisions, in less time
+        dispatch = ExactMiss()  # makes torch's decisions in less time
         try:
             with playing_one_rank(ranks_per_host), dispatch.installed(), self._as_recorded():
                 for index in dict.fromkeys(sequence):
@@ -104,7 +105,7 @@ class _Replay:
         self.dropped = Counter(why[index] for index in sequence if index in why)
 
     def _tried(self, call: CallRecord) -> _ReadyCall:
-        """Make a call on the quickest locals that work; raises CannotBeMade where none do."""
+        """Run a call on the fastest kind of local tensors that works; CannotBeMade if none does."""
         parts = call.op.split(".")
         op: Any = reduce(lambda owner, part: getattr(owner, part, None), parts, torch.ops)
         if op not in self._decided:
@@ -129,7 +130,7 @@ class _Replay:
         raise CannotBeMade("needs values")
 
     def program(self, cold: bool) -> OpProgram:
-        """Return the program of the calls that can be made."""
+        """Return a program of the calls that can be replayed."""
         place_of: dict[int, int] = {}
         places = [place_of.setdefault(index, len(place_of)) for index in self.order]
         distinct = list(place_of)
@@ -193,13 +194,13 @@ class _Replay:
 
     @contextmanager
     def _as_recorded(self) -> Iterator[None]:
-        """Call ops below autograd, as they were recorded."""
+        """Run ops without autograd in the context, because ops are recorded below autograd."""
         with torch.no_grad(), implicit_replication() if self._implicit else nullcontext():
             yield
 
 
 def _pieces(op: OpOverload, call: CallRecord, step: StepRecord) -> int:
-    """Return the number of tensors that an op splits one into; 0 for ops that do not split."""
+    """Return an upper bound on the tensors that an op splits its input into; 0 for other ops."""
     aten = torch.ops.aten
     index = getattr(call.args[0], "tensor", None) if call.args else None
     if index is None or op not in (aten.unbind.int, aten.split.Tensor, aten.unsafe_split.Tensor):
@@ -210,10 +211,10 @@ def _pieces(op: OpOverload, call: CallRecord, step: StepRecord) -> int:
 
 
 def _releasing(op: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an op that then releases the mask of its result.
+    """Return a function that runs an op and then releases the mask of the op's result.
 
-    In the recorded step, the next op on the result does that: a mask must not exist when the op
-    makes it again.
+    In the recorded step, the next op on the result released the mask. The op fails if the mask
+    still exists when the op runs again.
     """
 
     def released(*args: Any, **kwargs: Any) -> Any:
@@ -239,7 +240,7 @@ def _release(made: Any) -> bool:
 
 
 def _state(tensor: DTensor) -> tuple[Any, ...]:
-    """Return all that an in-place op may change in a tensor without values."""
+    """Return the properties that an in-place op may change in a tensor without values."""
     local = tensor._local_tensor
     return tensor._spec, tensor.shape, tensor.stride(), local.shape, local.stride()
 

@@ -1,9 +1,9 @@
-"""Make the tensors and arguments of a captured step's calls in this process.
+"""Create the tensors and arguments of a captured step's calls in this process.
 
-Most local tensors know their layout alone, and need no memory and no computing. The meta device
-needs neither, but many of its kernels are written in Python and take a millisecond, a hundred times
-as long as a dispatch. So each op on tensors of such layouts is tried there once, and its result is
-looked up from then on.
+Most local tensors have only a layout, so they need no memory and no computation. The same is true
+on the meta device, but many of its kernels are written in Python and take a millisecond, a hundred
+times as long as a dispatch. So each op on tensors of certain layouts runs on the meta device once,
+and later calls look up its result.
 """
 
 import math
@@ -30,12 +30,12 @@ from planners.dtensor.step_file import ArgumentRecord, CallRecord, StepRecord, T
 
 
 class CannotBeMade(Exception):
-    """A call cannot be made here; the text says why, and does not depend on the call."""
+    """A call cannot be replayed here. The message is a general reason, without its details."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorLayout:
-    """Shape and stride in elements, and type; one object stands for all equal layouts."""
+    """A tensor's shape and stride in elements, and type; equal layouts are the same object."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -43,7 +43,7 @@ class TensorLayout:
 
 
 class _SameAsInput(NamedTuple):
-    """A result that is an input, by its place among all inputs."""
+    """A cached result that is one of the op's inputs: its index among all inputs."""
 
     place: int
 
@@ -53,27 +53,27 @@ _results: dict[tuple[Any, ...], Any] = {}
 
 
 def forget_results() -> None:
-    """Forget the results of ops on layouts."""
+    """Empty the cache of the results of ops by layout."""
     _results.clear()
 
 
 def layout_of(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> TensorLayout:
-    """Return the layout of a tensor."""
+    """Return the shared layout object for a shape, stride and type."""
     key = (tuple(shape), tuple(stride), dtype)
     return _layouts.setdefault(key, TensorLayout(*key))
 
 
 class LayoutTensor(torch.Tensor):
-    """A tensor of a layout, without values.
+    """A tensor that has a layout but no values.
 
-    An in-place op that changes a layout raises TypeError: such a tensor keeps its own.
+    Its layout is fixed: an in-place op that would change the layout raises TypeError.
     """
 
     known_layout: TensorLayout
 
     @staticmethod
     def __new__(cls, layout: TensorLayout) -> "LayoutTensor":
-        """Return a new tensor."""
+        """Return a new tensor with this layout."""
         made: LayoutTensor = torch.Tensor._make_wrapper_subclass(
             cls, layout.shape, layout.stride, dtype=layout.dtype, device=DEVICE
         )
@@ -90,7 +90,7 @@ class LayoutTensor(torch.Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the op's result by the known layouts."""
+        """Return the op's result, from the cache of results by layout."""
         key = (op, _key(args), _key(kwargs.items()) if kwargs else ())
         if key in _results:
             made = _results[key]
@@ -110,7 +110,7 @@ def _key(values: Any) -> tuple[Any, ...]:
             if isinstance(value, torch.Tensor)
             else value
             if type(value) is int
-            else (type(value), value)  # 1.0 and True make another type
+            else (type(value), value)  # 1.0 and True equal 1, but may change the result's type
             for value in values
         ]
     )
@@ -160,7 +160,7 @@ def _made(template: Any, args: Any, kwargs: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """A kind of local tensors: a function that makes one, its device, the most elements it has."""
+    """A kind of local tensors: constructor, device, and the largest number of elements."""
 
     make: Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
     device: str
@@ -182,7 +182,7 @@ VALUES = Locals(
 
 
 class StepArguments:
-    """The meshes and tensors of a step; calls on the same tensor share it."""
+    """The meshes and tensors of a captured step; calls with the same tensor share it."""
 
     def __init__(self, step: StepRecord) -> None:
         self.meshes = tuple(
@@ -195,7 +195,7 @@ class StepArguments:
     def of(
         self, call: CallRecord, locals_: Locals, shared: bool = True
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return a call's arguments, which may share tensors with others; raises CannotBeMade."""
+        """Return a call's arguments, with new tensors unless `shared`; raises CannotBeMade."""
         try:
             return (
                 [self._value(value, locals_, shared) for value in call.args],
@@ -205,7 +205,7 @@ class StepArguments:
             raise CannotBeMade("no such tensors here") from None
 
     def forget(self, call: CallRecord) -> None:
-        """Let the next call make the tensors of this one again."""
+        """Drop the shared tensors of a call, so that the next call gets new tensors."""
         given = {argument.tensor for argument in call.arguments()}
         for key in [key for key in self._tensors if key[0] in given]:
             del self._tensors[key]

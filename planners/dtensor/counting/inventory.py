@@ -43,9 +43,9 @@ class _OpUses(TorchDispatchMode):
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return the ops of one call of a program, one row for equal operands.
+    """Return the ops of one call of a workload, with one row for all equal uses of an op.
 
-    Raises UsageError where the workload is malformed, or needs a topology for its mesh.
+    Raises UsageError if the workload is malformed or the topology is missing.
     """
     if topology is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Count the objects that outlive a step: a cache that grows with every step fills the memory."""
+"""Count the objects that outlive a step, to find caches that grow with every step."""
 
 import gc
 import sys
@@ -11,16 +11,17 @@ _WARM_UP = 3
 
 
 class Kept(NamedTuple):
-    """Objects known to Python's collector that outlive a step, on average, and their bytes."""
+    """A number of objects that Python's garbage collector tracks, and their bytes."""
 
     objects: int
     bytes: int
 
 
 def kept_per_step(step: Callable[[], object], steps: int = STEPS) -> Kept:
-    """Call a step a few times to warm up, then `steps` times; return the objects that each leaves.
+    """Return the average number and bytes of new objects that remain after a call of `step`.
 
-    Objects that are made once and stay, less than one a step, count as none.
+    It averages over `steps` calls, after a few calls to warm up, and rounds down: fewer than one
+    object per call counts as 0.
     """
     with _older_objects_frozen():
         for _ in range(_WARM_UP):
@@ -35,9 +36,9 @@ def kept_per_step(step: Callable[[], object], steps: int = STEPS) -> Kept:
 
 @contextmanager
 def _older_objects_frozen() -> Iterator[None]:
-    """Keep the existing objects, nearly all there are, out of collections and lists until left.
+    """Hide the existing objects from the garbage collector inside the context, to be quick.
 
-    Objects that were frozen before stay frozen.
+    If some objects were frozen before, unfreeze none at the end.
     """
     are_frozen = gc.get_freeze_count() > 0
     gc.freeze()

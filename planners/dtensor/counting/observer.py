@@ -1,4 +1,4 @@
-"""Count the work of any dispatch, from outside."""
+"""Count the work of any dispatch, by wrappers around torch's functions."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -29,7 +29,7 @@ _PASSES = (
 
 
 def observe(recorder: Recorder) -> AbstractContextManager[None]:
-    """Record counters and phases of every call of a program until left."""
+    """Record counters and phases of every call of a program inside the context."""
     counters = recorder.counters
     decided: list[OutputSharding] = []
     propagate = recorder.timed("propagate", PROPAGATOR.propagate_op_sharding_non_cached)
@@ -60,7 +60,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
     def called(
         program: OpProgram, dispatch: Dispatch, redistributions: Redistributions
     ) -> Decision:
-        """Read the caches before and after a call: only they count their hits."""
+        """Call the program, and count its cache hits from the caches' own counters."""
         if recorder.current is None:
             return call(program, dispatch, redistributions)
         before = 0 if program.cold else _hits(dispatch)
@@ -89,11 +89,11 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
 
 
 def _count_kept(recorder: Recorder, step: Callable[[], object], decided: list[Any]) -> None:
-    """Count the objects that outlive a step, in steps that record nothing else."""
+    """Count the objects that outlive a step, in extra steps that change no other counter."""
 
     def unrecorded() -> None:
         step()
-        del decided[known:]  # kept for `cache_bytes` alone
+        del decided[known:]  # the list serves `cache_bytes` alone
 
     known = len(decided)
     with recorder.phase("kept"):
@@ -107,7 +107,7 @@ def _count_kept(recorder: Recorder, step: Callable[[], object], decided: list[An
 
 
 def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Count the outermost calls of a function that calls itself."""
+    """Return a recursive function with its outermost calls counted as pytree passes."""
     is_inside = False
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -125,6 +125,6 @@ def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[
 
 
 def _hits(dispatch: Dispatch) -> int:
-    """Return the hits since the caches were cleared."""
+    """Return the hits since the caches were cleared, in C++ and in the dispatch's cache."""
     in_cpp, _ = torch._C._get_DTensor_sharding_propagator_cache_stats()
     return int(in_cpp) + dispatch.cache_info().hits

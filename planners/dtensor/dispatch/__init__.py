@@ -1,1 +1,1 @@
-"""Ways to dispatch an op on DTensors, installed in torch's place until left."""
+"""Implementations of op dispatch on DTensors, which replace torch's inside a context."""

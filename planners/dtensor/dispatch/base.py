@@ -1,4 +1,4 @@
-"""The base of every way to dispatch, with its bounded tables and the counts of its cache."""
+"""The base class of all implementations of dispatch, with bounded tables and cache counts."""
 
 import sys
 from collections.abc import Hashable, Iterable
@@ -14,12 +14,12 @@ from torch.distributed.device_mesh import DeviceMesh
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# Objects that a decision refers to but does not own.
+# Objects that a cached decision refers to, but that exist without it too.
 _SHARED = (DeviceMesh, OpOverload, torch.dtype, type, ModuleType)
 
 
 class CacheInfo(NamedTuple):
-    """Counts of a cache."""
+    """Hits, misses and sizes of a cache, and comparisons of its decisions with torch's."""
 
     hits: int
     misses: int
@@ -30,27 +30,27 @@ class CacheInfo(NamedTuple):
 
 
 class Dispatch:
-    """Torch's own dispatch; every other way to dispatch is a subclass."""
+    """Torch's own dispatch, and the base class of all other dispatches."""
 
     def installed(self) -> AbstractContextManager[Any]:
-        """Put this in torch's place until left."""
+        """Replace torch's dispatch by this one inside the context."""
         return nullcontext()
 
     def forget(self) -> None:
-        """Forget all decisions kept here; torch's own caches stay."""
+        """Delete all decisions that this object has cached; keep those in torch's caches."""
 
     def clear(self) -> None:
-        """Forget all decisions kept here, and reset the counts."""
+        """Delete all decisions that this object has cached, and reset its counts."""
 
     def cache_info(self) -> CacheInfo:
-        """Return the counts of the cache kept here, without torch's own."""
+        """Return the counts of this object's cache, without those of torch's caches."""
         return CacheInfo(0, 0, 0, 0)
 
 
 class BoundedTable(Generic[K, V]):
     """A dictionary of at most `limit` entries; adding one more drops the oldest.
 
-    Readers use `entries` directly, without a lock and without a call: reading must be quick.
+    Readers use `entries` directly, without a lock or a method call, to be quick.
     """
 
     __slots__ = ("_lock", "entries", "limit")
@@ -61,22 +61,22 @@ class BoundedTable(Generic[K, V]):
         self._lock = Lock()
 
     def add(self, key: K, value: V) -> None:
-        """Keep a value, and drop the oldest one of a full table."""
+        """Store a value; if the table is full, drop its oldest entry."""
         with self._lock:
             if len(self.entries) >= self.limit and key not in self.entries:
                 del self.entries[next(iter(self.entries))]
             self.entries[key] = value
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Remove all entries."""
         with self._lock:
             self.entries.clear()
 
 
 def bytes_held(roots: Iterable[Any]) -> int:
-    """Return the bytes of the Python objects reachable from these roots, each counted once.
+    """Return the total bytes of the Python objects reachable from `roots`, each counted once.
 
-    Meshes, ops, types and functions are left out: they live anyway.
+    Exclude meshes, ops, types and functions, which exist anyway.
     """
     seen: set[int] = set()
     waiting = list(roots)

@@ -1,10 +1,11 @@
-"""Our handlers next to those of torch's dispatcher, which C++ looks up before each op.
+"""Handlers of ops, in addition to those of torch's dispatcher, which C++ looks up before each op.
 
-Torch keeps one dictionary of handlers, and everybody reaches it: `loss_parallel` adds to it,
-`context_parallel` replaces it, users have their own. So it is never touched here. C++ looks the
-dispatcher up once and asks that object for its handlers; only that object answers with ours as
-well. Python code finds a second object under `DTensor._op_dispatcher`: it shares all state and is
-plainly torch's. Where torch has a handler for an op, that one is called.
+Torch has one dictionary of handlers, which any code can change: `loss_parallel` adds to it,
+`context_parallel` replaces it, and users add handlers. So this module never changes the dictionary.
+C++ fetches the dispatcher object once, and asks that object for its handlers before each op. Only
+that object also returns our handlers. Python code finds a second dispatcher under
+`DTensor._op_dispatcher`, an unchanged `OpDispatcher` with the same state. If torch has a handler
+for an op, torch's handler is called.
 """
 
 import threading
@@ -36,18 +37,18 @@ _HANDLERS = "_custom_op_handlers"
 
 
 class Overlay(dict[OpOverload, Handler]):
-    """The dictionary that C++ looks ops up in; changes from Python go to torch's own handlers."""
+    """The dictionary in which C++ looks up handlers; Python's changes go to torch's dictionary."""
 
     def __init__(self, own: Below, handlers: Mapping[OpOverload, Handler]) -> None:
         super().__init__(handlers)
         self._own = own
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Add handlers to torch's own."""
+        """Add handlers to torch's own dictionary."""
         self._own().update(*args, **kwargs)
 
     def pop(self, *args: Any) -> Any:
-        """Take a handler out of torch's own."""
+        """Remove a handler from torch's own dictionary, and return it."""
         return self._own().pop(*args)
 
     def __setitem__(self, op: OpOverload, handler: Handler) -> None:
@@ -62,8 +63,8 @@ class ObservedDecision:
     """Torch's decision for an op, as observed while torch dispatched it."""
 
     op: OpOverload
-    schema: OpSchema | None = None  # None where torch found its decision in its cache
-    sharding: OutputSharding | None = None  # None likewise, and where torch decomposes the op
+    schema: OpSchema | None = None  # None if torch found the decision in its cache
+    sharding: OutputSharding | None = None  # None then too, and if torch decomposes the op
     is_moved: bool = False  # torch unwrapped the arguments one by one, as for a redistribution
 
 
@@ -72,7 +73,7 @@ _observed_by_thread: dict[int, ObservedDecision | None] = {}
 
 
 class _LayeredDispatcher(OpDispatcher):
-    """The dispatcher that C++ asks: handlers come from the layers, everything else from torch."""
+    """The dispatcher that C++ uses: it takes handlers from the layers, and all else from torch."""
 
     def _propagate_op_sharding_dispatch_slow_path(
         self, op: OpOverload, args: Any, kwargs: Any, info: Any, *rest: Any, **options: Any
@@ -102,9 +103,9 @@ _changing = threading.Lock()
 
 @contextmanager
 def layered(layer: Layer, outermost: bool = False) -> Iterator[None]:
-    """Let C++ take its handlers from a layer until left; layers may end in any order.
+    """Let C++ take handlers from `layer` inside the context; contexts may end in any order.
 
-    A layer is asked before those that began earlier, and an outermost one before all others.
+    C++ asks the newest layer, which may ask the older layers. `outermost` layers come first.
     """
     _prime_cpp_dispatcher()
     entry = outermost, layer
@@ -139,7 +140,7 @@ def _apply_layers() -> None:
 
 
 def _prime_cpp_dispatcher() -> None:
-    """Dispatch an op that needs no mesh: C++ keeps the dispatcher that it finds at its first op."""
+    """Dispatch an op without a mesh, because C++ stores the dispatcher found at its first op."""
     if not _layers:
         tensor = torch.Tensor._make_wrapper_subclass(DTensor, (), dtype=torch.float32)
         with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -150,12 +151,12 @@ def _prime_cpp_dispatcher() -> None:
 def handling(
     ops: Iterable[OpOverload], make: Callable[[OpOverload], Handler]
 ) -> Iterator[Callable[[OpOverload], None]]:
-    """Let torch call handlers instead of dispatching these ops, until left.
+    """Inside the context, let torch call handlers of these ops instead of dispatching the ops.
 
-    A handler is made when its op is first dispatched: a program uses a few dozen of torch's 800
-    ops. Torch's own handlers come first. They are the only ones while a dispatch mode is active
-    (debugging, fake tensors, tracing), and for an op that `by_torch` dispatches. Yields a function
-    that hands an op back to torch for the rest of the time.
+    `make` returns an op's handler when the op is first dispatched: a program uses a few dozen of
+    torch's 800 ops. Torch's own handlers take precedence. Only these are used under a dispatch mode
+    (debugging, fake tensors, tracing), and for an op that `by_torch` dispatches. Yield a function
+    that removes the handler of an op, so that torch dispatches the op again.
     """
     known: Handlers | None = None
     renewing = threading.Lock()
@@ -166,7 +167,7 @@ def handling(
         with renewing:
             if op in left:
                 left[op], known = handler, None
-            else:  # another thread has handed it back meanwhile
+            else:  # another thread has meanwhile returned the op to torch
                 handler = by_torch
         return handler(op, args, kwargs)
 
@@ -182,7 +183,7 @@ def handling(
             own = below()
             if modes_active() or (_observed_by_thread and this_thread() in _observed_by_thread):
                 return own
-            if own != known:  # some ten entries, which are the same objects
+            if own != known:  # quick: about ten entries, usually identical objects
                 with renewing:
                     overlay = Overlay(below, {**left, **own})
                     known = dict(own)
@@ -203,7 +204,7 @@ def handling(
 def by_torch(
     op: OpOverload, args: Args, kwargs: Kwargs, observed: ObservedDecision | None = None
 ) -> Any:
-    """Let torch dispatch an op as if we had no handler for it; fill in `observed`."""
+    """Let torch dispatch an op without our handlers; record torch's decision in `observed`."""
     thread = this_thread()
     _observed_by_thread[thread] = observed
     try:

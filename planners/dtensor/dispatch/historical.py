@@ -1,6 +1,7 @@
-"""Dispatch in Python as earlier releases of torch did it, one class per published step.
+"""Dispatch in Python as in earlier releases of torch, one class for each published change.
 
-Only dispatching is historical. Specs, strategies and the decision after a miss are today's.
+Only the dispatch is historical. Specs, strategies and decisions after a miss come from the
+installed torch.
 """
 
 from contextlib import AbstractContextManager
@@ -24,10 +25,10 @@ from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR, Args, K
 
 
 class Handled(Dispatch):
-    """A dispatch that takes over every op with a strategy, unless a mode is active."""
+    """A dispatch of all ops with a strategy, except random ops and ops under dispatch modes."""
 
     def installed(self) -> AbstractContextManager[Any]:
-        """Register the handler for those ops until left."""
+        """Register the handler for these ops inside the context."""
         return handling(torch_path.ops_to_take_over(), lambda op: self._dispatch)
 
     def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -35,7 +36,7 @@ class Handled(Dispatch):
 
 
 class LruCached(Handled):
-    """A dispatch that keeps its decisions in an `lru_cache` without a bound."""
+    """A dispatch that caches its decisions in an unbounded `lru_cache`."""
 
     def __init__(self) -> None:
         self._decide = lru_cache(None)(self._decided)
@@ -76,7 +77,7 @@ def _schema(op: OpOverload, args: Args, kwargs: Kwargs) -> OpSchema:
 
 
 class _FirstKey:
-    """The key of the first cache: hashed by the tensors' specs each time, equal by everything."""
+    """The key of `FirstCache`: hashed by the tensors' specs each time, compared by all values."""
 
     def __init__(self, op: OpOverload, args: Args, kwargs: Kwargs) -> None:
         self.op, self.args, self.kwargs = op, args, kwargs
@@ -95,12 +96,12 @@ class _FirstKey:
 
 
 class FirstCache(Handled):
-    """Dispatch before pytorch/pytorch#107305, as torch 2.0.1 has it.
+    """Dispatch before pytorch/pytorch#107305, as in torch 2.0.1.
 
-    It makes eleven passes over the arguments and asks its dictionary twice. On a hit, every tensor
-    goes through a redistribution that moves nothing, because torch redistributed unless the
-    suggestion was the very schema asked for. Views put the local shape into the kept key, so they
-    never hit.
+    It makes eleven passes over the arguments and two look-ups in its dictionary. On a hit, every
+    tensor passes through a redistribution that moves nothing: torch skipped it only if the
+    suggested schema and the op's schema were the same object. Views put the local shape into the
+    cached key, so views never hit.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ class FirstCache(Handled):
         self._hits = self._misses = 0
 
     def cache_info(self) -> CacheInfo:
-        """Return the counts of the dictionary, which has no bound."""
+        """Return the counts of the unbounded dictionary."""
         return CacheInfo(self._hits, self._misses, len(self._kept), 0)
 
     def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -148,7 +149,7 @@ class FirstCache(Handled):
         )
         self._kept[key] = key, sharding
         if PROPAGATOR.op_to_shape_and_stride_idx.get(key.op) == 1:
-            shape = sharding.output_spec.shape  # or the shape that this rank's view is called with
+            shape = sharding.output_spec.shape  # or the shape that this rank passes to the view
             if sharding.use_val_from_redistribute_schema:
                 shape = sharding.redistribute_schema.args_schema[1]
             key.args = (key.args[0], tuple(shape), *key.args[2:])
@@ -166,10 +167,10 @@ class FirstCache(Handled):
 
 
 class FlattenedOnce(LruCached):
-    """Dispatch after pytorch/pytorch#107305, as torch 2.1.0 has it.
+    """Dispatch after pytorch/pytorch#107305, as in torch 2.1.0.
 
-    It flattens the arguments once and unflattens them four times. Its one `lru_cache` hashes all
-    arguments, numbers included. A flag says whether to redistribute.
+    It flattens the arguments once and unflattens them four times. Its only `lru_cache` hashes all
+    arguments, numbers included. A flag in the decision controls redistribution.
     """
 
     def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -193,7 +194,7 @@ class FlattenedOnce(LruCached):
 
 
 class _FullKey:
-    """The key of the second cache: hashed and equal by all arguments, with lists as tuples."""
+    """The key of `FlattenedOnce`: hashed and compared by all arguments, with lists as tuples."""
 
     def __init__(self, schema: OpSchema) -> None:
         self.schema = schema
@@ -215,9 +216,9 @@ class _FullKey:
 
 
 class Unflattened(LruCached):
-    """Dispatch after pytorch/pytorch#110132, as torch 2.9 has it: no pytree unless an op needs it.
+    """Dispatch after pytorch/pytorch#110132, as in torch 2.9: pytree only for ops that need it.
 
-    The key is torch's own, without the arguments that cannot change the decision (#109306).
+    The key is torch's own, which excludes arguments that cannot change the decision (#109306).
     """
 
     def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:

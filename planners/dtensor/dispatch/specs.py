@@ -1,4 +1,4 @@
-"""DTensor specs and mesh layouts that are built once; later ones are looked up in a table."""
+"""Tables of DTensor specs and mesh layouts, so that their attributes are computed only once."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,17 +16,17 @@ from planners.instruments import replaced
 MOST_SPECS = 4096
 MOST_LAYOUTS = 1024
 
-# Placements without state of their own; other subclasses may have some.
+# Placements without mutable state; other subclasses of Placement may have some.
 _PLAIN = frozenset((Shard, Replicate, Partial, _NormPartial))
 
 
 def is_plain(spec: DTensorSpec) -> bool:
-    """Whether a spec describes a tensor and has plain placements only."""
+    """Whether a spec has tensor meta, and only placements without mutable state."""
     return spec.tensor_meta is not None and _PLAIN.issuperset(map(type, spec.placements))
 
 
 def with_meta(spec: DTensorSpec, meta: TensorMeta) -> DTensorSpec:
-    """Return a new spec with the placements of another one and this meta."""
+    """Return a new spec with the mesh and placements of `spec`, and the tensor meta `meta`."""
     made = object.__new__(DTensorSpec)
     made.__dict__.update(vars(spec), tensor_meta=meta, _hash=None)
     return made
@@ -34,9 +34,9 @@ def with_meta(spec: DTensorSpec, meta: TensorMeta) -> DTensorSpec:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedSpec:
-    """The attributes of specs with placements on a mesh, whatever the size.
+    """The attributes that specs with the same placements on a mesh share, at any size.
 
-    `as_given` holds where torch keeps the placements object that it is given.
+    `as_given`: whether torch stores the placements object that it receives, not a copy.
     """
 
     attributes: dict[str, Any]
@@ -44,9 +44,9 @@ class PlacedSpec:
 
 
 class SpecTable:
-    """The attributes of the latest specs, and of placements whatever the size.
+    """The attributes of the latest specs, by placements and size, and by placements alone.
 
-    Every spec made from the table is an object of its own, which torch may change.
+    Every spec made from the table is a new object, which torch may change.
     """
 
     def __init__(self, limit: int = MOST_SPECS) -> None:
@@ -55,16 +55,16 @@ class SpecTable:
         self._of_any_size: BoundedTable[tuple[Any, ...], PlacedSpec] = BoundedTable(limit)
 
     def clear(self) -> None:
-        """Forget all specs."""
+        """Remove all specs."""
         self._known.clear()
         self._of_any_size.clear()
 
     def of_any_size(self, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> PlacedSpec | None:
-        """Return the known attributes of specs with these placements."""
+        """Return the attributes of specs with these placements; None if not in the table."""
         return self._of_any_size.entries.get((id(mesh), placements, None, None))
 
     def spec(self, placed: PlacedSpec, meta: TensorMeta) -> DTensorSpec:
-        """Return the spec of a tensor with known placements."""
+        """Return a new spec for a tensor with these placements and this meta."""
         made = object.__new__(DTensorSpec)
         self._fill(made, placed, meta)
         return made
@@ -75,13 +75,13 @@ class SpecTable:
             spec.__dict__.update(placed.attributes, tensor_meta=meta)
             self._known.add((placed, meta), dict(vars(spec)))
             return
-        # Its own meta: one of tuples equals one of a torch.Size, which has more methods.
+        # The meta as given: an equal one in the table may have a tuple instead of a torch.Size.
         spec.__dict__.update(attributes, tensor_meta=meta)
         if attributes["_hash"] is None:  # hashing does not pay for a spec that is made once
             attributes["_hash"] = hash(spec)
 
     def filled(self) -> AbstractContextManager[None]:
-        """Let torch make its specs with this table until left."""
+        """Let torch build its specs from this table inside the context."""
         make = DTensorSpec.__init__
         of_any_size, fill, keep = self._of_any_size.entries, self._fill, self._of_any_size.add
 
@@ -93,7 +93,7 @@ class SpecTable:
             shard_order: Any = None,
             use_strided_shard_as_shard_order: bool | None = None,
         ) -> None:
-            # A mesh in a table lives as long as its entry, so no other mesh has its id.
+            # An entry keeps its mesh alive, so no other mesh can have the same id.
             key = (id(mesh), placements, shard_order, use_strided_shard_as_shard_order)
             if type(tensor_meta) is TensorMeta:
                 try:
@@ -116,16 +116,16 @@ class SpecTable:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MeshLayout:
-    """A way to cut tensors of one number of dims on a mesh; a single object, to stand in keys."""
+    """The number of parts that a mesh cuts each tensor dimension into, compared by identity."""
 
     mesh: DeviceMesh
-    parts: tuple[int, ...]  # the number of parts that each dimension is cut into
+    parts: tuple[int, ...]  # for each tensor dimension, the number of parts that it is cut into
 
     @classmethod
     def of(
         cls, mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int
     ) -> "MeshLayout | None":
-        """Return the layout of placements; None where they hold more than a dimension."""
+        """Return the layout of placements; None if one is not Shard, Replicate or Partial."""
         parts = [1] * ndim
         for count, placement in zip(mesh.shape, placements, strict=True):
             kind = type(placement)
@@ -136,9 +136,9 @@ class MeshLayout:
         return cls(mesh, tuple(parts))
 
     def ones(self, shape: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the uncut dimensions of one element; None where the decision depends on sizes.
+        """Return the uncut dimensions of size 1; None if a decision may depend on the sizes.
 
-        It does not where each rank has room for two elements in every dimension that is cut.
+        A decision does not if all other dimensions have at least two elements for each part.
         """
         for size, count in zip(shape, self.parts, strict=False):
             if size < 2 * count:
@@ -150,9 +150,9 @@ class MeshLayout:
 
 
 class LayoutTable:
-    """The latest layouts; each keeps its mesh alive, so no other mesh has its id.
+    """The latest layouts. Each keeps its mesh alive, so no other mesh can have the same id.
 
-    Placements are looked up by identity first, as specs share them and hashing is slow.
+    A look-up compares placements by identity first: specs share them, and hashing is slow.
     """
 
     def __init__(self, limit: int = MOST_LAYOUTS) -> None:
@@ -163,14 +163,14 @@ class LayoutTable:
         ] = BoundedTable(limit)
 
     def clear(self) -> None:
-        """Forget all layouts."""
+        """Remove all layouts."""
         self._by_identity.clear()
         self._known.clear()
 
     def of(
         self, mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int
     ) -> MeshLayout | None:
-        """Return the layout of placements; None where they hold more than a dimension."""
+        """Return the layout of placements; None if one is not Shard, Replicate or Partial."""
         found = self._by_identity.entries.get((id(mesh), id(placements), ndim))
         if found is not None:
             return found[0]

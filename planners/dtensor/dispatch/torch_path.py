@@ -1,7 +1,7 @@
-"""Torch's own way through an op: the parts that its C++ dispatch calls in Python.
+"""The steps of torch's own dispatch of an op, as its C++ code calls them in Python.
 
-A dispatch that replaces one part calls the others here. In-place ops, ranks outside the mesh, debug
-modes and random ops stay with torch.
+A dispatch that replaces one step calls the other steps here. In-place ops, ranks outside the mesh,
+debug modes and random ops are left to torch.
 """
 
 import sys
@@ -51,9 +51,9 @@ class Traits:
     is_in_place: bool
     is_out_variant: bool
     is_view: bool
-    makes_one_tensor: bool  # of tensors that it takes one by one
+    makes_one_tensor: bool  # a new one, from arguments without lists of tensors
     takes_lists: bool  # of tensors
-    makes_tensors: bool  # one or several, or it changes the values of its inputs
+    makes_tensors: bool  # one or several, or it changes values of its inputs, but no `out`
     tensor_positions: frozenset[int]
     types: tuple[str, ...]  # of its positional arguments
     names: frozenset[str]  # of all arguments
@@ -84,7 +84,7 @@ def traits(op: OpOverload) -> Traits:
 
 
 def ops_with_strategies() -> set[OpOverload]:
-    """Return the ops that torch can propagate."""
+    """Return the ops for which torch can propagate shardings."""
     return {
         *PROPAGATOR.op_strategy_funcs,
         *PROPAGATOR.op_to_rules,
@@ -95,12 +95,12 @@ def ops_with_strategies() -> set[OpOverload]:
 
 
 def ops_to_take_over() -> set[OpOverload]:
-    """Return the ops that a handler may take over: torch can propagate them, none is random."""
+    """Return the ops that a handler may take over: all with a strategy, except random ops."""
     return ops_with_strategies().difference(DISPATCHER._random_ops)
 
 
 def schema_info(op: OpOverload) -> Any:
-    """Return torch's record of the arguments that a decision depends on, or None."""
+    """Return torch's record of the arguments that matter to an op's decision, or None."""
     found = PROPAGATOR.op_to_schema_info.get(op)
     return found or PROPAGATOR.op_to_schema_info_for_single_dim_strategy.get(op)
 
@@ -112,14 +112,14 @@ def strategy_of(op: OpOverload) -> object:
 
 
 def on_meta_device(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor without values, to try an op on."""
+    """Return a tensor on the meta device, which has no values."""
     return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
 def carry_out(
     op: OpOverload, args: Args, kwargs: Kwargs, info: OpInfo, sharding: OutputSharding
 ) -> Any:
-    """Run an op with a given decision: redistribute, compute, wrap."""
+    """Run an op by a given decision: redistribute its inputs, compute, wrap the results."""
     info.output_sharding = sharding
     results = DISPATCHER._dispatch_get_local_results_slow_path(op, args, info)
     return wrap(op, args, kwargs, info.compute_mesh, sharding, results)
@@ -151,9 +151,9 @@ def wrap(
 
 
 def is_dispatching() -> bool:
-    """Whether torch itself dispatches an op in this thread, further up the call stack.
+    """Whether torch is dispatching an op further up this thread's call stack.
 
-    An op that a handler of ours has taken over is not dispatched by torch.
+    Ops that our handlers have taken over do not count.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

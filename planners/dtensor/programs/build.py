@@ -1,4 +1,4 @@
-"""Build the programs that variants call."""
+"""Build the programs of the workloads; every variant runs these programs."""
 
 import random
 from collections import Counter
@@ -27,8 +27,8 @@ from planners.dtensor.workloads import (
     parameters_of,
 )
 
-# The number of batch sizes of `dynamic`, in rows per rank. A turn of any variant has far fewer
-# steps, and the largest batch still computes in much less time than it decides.
+# The number of batch sizes of `dynamic`, in rows per rank. No variant runs as many steps in one
+# measurement, and even for the largest batch, computing takes much less time than deciding.
 _BATCH_SIZES = 1024
 _WIDTH = 8
 _SIDE = 64
@@ -38,26 +38,26 @@ StepFunction = Callable[[], Sequence[torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecisions:
-    """The decisions of torch where a step was captured."""
+    """Torch's decisions in the process in which a step was captured."""
 
-    results: tuple[object, ...]  # by the program's names, None where only this torch has one
-    moves: Counter[tuple[str, tuple[Any, ...]]]  # how often each op moved these inputs
+    results: tuple[object, ...]  # in the order of `OpProgram.names`; None for a missing result
+    moves: Counter[tuple[str, tuple[Any, ...]]]  # number of times that each op moved these inputs
 
 
 @dataclass(frozen=True, slots=True)
 class OpProgram:
-    """Ops on the DTensors of a mesh."""
+    """A program of ops on the DTensors of a mesh, and how to run and check it."""
 
     mesh: DeviceMesh
     step: StepFunction  # one call; returns its results in the order of `names`
     names: tuple[str, ...]
     size: int  # the number of ops, or for `optimizer` of parameters
-    shapes: tuple[torch.Size, ...] | None = None  # the global ones, where known in advance
+    shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
     cold: bool = False  # every call starts with cold caches
-    compares_values: bool = True  # made-up results of collectives are in none, or repeat
-    is_dynamic: bool = False  # the first dimension varies, and is no part of the decision
+    compares_values: bool = True  # all calls have the same values, in spite of fake collectives
+    is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
     renew: Callable[[], None] | None = None  # called before a `step` that changes its input
-    recorded: RecordedDecisions | None = None  # decisions for it in another process
+    recorded: RecordedDecisions | None = None  # of a captured step, in the original process
     notes: Mapping[str, float | str] = field(
         default_factory=dict
     )  # facts to show next to size and mesh
@@ -65,19 +65,19 @@ class OpProgram:
 
 
 class _OpCall(NamedTuple):
-    """An op on its operands."""
+    """A call of an op on its operands."""
 
     name: str
     op: Callable[..., torch.Tensor]
     operands: tuple[DTensor, ...]
 
     def shape(self) -> torch.Size:
-        """Return the global shape of its result, by plain torch."""
+        """Return the global shape of the result, computed by torch without DTensor."""
         return self.op(*(torch.empty(x.shape, device="meta") for x in self.operands)).shape
 
 
 def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
-    """Build the program of a workload; raises UsageError where it or its mesh is impossible."""
+    """Return the program of a workload; raises UsageError if it or its mesh is impossible."""
     parameters = parameters_of(workload)
     if workload.name == "mlp":
         mesh = _tensor_parallel_mesh(topology)
@@ -91,7 +91,7 @@ def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
 
 
 def _tensor_parallel_mesh(topology: Topology) -> DeviceMesh:
-    """Return the mesh dimension within a host, of a mesh over hosts and their ranks."""
+    """Return a 1-D mesh of the ranks in a host; for several hosts, a slice of a 2-D mesh."""
     if topology.domains == 1:
         return make_mesh(mesh_shape(topology, 1), ("tensor",))
     return make_mesh((topology.domains, topology.gpus_in_domain), ("data", "tensor"))["tensor"]
@@ -104,13 +104,13 @@ def _placed(
 
 
 def _random(*shape: int) -> torch.Tensor:
-    """Return small whole numbers: their products and sums are exact on any CPU."""
+    """Return small random integers as floats, so products and sums are exact on any CPU."""
     generator = torch.Generator().manual_seed(sum(shape))
     return torch.randint(-3, 4, shape, generator=generator).float()
 
 
 def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
-    """Return the named ops on rows that are sharded over the whole mesh."""
+    """Return calls of the named ops; inputs are mostly sharded by rows over the whole mesh."""
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = _placed(mesh, _random(4, 16), sharded)
     whole = _placed(mesh, _random(4, 16), replicated)
@@ -141,7 +141,7 @@ _DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
 
 
 def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
-    """Return ops on square matrices with random placements, no two calls alike."""
+    """Return up to `wanted` different calls on square matrices with random placements."""
     rng = random.Random(seed)
     allowed = (Replicate(), Shard(0), Shard(1), Partial())
     calls: dict[object, _OpCall] = {}
@@ -244,7 +244,7 @@ _REPLICATED_EVERY = 5
 
 
 def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
-    """Return an optimizer step on weights of mixed shapes, most sharded and some replicated."""
+    """Return the program of an optimizer step on weights of mixed shapes, most of them sharded."""
     weights = []
     for number in range(parameters.params):
         shape = _WEIGHT_SHAPES[number % len(_WEIGHT_SHAPES)]
@@ -269,7 +269,7 @@ def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
 
     parts = ("parameter", *kept.values())
     names = tuple(f"{part} {index}" for index in range(len(weights)) for part in parts)
-    # Each step changes the values, so that those of two calls differ.
+    # Each step changes the weights, so the values of two calls differ.
     return OpProgram(mesh, step, names, size=len(weights), compares_values=False, counts_kept=True)
 
 

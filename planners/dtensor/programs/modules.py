@@ -1,4 +1,4 @@
-"""The modules that are trained, parallelised by torch's own styles."""
+"""The modules that the workloads train, in torch's own tensor-parallel styles."""
 
 from collections import OrderedDict
 
@@ -51,7 +51,7 @@ class _TransformerBlock(nn.Module):
 
 
 def mlp(mesh: DeviceMesh) -> nn.Module:
-    """Return an MLP of 16 features, 8 hidden ones a rank, column-wise, then row-wise parallel."""
+    """Return an MLP, column-wise then row-wise parallel: 16 features, 8 hidden ones per rank."""
     module = _feed_forward(16, 8 * mesh.size())
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -62,7 +62,7 @@ def mlp(mesh: DeviceMesh) -> nn.Module:
 
 
 def transformer_block(mesh: DeviceMesh) -> nn.Module:
-    """Return a pre-norm block with one head of 8 features a rank, sequence-parallel between."""
+    """Return a pre-norm block, tensor- and sequence-parallel: a head of 8 features per rank."""
     torch.manual_seed(0)
     gathered = PrepareModuleInput(
         input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),), use_local_output=True

@@ -1,6 +1,6 @@
-"""Ranks without machines: one process plays rank 0 of a world with fake collectives.
+"""Simulate a cluster: one process plays rank 0 of a world with fake collectives.
 
-A DTensor decides and dispatches as in a cluster; only the results of collectives are made up.
+DTensor decides and dispatches as in a real cluster. Only the results of collectives are fake.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ DEVICE = "cpu"
 
 
 def make_mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
-    """Return a mesh over a whole world of its own; meshes of earlier worlds are void."""
+    """Return a mesh over all ranks of a world of its size; other worlds' meshes become invalid."""
     start_world(math.prod(shape))
     return init_device_mesh(DEVICE, shape, mesh_dim_names=names)
 
 
 def start_world(ranks: int) -> None:
-    """Play rank 0 of a world of `ranks`; meshes of worlds of another size are void."""
+    """Play rank 0 in a world of `ranks` ranks; meshes of worlds of other sizes become invalid."""
     if dist.is_initialized() and dist.get_world_size() != ranks:
         dist.destroy_process_group()
     if not dist.is_initialized():
@@ -35,10 +35,10 @@ def start_world(ranks: int) -> None:
 
 @contextlib.contextmanager
 def playing_one_rank(ranks_per_host: int) -> Iterator[None]:
-    """Let torch behave until left as on one rank of a cluster with hosts of `ranks_per_host`.
+    """Inside the context, let torch behave as on a cluster with `ranks_per_host` ranks per host.
 
-    Its cost model would take a CPU for a host of its own. Its log messages about collectives that a
-    CPU lacks are silenced. A rank computes in one thread, so that small ops wait for no other.
+    By default torch's cost model treats each CPU as a host. The context also silences messages
+    about collectives that CPUs lack, and limits torch to one thread, so that small ops are quick.
     """
     MeshTopoInfo.build_from_mesh.cache_clear()
     levels = {logger: logger.level for logger in (_collective_utils.logger, _redistribute.logger)}

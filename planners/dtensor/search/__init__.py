@@ -1,1 +1,1 @@
-"""Decide an op after a miss without trying every strategy."""
+"""Decide an op after a cache miss without trying every strategy."""

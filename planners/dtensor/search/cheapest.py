@@ -1,19 +1,19 @@
-"""Find the strategy that torch would choose for an op on DTensors, without trying them all.
+"""Find the strategy that torch would choose for an op on DTensors, without trying all strategies.
 
-On a cache miss torch combines the S strategies of one mesh dim to S^N for N mesh dims, builds specs
-and adds up collectives for each, and takes the cheapest. Here placements are small integers, and
-specs are built for the winner only. Where some strategy wants the inputs as they lie on each mesh
-dim, such a combination wins at no cost. Otherwise combinations are built mesh dim by mesh dim,
-cheapest strategies first, and branches with a lower bound above the best cost are cut off (branch
-and bound).
+On a cache miss torch combines the S strategies for one mesh dim into S^N combinations for N mesh
+dims. It builds the specs of each combination, adds up the costs of its collectives, and takes the
+cheapest. This module encodes placements as small integers, and builds specs for the winner only. A
+combination that wants all inputs in their present placements costs nothing and wins. Without such a
+combination, the search chooses a strategy for one mesh dim after the other, cheapest first, and
+drops a branch if its lower bound exceeds the best cost so far (branch and bound).
 
-The choice is torch's, to the last bit of the costs. Torch's planner needs at most one collective
-for each mesh dim: to the placement wanted or, where outer mesh dims shard the same tensor dim
-differently, to Replicate. `Operand.cost` adds the same collectives in the same order at torch's own
-prices, so it is the same float. The bound takes the cheaper of the two, with no more bytes than any
-plan has left by then. Of equal costs the lowest index wins.
+The choice and its costs equal torch's to the last bit. Torch's planner needs at most one collective
+for each mesh dim. Its target is the wanted placement or, if outer mesh dims shard the same tensor
+dim differently, Replicate. `Operand.cost` adds the same collectives in the same order at torch's
+own prices, so the floats are equal. The lower bound takes the cheaper of the two targets, and the
+fewest bytes that a rank has at this mesh dim in any plan. Among equal costs the lowest index wins.
 
-Torch's own function handles everything else: strided shards, symbolic sizes, other shard orders or
+Torch's own function handles all other cases: strided shards, symbolic sizes, other shard orders or
 meshes, tensors in keyword arguments, ...
 """
 
@@ -43,41 +43,41 @@ _PARTIAL = {"sum": -2, "avg": -3, "min": -4, "max": -5, "product": -6}
 Combination = tuple[int, ...]
 """The index of a strategy for each mesh dim, from the outermost on; perhaps only the first few."""
 
-# Options that have no effect for sizes that are numbers and inputs on one mesh.
+# Options of torch's function that have no effect if all sizes are numbers and inputs share a mesh.
 _WITHOUT_EFFECT = frozenset(("allow_unbacked_sharding", "different_mesh_args"))
 
-# Bounds are summed in another order than costs, so they round differently.
+# Bounds are summed in another order than costs. This factor keeps them below despite rounding.
 _ROUND_DOWN = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor input of the op on a mesh of N dims, and the placements that S strategies want."""
+    """An input tensor of an op, on a mesh of N dims, and the placements that S strategies want."""
 
     spec: DTensorSpec
     topology: prices.MeshTopoInfo  # the prices of collectives on each mesh dim
-    source: Codes  # the placements of `spec`, shape (N,)
+    source: Codes  # the present placements (of `spec`), shape (N,)
     targets: Codes  # the placement that each strategy wants on one mesh dim, shape (S,)
-    gigabytes: float  # held by a rank
-    mesh_dims: range  # in the order of torch's redistributions: outermost last if sharded
-    may_stay: bool  # whether `source` may leave ranks without elements
-    known: dict[Codes, float] = field(default_factory=dict)  # microseconds by target
+    gigabytes: float  # size of the tensor's part on one rank
+    mesh_dims: range  # in the order in which torch redistributes: innermost first if sharded
+    may_stay: bool  # whether the present placements may leave ranks without elements
+    known: dict[Codes, float] = field(default_factory=dict)  # microseconds by target placements
 
     def is_shardable(self, combination: Combination) -> bool:
-        """Whether all ranks get elements."""
+        """Whether a combination gives each rank elements, or keeps uneven shards if allowed."""
         target = _at(combination, self.targets)
         return has_enough(self.spec.shape, target, self.topology.mesh_dim_devices) or (
             self.may_stay and self.stays(combination)
         )
 
     def stays(self, combination: Combination) -> bool:
-        """Whether a combination wants it where it is."""
+        """Whether a combination wants this tensor in its present placements."""
         return _at(combination, self.targets) == self.source[: len(combination)]
 
     def cost(self, target: Codes) -> float:
-        """Return the microseconds of torch's `redistribute_cost` on a rank of the mesh.
+        """Return the cost of moving this tensor to the placements `target`, in microseconds.
 
-        The cost from a Shard or another Partial to a Partial is infinite.
+        Equal to torch's `redistribute_cost`; infinite from Shard or another Partial to a Partial.
         """
         if target not in self.known:
             cost, gigabytes = 0.0, self.gigabytes
@@ -85,6 +85,7 @@ class Operand:
                 wanted = target[mesh_dim]
                 if wanted > REPLICATE and self.mesh_dims.step < 0:
                     for own, new in zip(self.source[:mesh_dim], target, strict=False):
+                        # An outer mesh dim shards the same tensor dim, and that changes.
                         if own != new and wanted in (own, new):
                             wanted = REPLICATE
                             break
@@ -95,10 +96,11 @@ class Operand:
         return self.known[target]
 
     def least_costs(self) -> dict[int, list[float]]:
-        """Return lower bounds on the cost of each strategy in microseconds, by mesh dim."""
+        """Return, by mesh dim, a lower bound on each strategy's cost in microseconds."""
         least, gigabytes = {}, self.gigabytes
         targets = {*self.targets, REPLICATE}
         for mesh_dim in self.mesh_dims:
+            # Invariant: under every plan, a rank has at least `gigabytes` before this mesh dim.
             costs = {code: self._step(mesh_dim, code, gigabytes)[0] for code in targets}
             whole = costs[REPLICATE]
             least[mesh_dim] = [min(costs[t], whole) if t >= 0 else costs[t] for t in self.targets]
@@ -107,7 +109,7 @@ class Operand:
         return least
 
     def _step(self, mesh_dim: int, target: int, gigabytes: float) -> tuple[float, float]:
-        """Return the microseconds along one mesh dim, and the gigabytes a rank holds after it."""
+        """Return the microseconds of a move on one mesh dim, and a rank's gigabytes after it."""
         topology, source = self.topology, self.source[mesh_dim]
         devices = topology.mesh_dim_devices[mesh_dim]
         if source == target:
@@ -129,16 +131,16 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class StrategySearch:
-    """A search for the best of S strategies on each mesh dim."""
+    """A search for the cheapest combination of strategies, one of S on each mesh dim."""
 
     mesh: DeviceMesh
     strategies: Sequence[Sequence[Placement | None]]  # on one mesh dim: outputs, then inputs
-    metas: Sequence[TensorMeta | None]  # for each output; those with placements take the first ones
+    metas: Sequence[TensorMeta | None]  # the n-th output with placements takes the n-th of these
     operands: Sequence[Operand]
-    is_kept: Callable[[Combination], bool]  # by torch; refusing a prefix refuses the whole
+    is_kept: Callable[[Combination], bool]  # torch allows it; False for a prefix excludes the rest
 
     def winners(self) -> list[Combination]:
-        """Return the combinations that torch can choose; none where all are impossible."""
+        """Return the one or two combinations that torch can choose; [] if none is possible."""
         last = self._first_free((), -1)
         first = self._first_free((REPLICATE,), 1) if last else self._first_cheapest()
         return sorted({combination for combination in (first, last) if combination})
@@ -147,7 +149,10 @@ class StrategySearch:
         return [operand.cost(_at(combination, operand.targets)) for operand in self.operands]
 
     def _first_free(self, movable: Codes, step: int) -> Combination:
-        """Return the first combination, by `step`, that moves only `movable` and costs nothing."""
+        """Return the first (`step` 1) or last (-1) combination that costs nothing, or ().
+
+        The combination may change an input's placement only if that is in `movable`.
+        """
         axes = []
         for mesh_dim in range(self.mesh.ndim):
             fixed = [held for held in self.operands if held.source[mesh_dim] not in movable]
@@ -158,11 +163,11 @@ class StrategySearch:
         return next((found for found in kept if not any(self._costs(found))), ())
 
     def _first_cheapest(self) -> Combination:
-        """Return the cheapest combination, of equal ones the first; depth-first branch and bound.
+        """Return the cheapest combination by depth-first branch and bound; the first among equals.
 
-        Invariant: `bound` is a lower bound on the cost of every completion of `chosen`, namely the
-        sum of the bounds of its strategies and of the least bound on each mesh dim left. Each axis
-        is sorted, so the first strategy that cannot beat the best cost ends its branch.
+        Invariant: `bound` is a lower bound on the cost of every completion of `chosen`. It is the
+        sum of the chosen strategies' bounds and the least bound on each remaining mesh dim. Axes
+        are sorted by bound, so the loop ends at the first strategy that cannot beat the best cost.
         """
         axes = self._bounds()
         best: tuple[float, Combination] = math.inf, ()
@@ -184,7 +189,7 @@ class StrategySearch:
         return best[1]
 
     def _bounds(self) -> list[list[tuple[float, int]]]:
-        """Return the possible strategies of each mesh dim by increasing lower bound."""
+        """Return each mesh dim's possible strategies, sorted: (bound in microseconds, index)."""
         least = [operand.least_costs() for operand in self.operands]
         axes = []
         for mesh_dim in range(self.mesh.ndim):
@@ -193,7 +198,7 @@ class StrategySearch:
         return axes
 
     def op_spec(self, combination: Combination) -> OpSpec:
-        """Return the spec that torch builds for a combination."""
+        """Return the `OpSpec` that torch builds for a combination."""
         columns = list(zip(*[self.strategies[s] for s in combination], strict=True))
         count, metas = len(self.metas), iter(self.metas)
         outputs = [
@@ -214,7 +219,7 @@ class StrategySearch:
 
 
 class TorchDiffers(Exception):
-    """Torch has other rules here, so its own search must decide."""
+    """Torch's rules differ from those of this module, so torch's own search must decide."""
 
 
 def cheapest_strategy(
@@ -223,11 +228,11 @@ def cheapest_strategy(
     single_mesh_dim_strategies: list[list[Placement | None]],
     **options: Any,
 ) -> OpStrategy:
-    """Return the OpSpecs of `expand_to_full_mesh_op_strategy` that torch can choose.
+    """Return a strategy with one or two OpSpecs, the only ones that torch can choose.
 
-    That is one, or two where torch's rules differ: an op takes the last combination that moves no
-    input, the elements of a foreach op the first one that costs nothing. Arguments, options and
-    errors are those of torch's function.
+    It replaces torch's `expand_to_full_mesh_op_strategy`, with the same arguments, options and
+    errors. For most ops torch takes the last combination that moves no input, for elements of a
+    foreach op the first combination that costs nothing. If these differ, there are two OpSpecs.
     """
     with suppress(TorchDiffers):
         search = _search(mesh, op_schema, single_mesh_dim_strategies, **options)
@@ -237,7 +242,7 @@ def cheapest_strategy(
 
 
 def encode(placement: Placement | None) -> int:
-    """Return a placement's code; raises TorchDiffers if torch has other rules for it."""
+    """Return a placement's code (None is REPLICATE); TorchDiffers for others, like strided."""
     if placement is None or type(placement) is Replicate:
         return REPLICATE
     if type(placement) is Shard and placement.dim >= 0:
@@ -248,7 +253,10 @@ def encode(placement: Placement | None) -> int:
 
 
 def encode_all(spec: DTensorSpec, mesh: DeviceMesh) -> Codes:
-    """Return the codes of a spec's placements; raises TorchDiffers if torch has other rules."""
+    """Return the codes of a spec's placements.
+
+    Raises TorchDiffers for another mesh, strided shards, symbolic sizes or other shard orders.
+    """
     codes = tuple([encode(placement) for placement in spec.placements])
     if (
         (spec.mesh is not mesh and spec.mesh != mesh)
@@ -262,7 +270,7 @@ def encode_all(spec: DTensorSpec, mesh: DeviceMesh) -> Codes:
 
 
 def operand_of(spec: DTensorSpec, mesh: DeviceMesh, targets: Codes, may_stay: bool) -> Operand:
-    """Return a tensor as an operand; raises TorchDiffers if torch moves it by other rules."""
+    """Return the operand for a tensor with this spec; raises TorchDiffers like `encode_all`."""
     source = encode_all(spec, mesh)
     topology, shards = prices.MeshTopoInfo.build_from_mesh(mesh), spec.num_shards
     gigabytes = prices.spec_to_bytes(spec) / shards / 1024 / 1024 / 1024
@@ -319,7 +327,7 @@ def _search(
 
 
 def has_enough(shape: Sequence[int], target: Codes, devices: Sequence[int]) -> bool:
-    """Whether all ranks get elements of a tensor with these placements, perhaps of a prefix."""
+    """Whether each rank gets elements of a tensor, by its placements on the first mesh dims."""
     left = list(shape)
     for tensor_dim, count in zip(target, devices, strict=False):
         if tensor_dim > REPLICATE:
@@ -330,7 +338,7 @@ def has_enough(shape: Sequence[int], target: Codes, devices: Sequence[int]) -> b
 
 
 def are_of_one_kind(placements: Iterable[int]) -> bool:
-    """Whether no two kinds of Partial exclude each other."""
+    """Whether torch allows these Partials together: all of one kind, or only sum and avg."""
     kinds = {code for code in placements if code < REPLICATE}
     return len(kinds) <= 1 or kinds == {_PARTIAL["sum"], _PARTIAL["avg"]}
 

@@ -1,4 +1,4 @@
-"""Torch's dispatch with nothing but misses, or with another search for a strategy after a miss."""
+"""Torch's dispatch without a cache, or with another search for a strategy after a cache miss."""
 
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -27,10 +27,10 @@ _expand_exhaustively = _sharding_prop._expand_single_dim_strategy_to_mesh
 
 
 class Uncached(Dispatch):
-    """Every op is a miss."""
+    """Torch's dispatch with its cache emptied before each op, so every op is a cache miss."""
 
     def installed(self) -> AbstractContextManager[None]:
-        """Clear the C++ cache whenever C++ asks for handlers; it does so before each look-up."""
+        """Clear the C++ cache whenever C++ asks for handlers, as C++ does before each look-up."""
 
         def forgetting(below: Below) -> Callable[[OpDispatcher], Handlers]:
             def answer(_: OpDispatcher) -> Handlers:
@@ -43,13 +43,13 @@ class Uncached(Dispatch):
 
 
 class Dijkstra(Dispatch):
-    """The search by Dijkstra's algorithm that torch ships and calls nowhere.
+    """Torch's dispatch with its search by Dijkstra's algorithm, which torch ships but never calls.
 
-    Ops in place, with `out`, or without a strategy that it finds are expanded exhaustively.
+    In-place ops, ops with `out`, and ops for which that search fails use the exhaustive search.
     """
 
     def installed(self) -> AbstractContextManager[Any]:
-        """Let torch expand strategies with it until left."""
+        """Let torch expand strategies by Dijkstra's algorithm inside the context."""
         return replaced(
             [(_sharding_prop, "_expand_single_dim_strategy_to_mesh", _expand_by_dijkstra)]
         )
@@ -65,7 +65,7 @@ def _expand_by_dijkstra(
 
     def expanded(*args: Any) -> StrategyType:
         found = None
-        with suppress(Exception):  # it is unfinished upstream, and raises all kinds of errors
+        with suppress(Exception):  # torch's function is unfinished, and raises various errors
             found = _dijkstra_expand_single_dim_strategy_to_mesh(*inputs)
         return found or exhaustively(*args)
 
@@ -73,26 +73,30 @@ def _expand_by_dijkstra(
 
 
 class ExactMiss(Dispatch):
-    """The exhaustive search's very choice, by bounds, the meta device and a table of specs."""
+    """A dispatch with a faster search after a miss, which makes the exhaustive search's choice.
+
+    It uses lower bounds on costs, the meta device for an op's results, and a table of specs.
+    """
 
     def __init__(self) -> None:
         self._specs = SpecTable()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Let torch decide with it after a miss until left."""
+        """Let torch use the faster search after a miss inside the context."""
         with exact_misses(), self._specs.filled():
             yield
 
     def clear(self) -> None:
-        """Forget the specs."""
+        """Empty the table of specs."""
         self._specs.clear()
 
 
 def exact_misses(exclude: Container[OpOverload] = ()) -> AbstractContextManager[None]:
-    """Make torch decide ops after a miss by our quicker searches, except those in `exclude`.
+    """Let torch decide ops after a miss by this package's searches, except ops in `exclude`.
 
-    `exclude` may change meanwhile. Modules that have imported torch's functions by name keep them.
+    `exclude` may change inside the context. A module that has imported one of the replaced
+    functions of torch by name still calls the original.
     """
     decide_by_torch = PROPAGATOR.propagate_op_sharding_non_cached
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached

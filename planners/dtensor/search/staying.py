@@ -1,8 +1,8 @@
-"""Decide an op without redistribution: no input has to be moved.
+"""Decide an op if some strategy accepts its inputs in their present placements.
 
-Torch takes the last combination of strategies that has the placements of the inputs: on each mesh
-dim the last such strategy. It is looked up among the strategies of one mesh dim, and nothing else
-is built. Cases with more to them are left to torch, as in `cheapest.py`.
+If several combinations of strategies move no input, torch takes the last: on each mesh dim, the
+last strategy with the placements of the inputs. This module looks up that strategy and builds
+nothing else. Torch decides all other cases, as in `cheapest.py`.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ Row = Sequence[Placement | _ShardingPlaceholder | None]
 
 
 def decide_without_redistribution(schema: OpSchema) -> OutputSharding | None:
-    """Return torch's decision for an op that moves nothing; None where torch must decide."""
+    """Return torch's decision for an op that moves no input; None if torch must decide."""
     op, args = schema.op, schema.args_schema
     strategy = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
     if (
@@ -63,7 +63,7 @@ def decide_without_redistribution(schema: OpSchema) -> OutputSharding | None:
     metas = tuple([arg.tensor_meta if isinstance(arg, DTensorSpec) else arg for arg in args])
     try:
         rows = strategy.func(op, metas, {})
-    except Exception:  # torch raises the error that fits
+    except Exception:  # torch then raises its own error
         return None
     placements = _output_placements(rows, sources)
     if placements is None:
@@ -74,16 +74,16 @@ def decide_without_redistribution(schema: OpSchema) -> OutputSharding | None:
 def _output_placements(
     rows: Sequence[Row], sources: Sequence[Codes]
 ) -> tuple[Placement, ...] | None:
-    """Return the output's placements if no input is moved; None where no strategy does that."""
+    """Return the output's placements if no input moves; None if no such strategy exists."""
     wanted = set(zip(*sources, strict=True))
     is_sharded = any(max(source) > REPLICATE for source in sources)
-    found: dict[Codes, Placement] = {(REPLICATE,) * len(sources): Replicate()}  # torch adds it
+    found: dict[Codes, Placement] = {(REPLICATE,) * len(sources): Replicate()}  # by torch
     try:
         for output, *inputs in rows:
             if output is None or len(inputs) != len(sources):
                 return None
             if not is_sharded and _ShardingPlaceholder in map(type, (output, *inputs)):
-                continue  # torch shards as the inputs are sharded, and none is
+                continue  # a placeholder takes the inputs' kind of sharding, and none is sharded
             row = tuple([_code(given) for given in inputs])
             if row in wanted:
                 found[row] = Shard(output.dim) if type(output) is _ShardingPlaceholder else output

@@ -1,9 +1,9 @@
 """Find the shape, stride and type of an op's result without a fake tensor.
 
-After a miss torch runs the op on fake tensors to learn its result, which takes a third of a
-millisecond or, for new shapes, up to several. A product of matrices always has the same shape, and
-a pointwise op keeps the layout of its inputs. Views, and ops that are less plain, get the same
-answer from a tensor on the meta device.
+After a miss torch runs the op on fake tensors to find these attributes. The run takes a third of a
+millisecond, or up to several milliseconds for new shapes. In this module, the shape of a matrix
+product follows from its inputs' shapes, and a pointwise op keeps the layout of its inputs. Views
+and other ops run on the meta device, with the same result.
 """
 
 from collections.abc import Sequence
@@ -43,20 +43,20 @@ _VIEWS = frozenset(
 
 
 def is_pointwise(op: OpOverload) -> bool:
-    """Whether torch decides an op as a pointwise one."""
+    """Whether torch's strategy for an op is its strategy for pointwise ops."""
     strategy = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
     module = getattr(strategy and strategy.func, "__module__", "")
     return bool(module == _pointwise_ops.__name__)
 
 
 def is_asked_directly(op: OpOverload) -> bool:
-    """Whether `plain_meta` knows results of an op."""
+    """Whether `plain_meta` supports an op: a view, a matrix product or a pointwise op."""
     of_op = traits(op)
     return of_op.makes_one_tensor and (op in _VIEWS or op in PRODUCTS or is_pointwise(op))
 
 
 def plain_meta(schema: OpSchema) -> TensorMeta | None:
-    """Return the meta of an op's result in plain cases; None where torch needs fake tensors."""
+    """Return the shape, stride and type of an op's result; None if torch needs fake tensors."""
     op = schema.op
     if (
         not is_asked_directly(op)
@@ -70,7 +70,7 @@ def plain_meta(schema: OpSchema) -> TensorMeta | None:
 
 
 def meta_of(schema: OpSchema) -> TensorMeta | None:
-    """Return the global shape, stride and type of an op's result; None where it fails."""
+    """Return the global shape, stride and type of an op's result; None if the op fails."""
     op, args = _without_summand(schema)
     try:
         if op in _BARE:
@@ -78,7 +78,7 @@ def meta_of(schema: OpSchema) -> TensorMeta | None:
         else:
             made = None if op in _VIEWS else _of_pointwise(op, args)
         return _of_meta_device(op, args) if made is None else made
-    except Exception:  # torch raises the error that fits
+    except Exception:  # torch then raises its own error
         return None
 
 
@@ -90,7 +90,7 @@ def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
 
 
 def _of_product(left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
-    """Return the meta of a product of matrices or batches of them; None where they do not fit."""
+    """Return the meta of a product of two matrices or batches; None for unusual sizes or types."""
     shape, _, dtype = left.tensor_meta
     other, _, other_dtype = right.tensor_meta
     *batch, rows, inner = shape
@@ -101,9 +101,9 @@ def _of_product(left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
 
 
 def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
-    """Return the meta of an ATen op on floating-point inputs that are alike; None for others.
+    """Return the meta of a pointwise ATen op on floating-point inputs of one layout, else None.
 
-    The result has their layout. Its type depends on the op, and empty tensors show it.
+    The result has the same layout. Its type comes from a run of the op on empty tensors.
     """
     inputs = [arg.tensor_meta for arg in args if isinstance(arg, DTensorSpec)]
     shape, stride, dtype = inputs[0]
@@ -124,15 +124,16 @@ def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
 
 
 def _are_alike(schema: OpSchema) -> bool:
-    """Whether all inputs have one shape, and no dimension leaves its stride open."""
+    """Whether all inputs have the same shape, without sizes 0 and 1 (with arbitrary strides)."""
     shapes = {spec.shape for spec in schema.args_spec}
     return len(shapes) == 1 and not {0, 1}.intersection(*shapes)
 
 
 def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
-    """Return the bare product for a product with a summand of a fitting shape.
+    """Return an op and its arguments, with `addmm` and `baddbmm` replaced by `mm` and `bmm`.
 
-    Both make the same, and torch computes the bare one in C++, in a twentieth of the time.
+    The results have the same meta, but torch computes `mm` and `bmm` in C++, in a twentieth of the
+    time. If the summand does not fit by shape and type, return the op unchanged.
     """
     bare = _BARE_PRODUCTS.get(schema.op)
     if bare is None:
@@ -145,15 +146,15 @@ def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
 
 
 def broadcasts_to(shape: Sequence[int], whole: Sequence[int]) -> bool:
-    """Whether a tensor of a shape can be broadcast to another shape."""
+    """Whether a tensor of shape `shape` can be broadcast to the shape `whole`."""
     pairs = zip(reversed(shape), reversed(whole), strict=False)
     return len(shape) <= len(whole) and all(size in (1, other) for size, other in pairs)
 
 
 def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the dimensions from the innermost to the outermost; None where there are gaps.
+    """Return the dimensions in memory order, the innermost first; None if memory has gaps.
 
-    The empty order stands for the usual one, in which the last dimension is the innermost.
+    Return () for the usual order, in which the last dimension is the innermost.
     """
     if len(shape) == 2 and stride[1] == 1 and stride[0] == shape[1]:
         return ()  # most matrices, without a loop
@@ -174,7 +175,7 @@ def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | N
 
 
 def stride_of(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return the stride of a tensor without gaps, from its order of dimensions in memory."""
+    """Return the stride of a tensor without gaps, for a memory order returned by `order_of`."""
     if not order and len(shape) == 2:
         return shape[1], 1
     stride = [1] * len(shape)

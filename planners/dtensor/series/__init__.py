@@ -1,1 +1,1 @@
-"""Releases of torch, each driven in a child process that has it first on its import path."""
+"""Measure releases of torch, each in a child process with the release on its import path."""

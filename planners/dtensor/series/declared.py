@@ -1,4 +1,4 @@
-"""The declaration of torch for `shardbench releases`."""
+"""Declare the problems and counters that `shardbench releases` measures on torch releases."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
-"""Drives DTensor of one release of torch, in a child process that has it on its import path.
+"""Measure DTensor in one release of torch, in a child process that imports this release.
 
-`harness.series` asks, with the requests that `harness.contract.Series` describes. The programs
-`ops` and `mlp` are those of the family, written with public names that releases from 2.5 on have.
-The fake process group and the caches are the exceptions: no release has public names for them.
-`optimizer` and `dynamic` are the family's own programs, which run from 2.10 on. One step on cold
-caches is the phase `miss`; the step after it is the phase `hit`.
+`harness.series` sends the requests that `harness.contract.Series` describes. The programs `ops` and
+`mlp` are the family's, rewritten with public names that exist since torch 2.5. Only the fake
+process group and the caches need private names: no release has public ones. `optimizer` and
+`dynamic` are the family's own programs, which run since torch 2.10. The phase `miss` is one step on
+cold caches; the phase `hit` is the next step.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
 
 
 def times(request: dict[str, Any]) -> dict[str, Any]:
-    """Run a step on cold caches and then again, timed: process CPU seconds."""
+    """Time a step on cold caches and the next step, in CPU seconds of this process."""
     step = _step(request)
 
     def cold_and_warm() -> tuple[Sequence[torch.Tensor], dict[str, float]]:
@@ -56,7 +56,7 @@ def times(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def counts(request: dict[str, Any]) -> dict[str, Any]:
-    """Run a step on cold caches and then again, with every call counted."""
+    """Count calls, cache hits and misses of a step on cold caches and of the next step."""
     step = _step(request)
     _forget()
     outputs, calls = count_calls(step)
@@ -92,16 +92,16 @@ def _forget() -> None:
 
 
 def _hits() -> int:
-    """Return the cache hits since the caches were cleared, in Python and, since 2.10, in C++."""
+    """Return the hits since the caches were cleared: of Python's and, since 2.10, C++'s cache."""
     in_cpp = getattr(torch._C, "_get_DTensor_sharding_propagator_cache_stats", None)
     in_python = _PROPAGATOR.propagate_op_sharding.cache_info().hits
     return int(in_python + (in_cpp()[0] if in_cpp else 0))
 
 
 def _misses(step: Step) -> int:
-    """Run a step on cold caches, and return how many decisions it makes.
+    """Run a step on cold caches, and return the number of decisions that it makes.
 
-    On a miss, C++ calls the Python function of this name; before 2.10, Python's cache counts.
+    On a miss, C++ calls the Python function patched here; before 2.10, Python's cache counts.
     """
     _forget()
     made = 0
@@ -123,7 +123,7 @@ def _step(request: dict[str, Any]) -> Step:
 
 @cache
 def _build(workload: str, topology: Topology) -> Step:
-    """Build a step and take it, since a first call differs from the others."""
+    """Build a step and run it once, because its first run differs from later ones."""
     spec = WorkloadSpec.parse(workload)
     parameters = parameters_of(spec)
     if spec.name not in _PROGRAMS or "dims" in spec.parameters:
@@ -187,7 +187,7 @@ def _mlp(mesh: DeviceMesh) -> Step:
 
 
 def _fingerprint(outputs: Sequence[torch.Tensor], workload: str) -> str:
-    """Return a hash of layouts, without sizes for `dynamic`, where they change in each step."""
+    """Return a hash of placements, types and shapes (no shapes for `dynamic`, which vary)."""
     digest = hashlib.sha256()
     for output in outputs:
         placements = str(output.placements) if isinstance(output, DTensor) else "local"

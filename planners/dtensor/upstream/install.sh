@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install a release of torch, and what the tests of the family need, in an environment of its own.
+# Install a release of torch, and the packages for this family's tests, in a new environment.
 #
 # usage: install.sh PYTHON ROOT RELEASE      e.g. install.sh python3.11 upstreams 2.15.0
 set -euo pipefail
