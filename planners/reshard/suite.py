@@ -1,4 +1,4 @@
-"""The studies of the family, and its goals."""
+"""The studies, goals and README figure row of the reshard family."""
 
 from harness.contract import Goal, OverviewRow, Study
 
