@@ -1,4 +1,4 @@
-"""The studies of the family, and its goals."""
+"""The studies, goals and README figure row of the dimspec family."""
 
 from harness.contract import Goal, OverviewRow, Study
 
