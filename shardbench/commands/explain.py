@@ -1,4 +1,4 @@
-"""`shardbench explain`: the reasons for a variant's decision."""
+"""`shardbench explain`: explain a variant's decision."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ def explain(
 ) -> None:
     """Explain a decision, and show what alternatives would cost.
 
-    With --against, shows where two decisions differ and the effect of that.
+    With --against, shows the differences between two decisions and their effect.
     """
     request = find_problem(found_registry(), cell, workload, topology, gpus)
     if not request.variants:
