@@ -48,7 +48,7 @@ def variant(context: typer.Context) -> Found:
 
 
 def variants(context: typer.Context, incomplete: str) -> Found:
-    """Return the variants, each with the typed comma-separated names in front."""
+    """Complete a comma-separated list: return each variant after the names typed before."""
     before, comma, _ = incomplete.rpartition(",")
     return [(before + comma + name, summary) for name, summary in variant(context)]
 

@@ -60,7 +60,7 @@ def settings_of(
 ) -> Settings:
     """Return the settings; raises UsageError if a time or the memory is not positive and finite.
 
-    Set-up may take five times `budget`, and at least SETUP_SECONDS.
+    Set-up may take the longer of SETUP_SECONDS and five times `budget`.
     """
     check_seconds("--budget", budget)
     check_seconds("--seconds", seconds)

@@ -165,7 +165,7 @@ def _of_benchmark(
 
 
 def _as_given(family: Family[Any, Any], workload: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload to read for one from an id: a file's name loses its content hash.
+    """Return an id's workload as users give it: a file's name without the content hash.
 
     Raises UsageError if the file exists with other content."""
     match = _FILE.fullmatch(workload.name)

@@ -104,7 +104,7 @@ def _outcome(finished: Finished) -> str:
 
 
 def short(cell: Cell) -> str:
-    """Return a cell's reason as one line of at most 100 characters and dots."""
+    """Return a cell's reason as one line, cut to 100 characters."""
     reason = " ".join((cell.reason or "").split())
     return printable(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}...")
 

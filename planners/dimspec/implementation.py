@@ -40,7 +40,7 @@ _MILLION = 1e6
 
 
 def fingerprint(decision: Decision) -> str:
-    """Return a hash of all specs, steps and exact costs; a constructor reports its own hash."""
+    """Return a hash of all specs, steps and exact costs, or the hash that a constructor reports."""
     if isinstance(decision, Construction):
         return decision.fingerprint[:16]
     digest = hashlib.sha256()
@@ -126,7 +126,7 @@ def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tupl
 
 
 def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
-    """Return the costs of a decision over all calls, in millions of cost units, and two counts.
+    """Return a decision's total costs, in millions of cost units, and counts of conversions.
 
     `cheapest_millions` is a proven lower bound: Dijkstra's algorithm over the same steps finds it.
     Returns only `reported_millions` for ColossalAI's constructor, which reports just a sum.

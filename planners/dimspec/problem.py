@@ -1,4 +1,4 @@
-"""Problems of the dimspec family, built from workloads, and runs of a search on them."""
+"""Problems of the dimspec family, built from workloads, and the timed calls on them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -148,7 +148,7 @@ def answer(stream: Stream, search: Search) -> Answers:
 
 
 def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[Answers]:
-    """Return a run of the stream on a new search; NotApplicable for the constructor."""
+    """Return a call that answers the stream by a new search; NotApplicable for a constructor."""
     if isinstance(problem, ConstructorProblem):
         raise NotApplicable(
             "It answers conversions; strategies are made by ColossalAI's own constructor, in the "

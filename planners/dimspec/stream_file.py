@@ -24,7 +24,7 @@ CostUnits = Annotated[float, Meta(ge=0, le=_LARGEST_FLOAT)]
 
 
 class RecordedMesh(Struct, frozen=True, kw_only=True):
-    """The mesh of a recording; costs that the file leaves out are 1 per axis."""
+    """The mesh of a recording; latencies or costs that the file omits are 1."""
 
     mesh_shape: Annotated[tuple[Size, ...], Meta(min_length=1, max_length=MOST_MESH_AXES)]
     mesh_alpha: tuple[CostUnits, ...] | UnsetType = UNSET

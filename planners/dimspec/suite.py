@@ -1,4 +1,4 @@
-"""The studies, goals and README figure row of the dimspec family."""
+"""The studies and goals of the dimspec family, and its row in the README's figure."""
 
 from harness.contract import Goal, OverviewRow, Study
 

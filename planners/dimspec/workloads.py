@@ -141,7 +141,7 @@ def parameters_of(spec: WorkloadSpec) -> Parameters:
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload under the name for results; raises UsageError if it is unknown."""
+    """Return `spec` with its name for results; raises UsageError if the workload is unknown."""
     parameters_of(spec)
     return labelled(spec)
 
@@ -172,8 +172,8 @@ def mesh_shape(
 ) -> tuple[int, ...]:
     """Return the mesh shape of a workload: of its parameters, else recorded, else the topology's.
 
-    The recorded shape counts only if its size fits the topology. Raises UsageError if the shape of
-    the parameters does not, or if there is neither a topology nor a recorded shape.
+    A recorded shape is used only if it has as many devices as the topology. Raises UsageError if
+    the parameters' shape has not, or if there is neither a topology nor a recorded shape.
     """
     mesh = asked.mesh
     if topology is None:

@@ -1,4 +1,4 @@
-"""The declaration of the reshard family: its qualities, counters and phases.
+"""Declare the reshard family: its qualities, counters, phases and workloads.
 
 This module must not import torch, so that listing variants is quick.
 """

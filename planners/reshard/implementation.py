@@ -64,7 +64,7 @@ def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
 
 
 def quality(problem: ReshardProblem, decision: ReshardDecision) -> Mapping[str, float]:
-    """Return `moved_mib`, the MiB that a rank communicates, and `inserted_ops`, a count.
+    """Return the MiB that a rank communicates (`moved_mib`), and the number of inserted ops.
 
     A ring all-gather of n bytes between r ranks moves (r - 1) / r * n bytes per rank, a ring
     all-reduce twice as many (Patarasuk and Yuan 2009). Returns {} for Paddle's own programs.

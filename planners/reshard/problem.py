@@ -1,4 +1,4 @@
-"""Problems of the reshard family, built from workloads, and passes over copies of them."""
+"""Problems of the reshard family, built from workloads, and the timed calls on them."""
 
 import random
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class TransformerProblem:
 
 @dataclass(frozen=True, slots=True)
 class MicroProblem:
-    """A chain of ops, and the increasing positions of the ops to insert another op before."""
+    """A chain of ops, and the increasing positions at which to insert ops."""
 
     program: DistProgram
     places: tuple[int, ...]
@@ -45,7 +45,7 @@ class MicroProblem:
 
 @dataclass(frozen=True, slots=True)
 class PaddleProblem:
-    """Sizes for Paddle's own program of decoder blocks, and the rank to reshard it for."""
+    """The sizes of a decoder that Paddle itself builds, and the rank to reshard it for."""
 
     layers: int
     stages: int
@@ -98,7 +98,7 @@ def _chain(ops: int) -> DistProgram:
 def prepare(
     problem: ReshardProblem, block: Callable[[Twin], Block], resharder: type[Resharder] = Resharder
 ) -> Prepared[Resharded]:
-    """Return a pass that runs on a new copy each time; NotApplicable for Paddle's programs."""
+    """Return a call that reshards a new copy each time; raises NotApplicable for Paddle's own."""
     if isinstance(problem, PaddleProblem):
         raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
     whole = problem.program

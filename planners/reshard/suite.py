@@ -1,4 +1,4 @@
-"""The studies, goals and README figure row of the reshard family."""
+"""The studies and goals of the reshard family, and its row in the README's figure."""
 
 from harness.contract import Goal, OverviewRow, Study
 

@@ -83,7 +83,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 def parallelism(
     spec: WorkloadSpec, parameters: LayersParameters, topology: Topology
 ) -> tuple[int, int]:
-    """Return the number of pipeline stages, one per host, and of tensor-parallel ranks in each.
+    """Return the numbers of pipeline stages and of tensor-parallel ranks in each stage.
 
     Raises UsageError if there are too few GPUs, fewer layers than stages, or no such stage.
     """

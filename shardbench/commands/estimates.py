@@ -214,7 +214,7 @@ def _measuring(
 ) -> Iterator[tuple[Workbench[Any], Callable[[], Stopwatch]]]:
     """Lock a file of measured times, and yield a workbench and a function that starts timing.
 
-    The stopwatch reuses times in the file only if options, machine and packages are the same.
+    Stored times are used only if the options, the machine and the packages are the same.
     """
     workbench = load(family.abilities.measuring)
     if workbench is None:

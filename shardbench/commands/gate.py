@@ -162,7 +162,7 @@ def _check_distinct(*paths: Path | None) -> None:
 
 @contextmanager
 def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
-    """Write "the gate did not finish" to the file `page`, and an error if the block fails."""
+    """Write "did not finish" to the file `page`, and replace it by the error if the block fails."""
     check_writable(page)
     if page is not None and (page.is_file() or not page.exists()):
         write(page, words.UNFINISHED)

@@ -109,7 +109,7 @@ def plan(
 def _near(
     previous: Path | None, move_gib: float | None, lost_ranks: str, pareto: Path | None
 ) -> Near | None:
-    """Return the previous plan, with the limit on moved GiB and the lost ranks, or None.
+    """Return the previous plan, the limit on moved GiB and the lost ranks; None without --from.
 
     Raises UsageError if the options exclude each other."""
     if previous is None:

@@ -126,7 +126,7 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
 def _places(
     declared: Series, names: Sequence[str], given: Sequence[Place], folder: Path
 ) -> list[Place]:
-    """Return a place for each release, after installing it; on failure, it has the reason."""
+    """Install missing releases; return a place for each, with the reason if that failed."""
     found: dict[str, Place] = {place.release: place for place in given}
     for name in names:
         if name in found:

@@ -105,10 +105,10 @@ def _tell(page: Path) -> None:
 
 
 def _profile_ladders(results: Path, profiles: Path, registry: Registry, settings: Settings) -> None:
-    """Profile each ladder (variants from slow to fast) in a results file; write a page per step.
+    """Profile the ladders of a results file, and write a page of flame graphs per step.
 
-    The variants of a ladder run in turns. If a family cannot be profiled, this warns and goes on
-    with the next family.
+    A ladder is a series of variants, and a step is one variant against the one before. Its variants
+    run in turns. If a family cannot be profiled, this warns and continues with the next one.
     """
     from reports.core.frames import read_results
     from reports.family.data import families

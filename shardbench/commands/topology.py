@@ -103,7 +103,7 @@ def _saved_host(file: Path, gpu: str) -> Host:
 
 
 def _this_host(gpu: str) -> Host:
-    """Return this machine as a host, and print the detected devices and failed sources."""
+    """Return this machine as a host, and print the detected devices and the errors."""
     if gpu:
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
     nvml = probe.read_gpus()
@@ -191,9 +191,9 @@ def check(
     ],
     gpus: Gpus = None,
 ) -> None:
-    """Find the traps of a topology, and suggest the correct values.
+    """Find misleading values (traps) in a topology, and suggest others.
 
-    Exits with 0 if it has none, with 1 if it has some, and with 2 if it cannot be read.
+    Exits with 0 if there are none, with 1 if there are some, and with 2 if it cannot be read.
     """
     declared = (load(family.abilities.topology) for family in found_registry().families)
     libraries: list[LibraryTopology] = list(filter(None, declared))

@@ -199,7 +199,7 @@ def _note(cell: Cell) -> str:
 
 
 def _self_test(cells: Sequence[Cell]) -> list[SelfTest]:
-    """Return this machine's latest self-test with the most similar call time, or no test."""
+    """Return a list of this machine's self-test with the most similar call time, or []."""
     machine = next((cell.environment.machine for cell in cells if cell.environment), None)
     longest = max((cell.cpu_s.median for cell in cells if cell.cpu_s and cell.ratio), default=0)
     found = last_selftests(machine) if machine and longest else []

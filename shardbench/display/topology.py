@@ -47,7 +47,7 @@ def probed(
     memory: int,
     failures: Mapping[str, str],
 ) -> RenderableType:
-    """Render a line for each detected device of this machine, and for each failed source."""
+    """Render a line per detected device, and per source (such as NVML) that failed."""
     lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
     for nic in nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
@@ -195,7 +195,7 @@ def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
 
 
 def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
-    """Render the traps of each topology; one without traps gets a line on the comparison."""
+    """Render the traps of each topology, and the data sheet that it was compared with."""
     parts: list[RenderableType] = []
     clean = []
     for row, wrong in found:

@@ -28,7 +28,7 @@ class _Reached(NamedTuple):
 
 
 class CheapestSearch(InternedSearch):
-    """Find conversions of least total cost; of equal ones, that of fewest steps, then the first."""
+    """Find conversions of least total cost; on ties, of fewest steps, then the first found."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class CheapestSearch(InternedSearch):
 
 
 def _reach_all(source: InternedSpec) -> dict[Masks, _Reached]:
-    """Return the cheapest path from a spec to every sharding of its tensor, by masks."""
+    """Return the cheapest path from a spec to every sharding of its tensor; keys are masks."""
     settled: dict[Masks, _Reached] = {}  # invariant: entries are cheapest paths and never change
     found = 0  # breaks ties in the heap, so that it never compares paths
     open_ = [(0.0, 0, 0, _Reached(source, NOTHING, None, None))]

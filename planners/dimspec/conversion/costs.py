@@ -39,7 +39,7 @@ class Cost(NamedTuple):
         )
 
     def compounded(self, step: "Cost") -> "Cost":
-        """Return the sum that ColossalAI computes for one more step: it counts this cost twice."""
+        """Return ColossalAI's sum of this cost and the next step's: it counts this cost twice."""
         forward, backward, total = self
         step_forward, step_backward, step_total = step
         made: Cost = new_tuple(

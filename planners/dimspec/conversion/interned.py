@@ -1,4 +1,4 @@
-"""Find the same conversions as `search`, with numbered layouts and precomputed tables.
+"""Find the same conversions as module `search`, with numbered layouts and cached tables.
 
 Tensors with equally divisible dimensions share the tables of steps and of nearest steps. Step
 costs are computed once per tensor and mesh, and paths are shared in a trie.
@@ -20,7 +20,7 @@ NO_CONVERSION = Conversion((), (), NOTHING)
 
 
 class InternedSpec:
-    """One sharding of a tensor: immutable, and the only object for its partition."""
+    """One sharding of a tensor; a tensor has one such object per partition."""
 
     __slots__ = (
         "beginning",
@@ -95,7 +95,7 @@ class InternedTensor:
             return self.spec_of(self.transitions.numbers[counted])
 
     def spec_of(self, layout: int) -> InternedSpec:
-        """Return the spec of a layout number."""
+        """Return the spec with layout number `layout`."""
         found = self._specs[layout]
         if found is None:
             found = self._specs[layout] = InternedSpec(self, layout)
@@ -127,6 +127,7 @@ class InternedTensor:
             nearest = target.nearest = self.transitions.nearest(target.masks)
         path, index = source.beginning, nearest[source.layout]
         for _ in _ALL_STEPS:
+            # The trie has each path once: take the child for this step, or add it.
             path = path[3].get(index) or self._lengthen(path, index)
             _, layout, conversion, _ = path
             index = nearest[layout]
@@ -135,7 +136,7 @@ class InternedTensor:
         raise no_way(source, target)
 
     def _lengthen(self, path: _Beginning, index: int) -> _Beginning:
-        """Add a child to `path` in the trie, with step number `index` appended, and return it."""
+        """Append step number `index` to `path` in the trie, and return the longer path."""
         before, _, (specs, comms, total), longer = path
         comm, cost, spec = (before.steps or self.steps(before))[index]
         if comms:

@@ -83,7 +83,7 @@ def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> N
 def checked_partition(
     mesh: Mesh, shape: Sequence[int], pairs: Iterable[tuple[int, Sequence[int]]]
 ) -> Partition:
-    """Return a partition with negative dimensions resolved; PartitionError if it is invalid."""
+    """Return a partition with dimensions counted from 0; raises PartitionError if invalid."""
     rank = len(shape)
     partition = tuple((dim + rank if -rank <= dim < 0 else dim, tuple(axes)) for dim, axes in pairs)
     for dim, axes in partition:

@@ -29,7 +29,7 @@ class RecordedAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """Distinct queries, and a sequence of their indices that has each at least once."""
+    """Distinct queries, and the calls in order, as query indices; each occurs at least once."""
 
     queries: tuple[Query, ...]
     sequence: Sequence[int]  # indices of queries
@@ -38,7 +38,7 @@ class Stream:
 
     @cached_property
     def specs(self) -> dict[tuple[Mesh, tuple[int, ...], Partition], int]:
-        """Numbers, from 0, for the distinct specs that are a source or a target."""
+        """The distinct source and target specs as (mesh, shape, partition), numbered from 0."""
         ends = ((*query[:2], end) for query in self.queries for end in query[2:])
         return {spec: number for number, spec in enumerate(dict.fromkeys(ends))}
 
@@ -93,7 +93,7 @@ _SECONDS_PER_ELEMENT = (4 / 25e9, 4 / 300e9)
 
 
 def batch_of_eight() -> Iterator[Query]:
-    """Yield `all_pairs` of four tensors, for a mesh of unit costs and one of costs in seconds."""
+    """Yield `all_pairs` of four tensors, each with unit costs and with costs in seconds."""
     for shape, mesh_shape in _TENSORS:
         for mesh in (Mesh.of(*mesh_shape), Mesh(mesh_shape, _LATENCIES, _SECONDS_PER_ELEMENT)):
             yield from all_pairs(mesh, shape)

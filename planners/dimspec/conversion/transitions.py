@@ -60,10 +60,10 @@ def axes_of(mask: int) -> tuple[int, ...]:
 
 
 class Transitions:
-    """All layouts of tensors with divisibility `sizes` on a mesh of `ndim` axes, and their steps.
+    """All layouts of a tensor on a mesh of `ndim` axes, and the steps between them.
 
-    `steps[n]` are the candidates from layout n, `masks[n]` its mask per dimension, and `numbers`
-    maps each partition to its layout's number.
+    `sizes` is a result of `divisible`. `steps[n]` are the candidates from layout n, `masks[n]`
+    its mask per dimension, and `numbers` maps each partition to its layout's number.
     """
 
     def __init__(self, ndim: int, sizes: Divisible) -> None:
@@ -87,7 +87,7 @@ class Transitions:
         self._columns = list(zip(*self.masks, strict=True))
 
     def partition(self, number: int) -> Partition:
-        """Return the partition of a layout number."""
+        """Return the partition of the layout with this number."""
         masks, order = self._layouts[number]
         return tuple((dim, self._axes[masks[dim]]) for dim in order)
 
@@ -118,7 +118,7 @@ class Transitions:
     def _step(
         self, layout: _MaskLayout, pattern: Pattern, gathered: int, sharded: int, bit: int
     ) -> LayoutStep | None:
-        """Return the step that gathers, splits or moves a mesh axis; None if it does not divide."""
+        """Return the step that gathers, splits or moves a mesh axis; None if a size forbids it."""
         masks, order = list(layout[0]), layout[1]
         if pattern is not _SPLIT:
             left = masks[gathered] = masks[gathered] ^ bit
@@ -154,6 +154,7 @@ class Transitions:
                 here, there = masks[front], masks[back]
                 if not here and not there:
                     continue
+                # Skip dimensions of several axes, and moves that would break the order of axes.
                 if here & (here - 1) or there & (there - 1) or (there and here >= there):
                     continue
                 gathered, sharded, bit = (back, front, there) if there else (front, back, here)
@@ -162,5 +163,6 @@ class Transitions:
         unused = [bit for bit in self._bits if not any(mask & bit for mask in masks)]
         for dim in range(self._rank):
             for bit in unused:
+                # `bit > mask`: the new axis is above all axes of the dimension, so they increase.
                 if bit > masks[dim] and (step := self._step(layout, _SPLIT, dim, dim, bit)):
                     yield step

@@ -41,7 +41,7 @@ class _KnownAnswer(NamedTuple):
 
 
 class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
-    """A patch of ColossalAI's search for conversions, in all threads, until `stop` or block end.
+    """A faster search for ColossalAI's conversions, in all threads until `stop` or block end.
 
     Paths, communication, costs and `cached_spec_pairs_transform_path` equal upstream's to the last
     bit. Answers share all specs of a path except the first, so callers must not change them.
@@ -66,7 +66,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
         self._is_on = True
 
     def stop(self) -> None:
-        """Restore ColossalAI's search; if other code patched it too, pass calls to upstream."""
+        """Restore ColossalAI's search, or, if other code patched it since, pass all calls to it."""
         if self._is_on:
             self._is_on = False
             if ShapeConsistencyManager.shape_consistency is self._replacement:

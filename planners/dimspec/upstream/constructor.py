@@ -22,7 +22,7 @@ from planners.dimspec.upstream.running import run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Trace a model, build its strategies, and return the measurements and `described`.
+    """Trace a model, build its strategies; return measurements and the keys of `described`.
 
     The request has `model`, a name of MODELS; `mesh_shape`; and the keys of `running.run`.
     """

@@ -32,7 +32,7 @@ class StreamRecording:
         self._lock = Lock()
 
     def add(self, manager: Any, query: Query, found: Any) -> None:
-        """Record an answer and its query, which the caller makes before ColossalAI answers."""
+        """Record a query and its answer; callers make `query` before ColossalAI answers."""
         with self._lock:
             self._mesh = self._mesh or query.mesh
             if query.mesh != self._mesh or manager.forward_only:

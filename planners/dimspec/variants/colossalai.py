@@ -27,7 +27,7 @@ _AFTER = "colossalai-0.4.1"
 
 @FAMILY.variant(_BEFORE, source="ColossalAI 0.4.0", same_as="eager-dict", upstream=_BEFORE)
 def before(problem: DimSpecProblem) -> "Prepared[Decision]":
-    """The last release before hpcaitech/ColossalAI#5446."""
+    """ColossalAI 0.4.0, the last release before hpcaitech/ColossalAI#5446."""
     return _asked(problem, _BEFORE)
 
 
@@ -35,13 +35,13 @@ def before(problem: DimSpecProblem) -> "Prepared[Decision]":
     _AFTER, source="ColossalAI 0.4.1", same_as="eager-dict", upstream=_AFTER, claim=CLAIM
 )
 def after(problem: DimSpecProblem) -> "Prepared[Decision]":
-    """The first release with hpcaitech/ColossalAI#5446."""
+    """ColossalAI 0.4.1, the first release with hpcaitech/ColossalAI#5446."""
     return _asked(problem, _AFTER)
 
 
 @FAMILY.variant(f"{_AFTER}+interned", source="shardbench", same_as="eager-dict", upstream=_AFTER)
 def after_interned(problem: DimSpecProblem) -> "Prepared[Decision]":
-    """The first release with #5446, but our `interned` search finds its conversions."""
+    """ColossalAI 0.4.1, with conversions from our search `interned`."""
     return _asked(problem, _AFTER, answered_by="interned")
 
 

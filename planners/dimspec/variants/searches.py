@@ -33,7 +33,7 @@ def shared_dict(problem: DimSpecProblem) -> "Prepared[Answers]":
 
 @FAMILY.variant("path-cache", source="shardbench", same_as="eager-dict")
 def path_cache(problem: DimSpecProblem) -> "Prepared[Answers]":
-    """As shared-dict, with a cache of paths that has a complete key."""
+    """As shared-dict, and cache conversions by all inputs that determine them."""
     return prepare(problem, PathCache)
 
 
@@ -45,5 +45,5 @@ def interned(problem: DimSpecProblem) -> "Prepared[Answers]":
 
 @FAMILY.variant("optimal", source="Dijkstra 1959, over ColossalAI's costs of a step")
 def optimal(problem: DimSpecProblem) -> "Prepared[Answers]":
-    """Find the conversion with the least sum of step costs, over the tables of interned."""
+    """Find the conversion with the least sum of step costs, by Dijkstra's algorithm."""
     return prepare(problem, CheapestSearch)

@@ -174,7 +174,7 @@ class Block:
         self.catch_up()
 
     def after_insert(self, op: Op, follower: Op | None) -> None:
-        """Hook after an op was inserted before `follower`, or at the end if it is None."""
+        """Called after an op was inserted before `follower`, or at the end if it is None."""
 
     def finish(self) -> None:
         """Synchronise at the end of a batch of edits."""
@@ -225,7 +225,7 @@ class SyncAfterRemove(Block):
 class SyncOnce(SyncAfterRemove):
     """Synchronise the whole block once, at the end of a batch of insertions.
 
-    Before that sync, indices refer to the block, so edits by other code raise GraphChanged.
+    An edit relies on the block's indices, so it raises GraphChanged if other code edited the graph.
     """
 
     def before_edit(self) -> None:

@@ -59,7 +59,7 @@ class DistProgram:
     """By the first output of an op: the required layouts of its inputs, in order."""
 
     def copy(self) -> "DistProgram":
-        """Return a copy that can be resharded without a change to this program."""
+        """Return a copy with its own graph, layouts and kinds; resharding changes these."""
         return replace(
             self, twin=self.twin.copy(), layouts=dict(self.layouts), kinds=dict(self.kinds)
         )
@@ -95,7 +95,7 @@ class _Builder:
         reads: Reads,
         outputs: Mapping[str, tuple[ValueLayout, ValueKind]],
     ) -> None:
-        """Append an op, and record the layouts of its outputs and those that its inputs need."""
+        """Append an op; record its outputs' layouts and kinds and its inputs' required layouts."""
         program = self.program
         handles = [self._handles[name] for name in reads]
         node = program.twin.create(kind, handles, list(outputs), {"stage": stage})
@@ -159,7 +159,7 @@ class _Builder:
             self.add(f"{op.kind}_grad", op.stage, reads, outputs)
 
     def _summed(self, name: str) -> str:
-        """Return the name of a value's gradient, after summing the parts from its readers."""
+        """Return the name of a value's gradient; append a sum first if several ops read it."""
         parts = self._gradients[name]
         if len(parts) > 1:
             held, total = self.program.layouts[name], f"{name}@grad"

@@ -45,12 +45,12 @@ class Resharder:
         return Resharded(self.block, self.program)
 
     def reshard_inputs(self) -> None:
-        """Reshard the inputs of every op of the block, except of ops inserted meanwhile."""
+        """Reshard the inputs of every op of the block, but not of the ops that this inserts."""
         for op in list(self.block.ops):
             self.reshard_op(op)
 
     def reshard_op(self, op: Op) -> None:
-        """Reshard the inputs of an op that do not have the required layout."""
+        """Reshard those inputs of an op that lack the required layout."""
         for name, need in zip(list(op.inputs), self.needs(op), strict=False):
             have = self.program.layouts[name]
             if have != need and self.stage in (have.stage, need.stage) and name in op.inputs:
@@ -94,7 +94,7 @@ class Resharder:
         raise GraphChanged(f"Op '{op}' was removed behind the block while it was resharded.")
 
     def look_again(self, op: Op) -> None:
-        """Discard saved indices after other code edited the graph; here there are none."""
+        """Discard cached indices after an edit by other code; this class caches none."""
 
     def readers(self, name: str, place: int) -> Iterable[Op]:
         """Return the ops that read a value, from index `place` on."""
@@ -186,7 +186,7 @@ class Resharder:
         return names
 
     def inserted(self, op: Op) -> None:
-        """Hook after an op was inserted; here it does nothing."""
+        """Called after each inserted op; this class does nothing."""
 
 
 class IndexedResharder(Resharder):

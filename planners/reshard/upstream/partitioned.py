@@ -38,7 +38,7 @@ _BY_ROW = [TENSOR_AXIS, None]
 
 @contextmanager
 def fresh_state() -> Iterator[None]:
-    """Within the `with` block, number variables, scopes and process groups from the start.
+    """Restart the numbering of variables, scopes and process groups in the `with` block.
 
     Also clear Paddle's global record of sharded tensors, and use new default programs, because
     Paddle 3 counts names per program too.

@@ -15,7 +15,7 @@ _BATCHED = {_BEFORE: "part1+2", _AFTER: "sync-once"}
 
 @FAMILY.variant(_BEFORE, source="Paddle 2.6.2", upstream=_BEFORE)
 def before(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """Paddle's last release before both changes (#59912 and #60022)."""
+    """Paddle 2.6.2, the last release without #59912 and #60022."""
     return _asked(problem, _BEFORE, "as-shipped")
 
 
@@ -27,7 +27,7 @@ def before(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     claim=CLAIMS[0],
 )
 def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The release before, with #59912 emulated: variables are removed in a batch."""
+    """Paddle 2.6.2 with #59912 emulated: one sync after a batch of removed variables."""
     return _asked(problem, _BEFORE, "part1")
 
 
@@ -39,19 +39,19 @@ def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     claim=CLAIMS[1],
 )
 def part1_and_2(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The release before, with #59912 and #60022 emulated: ops are inserted in a batch too."""
+    """Paddle 2.6.2 with #59912 and #60022 emulated: one sync after a batch of new ops too."""
     return _asked(problem, _BEFORE, "part1+2")
 
 
 @FAMILY.variant(_AFTER, source="Paddle 3.3.1", upstream=_AFTER)
 def after(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """A Paddle release with both changes, but its only caller switches #60022 off."""
+    """Paddle 3.3.1, which has both changes, but its only caller switches #60022 off."""
     return _asked(problem, _AFTER, "as-shipped")
 
 
 @FAMILY.variant(f"{_AFTER}-sync-once", source="Paddle 3.3.1", same_as=_AFTER, upstream=_AFTER)
 def after_sync_once(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The Paddle release with both changes, with #60022 switched on."""
+    """Paddle 3.3.1 with #60022 switched on."""
     return _asked(problem, _AFTER, "sync-once")
 
 
