@@ -2,8 +2,8 @@
 
 from shardbench import Planner, accelerate, capture
 
-Importing shardbench imports no other module. The first use of a name imports it from its module
-in `_HOMES`, so an object prints, pickles and compares like the object in that module.
+Importing shardbench loads no library and none of its other modules. The first use of a name imports
+the object from its module in `_HOMES`: it prints, pickles and compares as that module's object.
 """
 
 from importlib import import_module

@@ -68,7 +68,7 @@ def report(
     seed: Seed = 0,
     memory: Memory = None,
 ) -> None:
-    """Write an offline report page of results, or of changes between two.
+    """Write an offline page of results, or of changes between two.
 
     Also writes Markdown, figures and their data next to the page.
     """
