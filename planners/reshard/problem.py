@@ -98,7 +98,7 @@ def _chain(ops: int) -> DistProgram:
 def prepare(
     problem: ReshardProblem, block: Callable[[Twin], Block], resharder: type[Resharder] = Resharder
 ) -> Prepared[Resharded]:
-    """Return a call that reshards a new copy each time; raises NotApplicable for Paddle's own."""
+    """Return a call that reshards a new copy each time; NotApplicable for a PaddleProblem."""
     if isinstance(problem, PaddleProblem):
         raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
     whole = problem.program

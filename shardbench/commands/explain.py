@@ -42,7 +42,7 @@ def explain(
         Path | None, typer.Option("--out", "-o", help="Write it to a file, .md or .json.")
     ] = None,
 ) -> None:
-    """Explain a decision, and show what alternatives would cost.
+    """Explain a decision, and show the costs of alternatives.
 
     With --against, shows the differences between two decisions and their effect.
     """

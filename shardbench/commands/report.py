@@ -107,8 +107,8 @@ def _tell(page: Path) -> None:
 def _profile_ladders(results: Path, profiles: Path, registry: Registry, settings: Settings) -> None:
     """Profile the ladders of a results file, and write a page of flame graphs per step.
 
-    A ladder is a series of variants, and a step is one variant against the one before. Its variants
-    run in turns. If a family cannot be profiled, this warns and continues with the next one.
+    A ladder is a series of variants, and a step compares a variant with the previous variant. The
+    variants run in turns. If a family cannot be profiled, this warns and goes on with the next.
     """
     from reports.core.frames import read_results
     from reports.family.data import families

@@ -152,7 +152,7 @@ def _gathers(spec: ShardingSpec) -> _Steps:
 
 
 def _all_to_alls(spec: ShardingSpec) -> _Steps:
-    """Yield moves of an axis to another dimension, if that dimension's axes stay increasing."""
+    """Yield the steps that move a mesh axis to another dimension, with increasing axes there."""
     rank = len(spec.shape)
     for front in range(rank):
         for back in range(front + 1, rank):
