@@ -1,4 +1,7 @@
-"""Time a call, count calls, replace attributes: with Python's own modules, for upstreams too."""
+"""Time a call, count calls, patch attributes.
+
+This module imports only the standard library, because child processes that lack our dependencies
+use it too."""
 
 import gc
 import time
@@ -13,9 +16,9 @@ T = TypeVar("T")
 
 
 def timed(call: Callable[[], T], collecting: bool = False) -> tuple[T, dict[str, Any]]:
-    """Call once; return the result, `wall_s` and process `cpu_s`.
+    """Call once; return the result, and `wall_s` and `cpu_s` in seconds.
 
-    No garbage is collected during the call unless it is `collecting`.
+    `cpu_s` is CPU time of the whole process. Garbage collection is off unless `collecting`.
     """
     gc.collect()
     if not collecting:
@@ -31,7 +34,7 @@ def timed(call: Callable[[], T], collecting: bool = False) -> tuple[T, dict[str,
 
 @contextmanager
 def replaced(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Replace attributes until left; each is given by owner, name and new value."""
+    """Patch attributes in the `with` block, given as (owner, name, new value)."""
     with ExitStack() as patches:
         for owner, name, value in attributes:
             patches.enter_context(patch.object(owner, name, value, create=True))
@@ -42,11 +45,11 @@ def replaced(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 def counted(
     *methods: tuple[type, str, str | Callable[..., None]], others: Iterable[str] = ()
 ) -> Iterator[Counter[str]]:
-    """Count the calls of methods until left, each before it is made.
+    """Count the calls of methods in the `with` block, each before it runs.
 
-    A method is given by class, name and counter, which stays 0 where there is no such method. In
-    place of a counter's name, a function of the counters and the arguments of a call may count; the
-    counters that it uses are `others`.
+    `methods` has (class, method name, counter name); if the class has no such method, the counter
+    is 0. Instead of a counter name, a function may update the counters: it gets the counters and
+    the arguments of the call, and `others` names the counters that it uses.
     """
     names = [count for *_, count in methods if isinstance(count, str)]
     counters = Counter(dict.fromkeys((*names, *others), 0))

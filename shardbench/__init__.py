@@ -1,9 +1,9 @@
-"""Names to import in your own programs; the command line is in `shardbench.cli`.
+"""The names to import in your own programs; the command line is in `shardbench.cli`.
 
 from shardbench import Planner, accelerate, capture
 
-Importing shardbench imports nothing else. A name is looked up when it is first used, and is the
-object of its module, which is named below: it prints, pickles and compares as such.
+Importing shardbench loads no library and none of its other modules. The first use of a name imports
+the object from its module in `_HOMES`: it prints, pickles and compares as that module's object.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what mypy and an editor read; the table below is what runs
+if TYPE_CHECKING:  # for mypy and editors; at run time, the table below counts
     from harness.planning.capture import capture
     from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
     from planners.dtensor.accelerate import accelerate
@@ -43,15 +43,15 @@ _PACKAGES = {"fbgemm_gpu": "fbgemm-gpu, or fbgemm-gpu-cpu where there is no CUDA
 
 
 def __getattr__(name: str) -> Any:
-    """Import the object of a name, and keep it.
+    """Import and return the object called `name`, and store it in this module.
 
     Raises:
-        AttributeError: there is no such name.
-        ModuleNotFoundError: it needs a library that is not installed.
-        ImportError: a package of another project hides one of shardbench's.
+        AttributeError: the name is unknown.
+        ModuleNotFoundError: the object needs a library that is not installed.
+        ImportError: a package of another project hides a package of shardbench.
     """
     if name == "__version__":
-        from importlib import metadata  # as long to import as all of the rest
+        from importlib import metadata  # takes as long to import as everything else together
 
         return metadata.version("shardbench")
     if name not in _HOMES:
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         _check_own_packages()
         library = (error.name or "").partition(".")[0]
-        if not library or find_spec(library):  # a release without that module: its error says so
+        if not library or find_spec(library):  # its release lacks a module; the error names it
             raise
         raise ModuleNotFoundError(
             f"{name} needs {library}, which is not installed: "
@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _check_own_packages() -> None:
-    """Raise ImportError where another package has the name of one of shardbench's own."""
+    """Raise ImportError if another project's package hides `harness`, `planners` or `reports`."""
     for name in ("harness", "planners", "reports"):
         spec = find_spec(name)
         found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]

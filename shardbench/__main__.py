@@ -1,4 +1,4 @@
-"""`python -m shardbench`."""
+"""Run the command line as `python -m shardbench`."""
 
 from shardbench.cli import main
 

@@ -1,4 +1,4 @@
-"""`shardbench`: its commands, each a function in a module of its own, and how it ends."""
+"""The `shardbench` program: its commands, from `shardbench.commands`, and its exit codes."""
 
 import sys
 from collections.abc import Callable
@@ -100,11 +100,11 @@ def start(
     """Profile and compare the programs that decide how a model is sharded."""
     if context.invoked_subcommand is None:
         typer.echo(START, err=True, nl=False)
-        raise typer.Exit(2)  # as for any argument that is missing
+        raise typer.Exit(2)  # as for any missing argument
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line; exits with 2 on bad usage, with 1 if something else failed."""
+    """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
     try:
         app(arguments)
     except ShardbenchError as error:

@@ -1,4 +1,4 @@
-"""Common behaviour of commands: help texts, refusal of empty options, and interrupts."""
+"""Behaviour of all commands: help texts, errors for empty options, and interrupts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from harness.model.errors import UsageError
 from shardbench.options import messages
 
-_INTERRUPTED = 130  # as a shell ends for SIGINT
+_INTERRUPTED = 130  # the exit code of shells after SIGINT
 
 START = """\
 shardbench compares the programs that decide how a model is sharded.
@@ -28,12 +28,12 @@ PANELS = ("Measure", "Look", "Plan", "For CI", "Your own workloads and machines"
 
 
 class InterruptedCommand(KeyboardInterrupt):
-    """An interrupt with a text on the results kept."""
+    """An interrupt; its message reports the kept results and how to resume."""
 
 
 @contextmanager
 def resumable(results: Path, fresh: bool = False) -> Iterator[None]:
-    """On an interrupt in the block, say that the results in a file are kept and how to go on."""
+    """On an interrupt in the block, raise InterruptedCommand with the file and how to resume."""
     try:
         yield
     except KeyboardInterrupt:
@@ -42,10 +42,10 @@ def resumable(results: Path, fresh: bool = False) -> Iterator[None]:
 
 
 class Command(TyperCommand):
-    """A command that refuses empty options: an unset `"$NAMES"` must not mean all variants."""
+    """A command that rejects empty options, so that an unset `"$NAMES"` never selects all."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; raises UsageError for an option that is given without a value."""
+        """Run the command; raises UsageError if an option's value is empty."""
         for option in self.params:
             is_empty = option.param_type_name == "option" and ctx.params.get(option.name) == ""
             if is_empty and ctx.get_parameter_source(option.name).name == "COMMANDLINE":
@@ -54,10 +54,10 @@ class Command(TyperCommand):
 
 
 class GroupedCommands(TyperGroup):
-    """A group that lists its commands by panel, and explains an interrupt."""
+    """A group of commands: lists them by panel in the help, and reports interrupts."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; on an interrupt, say which results are kept and exit as a shell."""
+        """Run a command; on an interrupt, report the kept results and exit with 130."""
         try:
             return super().invoke(ctx)
         except InterruptedCommand as interrupt:
@@ -67,9 +67,9 @@ class GroupedCommands(TyperGroup):
         raise typer.Exit(_INTERRUPTED)
 
     def format_commands(self, _: Any, formatter: Any) -> None:
-        """Write a section for each panel in the order of `PANELS`, with whole first sentences."""
+        """Write a help section per panel, in the order of `PANELS`, with uncut summaries."""
         panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
-        command: Any  # typer gives it a panel; its types know of none
+        command: Any  # typer sets `rich_help_panel`, but its types lack it
         for name, command in self.commands.items():
             said = command.get_short_help_str(limit=1000).removesuffix(".")
             panels.setdefault(command.rich_help_panel or "Commands", []).append((name, said))
@@ -80,5 +80,5 @@ class GroupedCommands(TyperGroup):
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a help text: commands to type, with their own line breaks."""
+    """Return the epilog of a help text: example commands, one per line."""
     return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])

@@ -1,6 +1,6 @@
-"""Names that a shell completes: families, variants, workloads, topologies, and ids of them.
+"""Shell completion: names of families, variants, workloads, topologies and libraries.
 
-Typer keeps those that begin with the typed text. Some shells show the descriptions.
+These functions return all names; Typer filters by the typed text. Some shells show descriptions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,23 +18,23 @@ Found = Sequence[tuple[str, str]]
 
 
 def kinds() -> list[str]:
-    """Return the kinds of `shardbench list`."""
+    """Return the arguments of `shardbench list`."""
     return ["families", "variants", "workloads", "topologies"]
 
 
 def families() -> Found:
-    """Return the names of families."""
+    """Return the names and summaries of all families."""
     return [(family.name, family.summary) for family in load_registry().families]
 
 
 def families_and_suites() -> Found:
-    """Return the names of suites and families."""
+    """Return the names and descriptions of the built-in suites and of all families."""
     suites = [("default", "the families' own problems"), ("large", "their large problems")]
     return [*suites, *families()]
 
 
 def cells(incomplete: str) -> Found:
-    """Return FAMILY, and FAMILY/VARIANT once there is a slash."""
+    """Return family names, or FAMILY/VARIANT names if the typed text has a slash."""
     name, slash, _ = incomplete.partition("/")
     if not slash:
         return families()
@@ -43,34 +43,34 @@ def cells(incomplete: str) -> Found:
 
 
 def variant(context: typer.Context) -> Found:
-    """Return the variants of the family that the command names, or of any."""
+    """Return the variants of the family in the command line, or of all families."""
     return list(_variants(_families(_named(context))).items())
 
 
 def variants(context: typer.Context, incomplete: str) -> Found:
-    """Return the variants again, after those that were typed with commas between."""
+    """Complete a comma-separated list: return each variant after the names typed before."""
     before, comma, _ = incomplete.rpartition(",")
     return [(before + comma + name, summary) for name, summary in variant(context)]
 
 
 def workloads(context: typer.Context) -> Found:
-    """Return the workloads of the family that the command names, or of any."""
+    """Return the workloads of the family in the command line, or of all families."""
     found = (load for family in _families(_named(context)) for load in family.workloads())
     return list({workload.name: workload.summary for workload in found}.items())
 
 
 def topologies() -> Found:
-    """Return the names of presets."""
+    """Return the names of the built-in topologies, with their GPUs."""
     return [(name, row.gpu) for name, row in presets().items()]
 
 
 def libraries_with_releases() -> list[str]:
-    """Return the libraries with releases to measure."""
+    """Return the libraries that `shardbench releases` can measure."""
     return _libraries("releases")
 
 
 def libraries_with_commits() -> list[str]:
-    """Return the libraries with commits to measure."""
+    """Return the libraries that `shardbench history` can measure."""
     return _libraries("commits")
 
 

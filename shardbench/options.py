@@ -1,4 +1,4 @@
-"""Options that several commands share, and the checks of their values."""
+"""Options that several commands share, checks of their values, and output to files."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ Json = Annotated[
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again.")]
 
-# A suite is measured with these by any command: stored results count only where they are the same.
+# All commands measure suites with these, because stored results with other values do not count.
 SUITE_BUDGET = 12.0
 SUITE_SECONDS = 4.0
 
@@ -48,7 +48,7 @@ def warn(text: str) -> None:
 
 
 def found_registry() -> Registry:
-    """Return the registry, and say which families could not be loaded."""
+    """Return the registry of families, and warn about families that failed to load."""
     registry = load_registry()
     for name, reason in registry.failures.items():
         warn(f"Family '{name}' could not be loaded: {reason}")
@@ -58,9 +58,9 @@ def found_registry() -> Registry:
 def settings_of(
     budget: float, seconds: float, seed: int, memory_gib: float | None = None
 ) -> Settings:
-    """Return the settings; raises UsageError where a time or memory is not positive and finite.
+    """Return the settings; raises UsageError if a time or the memory is not positive and finite.
 
-    A longer budget for calls also gives set-up more time.
+    Set-up may take the longer of SETUP_SECONDS and five times `budget`.
     """
     check_seconds("--budget", budget)
     check_seconds("--seconds", seconds)
@@ -83,17 +83,17 @@ def check_seconds(option: str, value: float) -> None:
 
 
 def names_in(text: str) -> list[str]:
-    """Split names with commas between."""
+    """Split comma-separated names; drops empty ones."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def file_named(option: str) -> Path | None:
-    """Return the file that an option names, where it is neither empty nor - for stdout."""
+    """Return an option's value as a path, or None if it is empty or `-` (standard output)."""
     return None if option in ("", "-") else Path(option)
 
 
 def check_writable(path: Path | None) -> None:
-    """Raise UsageError unless a named file can be written: better now than after minutes."""
+    """Raise UsageError if a file cannot be written; call this before minutes of measuring."""
     if path is None:
         return
     if not path.parent.is_dir():
@@ -105,14 +105,14 @@ def check_writable(path: Path | None) -> None:
 
 
 def check_out(out: Path | None, *suffixes: str) -> None:
-    """Raise UsageError unless a file, where one is named, can be written and ends in a suffix."""
+    """Raise UsageError if `out` is given and has another suffix or cannot be written."""
     if out is not None and out.suffix.lower() not in suffixes:
         raise UsageError(f"{out} must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}.")
     check_writable(out)
 
 
 def check_folder(folder: Path) -> None:
-    """Make a folder; raises UsageError where nothing can be written into it."""
+    """Create a folder if needed; raises UsageError if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
@@ -122,7 +122,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write(path: Path, text: str | bytes) -> None:
-    """Write a file whole or not at all; raises ShardbenchError where that fails."""
+    """Write a file atomically; raises ShardbenchError on failure."""
     try:
         replace_file(path, text)
     except OSError as error:
@@ -130,7 +130,7 @@ def write(path: Path, text: str | bytes) -> None:
 
 
 def show_or_write(option: str, document: Any, rendered: RenderableType) -> None:
-    """Show an outcome, with its document in the file that `--json` names; - prints it instead."""
+    """Show `rendered`, and write `document` to the file of `--json`; for `-`, print only JSON."""
     text = to_json(document, indent=2) + "\n"
     if option == "-":
         sys.stdout.write(text)

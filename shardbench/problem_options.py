@@ -1,4 +1,4 @@
-"""The family, the variant and the problem that a command is about, as options or as one id."""
+"""Read the family, variant and problem of a command, from options or from an id."""
 
 import ast
 import re
@@ -63,13 +63,15 @@ Against = Annotated[
     ),
 ]
 
-# As asv prints a benchmark of this repository's: families.embedding.time_plan('...', '...').
+# A benchmark of this repository as asv prints it: families.embedding.time_plan('...', '...').
 _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
 _FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
 def able_family(registry: Registry, name: str, ability: str, verb: str) -> Family[Any, Any]:
-    """Return the family of a name, else the only one with an ability; raises UsageError."""
+    """Return the family called `name`; if it is empty, the only family with the ability.
+
+    Raises UsageError for an unknown name, or if not exactly one family has the ability."""
     if name:
         return registry.find(name)
     able = [family for family in registry.families if getattr(family.abilities, ability)]
@@ -85,9 +87,9 @@ def placed_with_note(
     topology: str | None,
     gpus: int | None,
 ) -> Topology:
-    """Return the topology of a problem; a number of GPUs that leaves some of a host is noted.
+    """Return the topology of a problem; warn if the last host has unused GPUs.
 
-    Raises UsageError as `placed_on`.
+    Raises UsageError as `placed_on` does.
     """
     placed = placed_on(family, workload, topology, gpus)
     last = placed.gpus % placed.gpus_per_host
@@ -107,12 +109,12 @@ def find_problem(
     topology: str | None = None,
     gpus: int | None = None,
 ) -> Request:
-    """Find the problem, and the variant if one is named, in a command's arguments.
+    """Return a request for the problem, and for the variant if any, in a command's arguments.
 
-    `name` is a family or `family/variant`, with the problem in the options; or it is one id for
-    all, without options: `family/variant@workload/topology:gpus`, the same without a variant, or a
-    benchmark as asv prints it, with its parameters. Raises UsageError where it is
-    malformed, names something unknown, or gives the problem twice or never.
+    `name` is `family` or `family/variant`, and the options give the problem; or `name` is an id,
+    without options: `family/variant@workload/topology:gpus`, `family@workload/topology:gpus`, or a
+    benchmark as asv prints it, with its parameters. Raises UsageError if `name` is malformed or
+    unknown, or if the problem is given twice or not at all.
     """
     if "@" in name or "(" in name:
         if (workload, topology, gpus) != (None, None, None):
@@ -163,7 +165,9 @@ def _of_benchmark(
 
 
 def _as_given(family: Family[Any, Any], workload: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload to read for an id in results: for a file, its name without the hash."""
+    """Return an id's workload as users give it: a file's name without the content hash.
+
+    Raises UsageError if the file exists with other content."""
     match = _FILE.fullmatch(workload.name)
     if match is None or not Path(match["name"]).is_file():
         return workload

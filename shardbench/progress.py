@@ -1,4 +1,4 @@
-"""The progress display on standard error: where that is no terminal, a line for each problem."""
+"""Progress on standard error: a bar on a terminal, else a line for each problem."""
 
 import math
 from collections import Counter
@@ -16,24 +16,24 @@ _OTHER_COLUMNS = 34  # characters of the bar, the time, and the spaces between
 
 
 class TimeLeft:
-    """Estimates the remaining time from the problems that have ended.
+    """Estimates the remaining time of a suite from the times of its finished problems.
 
-    Problems of one kind, such as a family, tend to take equally long.
+    It assumes that problems of the same kind, such as a family, take equally long.
     """
 
     def __init__(self, kinds: Sequence[str], at_once: int = 1) -> None:
-        """Start with a kind for each problem; `at_once` of them run at a time."""
+        """Start with the kind of each problem; `at_once` problems run in parallel."""
         self._left = Counter(kinds)
         self._took: dict[str, list[float]] = {}
         self._at_once = max(1, at_once)
 
     def ended(self, kind: str, seconds: float) -> None:
-        """Record that a problem of this kind ended after `seconds`."""
+        """Record that a problem of this kind finished after `seconds`."""
         self._left[kind] -= 1
         self._took.setdefault(kind, []).append(seconds)
 
     def seconds(self) -> float | None:
-        """Return the estimate in seconds; None if no problem has ended, or none is left."""
+        """Return the remaining seconds, or None if no problem is finished or none is left."""
         every = [seconds for took in self._took.values() for seconds in took]
         left = {kind: count for kind, count in self._left.items() if count > 0}
         if not every or not left:
@@ -44,7 +44,7 @@ class TimeLeft:
 
 
 def roughly(seconds: float) -> str:
-    """Write an estimated time."""
+    """Return an estimated time as text, e.g. `about 5 min`."""
     if seconds < 90:
         return "about a minute"
     if seconds < 90 * 60:
@@ -53,7 +53,7 @@ def roughly(seconds: float) -> str:
 
 
 class ProgressDisplay:
-    """Shows the latest event; call it with events."""
+    """Shows the latest event of a measurement; call it with each event."""
 
     def __init__(self, bar: Progress, total: int | None, left: TimeLeft | None = None) -> None:
         self._bar = bar
@@ -82,7 +82,7 @@ class ProgressDisplay:
         self._bar.update(self._call, description=text, total=total, completed=done)
 
     def _tell_step(self, event: Event) -> None:
-        """Print a line for each step of a single comparison where no bar is drawn."""
+        """Print each new step, but only for a single comparison and without a terminal."""
         step = _step(event) if event.steps else event.stage
         if self._total is not None or step == self._step or self._bar.console.is_terminal:
             return
@@ -91,13 +91,13 @@ class ProgressDisplay:
         self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
 
     def running(self, names: Sequence[str]) -> None:
-        """Show the names of the problems that are running."""
+        """Show the name of the first running problem, and the number of others."""
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         self._running = names[0] + more if names else ""
         self._bar.update(self._call, description=f"measuring {self._running}", total=None)
 
     def finished(self, text: str, kind: str = "", seconds: float = 0.0, failures: int = 0) -> None:
-        """Report a finished problem: its outcome, kind, seconds and failures."""
+        """Print the outcome of a finished problem, and update the counts and the remaining time."""
         self._done += 1
         self._failures += failures
         if self._left is not None:
@@ -125,7 +125,7 @@ def _step(event: Event) -> str:
 
 
 def _left(event: Event) -> str:
-    """Write the estimated remaining time of a comparison; "" if unknown."""
+    """Return the remaining time of a comparison as text, or "" if it is unknown."""
     if event.left_s is None:
         return ""
     if event.left_s < 60:
@@ -137,9 +137,9 @@ def _left(event: Event) -> str:
 def progress_display(
     title: str, total: int | None = None, left: TimeLeft | None = None
 ) -> Iterator[ProgressDisplay]:
-    """Show progress on standard error while the block runs.
+    """Show progress on standard error while the `with` block runs.
 
-    With `left`, lines are numbered and the remaining time is estimated.
+    With `left`, lines have numbers and the estimated remaining time.
     """
     console = Console(stderr=True)
     if title and console.is_terminal:
@@ -150,7 +150,7 @@ def progress_display(
 
 @contextmanager
 def planning_display(variant: str) -> Iterator[None]:
-    """Show on a terminal that a variant plans; elsewhere a refusal stays one sentence."""
+    """Show on a terminal that a variant is planning; elsewhere show nothing."""
     with progress_display("") as listen:
         if Console(stderr=True).is_terminal:
             listen(Event("planning", variant, 1, 1))
@@ -158,7 +158,7 @@ def planning_display(variant: str) -> Iterator[None]:
 
 
 def progress_bar(console: Console) -> Progress:
-    """Return the bar that the display draws on a console."""
+    """Return the progress bar for a console; it is disabled without a terminal."""
     return Progress(
         SpinnerColumn(),
         TextColumn(

@@ -1,4 +1,4 @@
-"""A results file that a command measures into: locked, repaired, resumed, with progress shown."""
+"""Measure into a results file: lock it, repair it, and resume from it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _MOST_NAMED = 5
 
 @contextmanager
 def measuring_into(results: Path) -> Iterator[None]:
-    """Hold a results file while the block measures into it; damaged lines are moved out of it."""
+    """Lock a results file in the `with` block; first move damaged lines to `FILE.damaged`."""
     with hold(results):
         damaged = set_damaged_aside(results)
         if damaged:
@@ -31,13 +31,13 @@ def measuring_into(results: Path) -> Iterator[None]:
 
 
 def keep_earlier(results: Path) -> None:
-    """Set earlier results aside, and say where they are kept."""
+    """Rename an earlier results file, and print its new name."""
     if kept := set_aside(results):
         messages.print(f"Earlier results are kept in {kept}.")
 
 
 def tell_damaged(results: Path) -> None:
-    """Warn of the damaged lines of a results file, which are left out."""
+    """Warn about the damaged lines of a results file."""
     damaged: list[Damage] = []
     list(read_cells(results, damaged.append))
     _tell(damaged)
@@ -58,10 +58,10 @@ def measure(
     fresh: bool,
     workers: Workers | None = None,
 ) -> tuple[list[Request], list[Finished]]:
-    """Measure the remaining problems of a suite, with progress on standard error.
+    """Measure the problems of a suite that have no stored results, and show progress.
 
-    Results of other code or settings are set aside; with `fresh`, all results are. Returns the
-    requests with their stored cells, and the problems measured now.
+    If the stored results have other code or settings, or if `fresh`, this renames their file and
+    measures everything. Returns the requests with their stored cells, and the new results.
     """
     site = workers.site if workers else None
     if fresh or is_outdated(results, settings, site):
@@ -94,7 +94,7 @@ def measure(
 
 
 def _outcome(finished: Finished) -> str:
-    """Describe a problem's outcome in one line."""
+    """Return a problem's outcome as one line of text."""
     ended = ", ".join(
         f"{cell.variant} {cell.status}" + (f" ({short(cell)})" if cell.status == "failed" else "")
         for cell in finished.cells
@@ -104,11 +104,11 @@ def _outcome(finished: Finished) -> str:
 
 
 def short(cell: Cell) -> str:
-    """Return the beginning of a cell's reason, in one line."""
+    """Return a cell's reason as one line, cut to 100 characters."""
     reason = " ".join((cell.reason or "").split())
     return printable(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}...")
 
 
 def title_of(request: Request) -> str:
-    """Return a request's family and problem, for people."""
+    """Return a request's family and problem as text, e.g. `embedding on ...`."""
     return printable(f"{request.family.name} on {request.given}")

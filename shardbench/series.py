@@ -1,4 +1,4 @@
-"""The library and the files that `shardbench releases` and `shardbench history` share."""
+"""Functions that `shardbench releases` and `shardbench history` share."""
 
 import shlex
 import sys
@@ -19,7 +19,7 @@ from shardbench.options import write
 
 
 def find_library(registry: Registry, name: str, kind: Kind) -> tuple[Family[Any, Any], Series]:
-    """Return a library and its family; raises UsageError with close names."""
+    """Return a library's family and declaration; UsageError, with similar names, if unknown."""
     found = libraries(registry, kind)
     if name not in found:
         raise unknown(f"library with {kind} to measure,", name, found)
@@ -27,7 +27,7 @@ def find_library(registry: Registry, name: str, kind: Kind) -> tuple[Family[Any,
 
 
 def shown_tables(view: View) -> list[RenderableType]:
-    """Return the tables of a series for a terminal, without empty ones."""
+    """Return the non-empty tables of a series for a terminal."""
     from reports.series.page import tables
 
     found = tables(view).items()
@@ -35,8 +35,8 @@ def shown_tables(view: View) -> list[RenderableType]:
 
 
 def write_series(views: Sequence[View], folder: Path) -> None:
-    """Write a series into a folder: its figure, its points as CSV, and its page."""
-    from reports.series.figure import draw  # these take a while to import
+    """Write the figure, the points as CSV and the pages of a series into a folder."""
+    from reports.series.figure import draw  # slow to import
     from reports.series.page import data, html_page, markdown_page
 
     command = shlex.join(["shardbench", *sys.argv[1:]])

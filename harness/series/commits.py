@@ -233,7 +233,6 @@ class Runner:
 
 
 def _answers(
-def _answers(
     driver: str,
     shims: str,
     folder: str,

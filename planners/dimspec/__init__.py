@@ -1,4 +1,4 @@
-"""The dimspec family: ColossalAI's search for conversions from one sharding to another."""
+"""The dimspec family: searches for steps that convert a tensor from one sharding to another."""
 
 from planners.dimspec.family import FAMILY
 from planners.dimspec.variants import colossalai, searches  # registers them

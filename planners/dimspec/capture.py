@@ -3,7 +3,7 @@
     with capture("dimspec", "mlp2.json.gz"):
         record("mlp2", (2, 2))
 
-writes the stream of a model that comes with the family; it needs `make upstreams`.
+writes the conversions of a model of this family to a file. It needs `make upstreams`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _recorded: list[dict[str, Any]] = []
 
 @contextmanager
 def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
-    """Record every conversion until left; raises UsageError where a capture runs already."""
+    """Record the conversions made in the `with` block; raises UsageError if another runs."""
     if not _switch.acquire(blocking=False):
         raise UsageError("A stream is captured already; leave that one first.")
     try:
@@ -49,7 +49,7 @@ def capturing(names: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 
 
 def _recording() -> AbstractContextManager[Any]:
-    """Return a context that records this process, or yields None without ColossalAI."""
+    """Return a context that records this process; it yields None if ColossalAI is missing."""
     if not find_spec("colossalai"):
         return nullcontext()
     from planners.dimspec.upstream.recording import recording
@@ -58,10 +58,10 @@ def _recording() -> AbstractContextManager[Any]:
 
 
 def record(model: str, mesh_shape: Sequence[int], release: str = _RELEASE) -> None:
-    """Capture the conversions of a real ColossalAI that makes a model's strategies, in a child.
+    """Capture the conversions that a real ColossalAI makes for a model, in a child process.
 
-    `model` is one of the family's, such as `resnet50`, and `release` a folder of `make upstreams`.
-    Raises UsageError outside of `capture`, ShardbenchError where the release is not installed.
+    `model` is a name of `workloads.MODELS`, and `release` names a folder made by `make upstreams`.
+    Raises UsageError outside `capture`, and ShardbenchError if the release is not installed.
     """
     if not _switch.locked():
         raise UsageError('Record inside `with capture("dimspec", FILE):`.')

@@ -1,4 +1,4 @@
-"""The declaration of the dimspec family: its qualities, counters, phases and abilities."""
+"""Declare the dimspec family: its qualities, counters, phases and abilities."""
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing

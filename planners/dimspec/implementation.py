@@ -1,4 +1,4 @@
-"""The dimspec family's work on problems and decisions: fingerprint, check and rate conversions."""
+"""Build the problems of the dimspec family; check, hash and rate decisions."""
 
 import hashlib
 import math
@@ -34,13 +34,13 @@ __all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 facts = methodcaller("facts")
 """Describe a problem, its size first."""
 
-# Sums of the same costs in another order differ by less than this share.
+# The relative difference between sums of the same costs in different orders is below this.
 _ROUNDING = 1e-9
 _MILLION = 1e6
 
 
 def fingerprint(decision: Decision) -> str:
-    """Return a hash of the specs and steps of all paths, and of all costs to the last bit."""
+    """Return a hash of all specs, steps and exact costs, or the hash that a constructor reports."""
     if isinstance(decision, Construction):
         return decision.fingerprint[:16]
     digest = hashlib.sha256()
@@ -54,9 +54,9 @@ def fingerprint(decision: Decision) -> str:
 
 
 def validate(problem: DimSpecProblem, decision: Decision) -> None:
-    """Raise InfeasibleDecision where a path does not lead from its source to its target.
+    """Raise InfeasibleDecision if a conversion does not lead from its source to its target.
 
-    ColossalAI's constructor reports a hash alone, so there is nothing to check.
+    ColossalAI's constructor reports only a hash, so there is nothing to check.
     """
     if not (isinstance(problem, StreamProblem) and isinstance(decision, Answers)):
         return
@@ -98,11 +98,11 @@ def _wrong(query: Query, conversion: Conversion) -> str:
 
 
 def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tuple[int, ...]] | None:
-    """Return the partition after a step, None where the step is not possible.
+    """Return the partition after a step, or None if the step is not possible.
 
-    A gather takes the last axis of a dimension, a split adds an axis at the end of one, and an
-    all-to-all does both with dimensions of at most one axis. Between two sharded dimensions the
-    later one gives its axis.
+    A gather removes the last axis of a dimension. A split appends an axis to a dimension. An
+    all-to-all does both, with dimensions of at most one axis; if both dimensions are sharded, the
+    axis moves from the later one.
     """
     pattern, gather_dim, shard_dim, axis = step
     is_all_to_all = pattern == Pattern.ALL_TO_ALL
@@ -126,10 +126,10 @@ def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tupl
 
 
 def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
-    """Return the qualities of a decision, summed over all calls, in millions of cost units.
+    """Return a decision's total costs, in millions of cost units, and counts of conversions.
 
-    `cheapest_millions` is a proven bound: Dijkstra's algorithm over the same steps finds it, so no
-    path of these steps costs less. ColossalAI's constructor reports its sum alone.
+    `cheapest_millions` is a proven lower bound: Dijkstra's algorithm over the same steps finds it.
+    Returns only `reported_millions` for ColossalAI's constructor, which reports just a sum.
     """
     if isinstance(decision, Construction):
         return {"reported_millions": decision.total_resharding_cost / _MILLION}
@@ -159,9 +159,9 @@ def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
 
 
 def true_cost(query: Query, conversion: Conversion) -> float:
-    """Return the cost of a conversion's steps, in cost units, forward plus backward.
+    """Return the summed cost of a conversion's steps, forward plus backward, in cost units.
 
-    Each step is priced alone, unlike the compounded costs that ColossalAI reports.
+    Each step counts once, unlike in the compounded costs that ColossalAI reports.
     """
     mesh, shape = query.mesh, query.shape
     return math.fsum(

@@ -1,4 +1,4 @@
-"""The inventory of a dimspec workload: its distinct conversions, and how often they are asked."""
+"""List the distinct conversions of a dimspec workload, with their number of calls."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ _COLUMNS = (
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return the distinct conversions of a workload; raises UsageError as `stream_of` does."""
+    """Return a table with one row per distinct conversion; raises the errors of `stream_of`."""
     stream = stream_of(workload, topology)
     asked = Counter(stream.sequence)
     rows = tuple(

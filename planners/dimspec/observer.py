@@ -1,4 +1,4 @@
-"""Count the work of any search by replacing its functions."""
+"""Count and time the work of all searches, by patching their methods."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,13 +17,13 @@ from planners.instruments import replaced
 
 
 def observe(recorder: Recorder) -> AbstractContextManager[None]:
-    """Record counters, phases and progress of every call inside."""
+    """Record counters, phases and progress of all searches in the `with` block."""
     counters, counted, timed = recorder.counters, recorder.counted, recorder.timed
     asked: set[Any] = set()
     answer = problem.answer
 
     def answer_counted(stream: Stream, search: Search) -> Answers:
-        """Answer a stream, and count its conversions, also those from memory."""
+        """Answer a stream, and count all its conversions, also those from a cache."""
         total = len(stream.sequence)
         recorder.progress = lambda: Progress(counters["conversions"], total, "conversions")
         convert = type(search).convert

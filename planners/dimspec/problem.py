@@ -1,4 +1,4 @@
-"""Problems: a stream of conversions, or a model for ColossalAI's constructor."""
+"""Problems of the dimspec family, built from workloads, and the timed calls on them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ from planners.dimspec.workloads import (
 
 @dataclass(frozen=True, slots=True)
 class StreamProblem:
-    """Conversions that are asked for one after another."""
+    """A stream of conversions that a search has to find, one after another."""
 
     stream: Stream
 
     def facts(self) -> dict[str, float | str]:
-        """Describe the problem; `conversions` is its size."""
+        """Return facts for reports; `conversions`, the first one, is the problem size."""
         facts: dict[str, float | str] = {
             "conversions": len(self.stream.sequence),
             "distinct": len(self.stream.queries),
@@ -49,13 +49,13 @@ class StreamProblem:
 
 @dataclass(frozen=True, slots=True)
 class ConstructorProblem:
-    """A model for ColossalAI's strategy constructor, and its mesh."""
+    """A model and a mesh, for which ColossalAI's constructor builds the sharding strategies."""
 
     model: str
     mesh: Mesh
 
     def facts(self) -> dict[str, float | str]:
-        """Describe the problem, which has no size in numbers."""
+        """Return facts for reports; this problem has no numeric size."""
         return {"model": self.model, "mesh": str(self.mesh)}
 
 
@@ -63,7 +63,7 @@ DimSpecProblem = StreamProblem | ConstructorProblem
 
 
 def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
-    """Return the problem of a workload; raises UsageError where it or its mesh is impossible."""
+    """Return the problem of a workload; raises UsageError for an invalid workload or mesh."""
     asked = parameters_of(spec)
     if isinstance(asked, ConstructorParameters):
         return ConstructorProblem(asked.model, Mesh.of(*mesh_shape(spec, asked, topology)))
@@ -71,9 +71,9 @@ def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
 
 
 def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
-    """Return the stream of a workload, without a topology on the mesh it names or was recorded on.
+    """Return the stream of a workload, on the mesh that `mesh_shape` returns.
 
-    Raises UsageError where there is no such mesh, or the workload is a model.
+    Raises UsageError if the mesh is undetermined or invalid, or if the workload is a model.
     """
     match asked := parameters_of(spec):
         case StreamParameters():
@@ -102,18 +102,18 @@ def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
 
 
 class Search(Protocol):
-    """A search for conversions; it makes specs of its own type."""
+    """The interface of searches for conversions; each has its own type of spec."""
 
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> Any:
-        """Return a sharding spec."""
+        """Return a sharding spec of this search's type."""
 
     def convert(self, source: Any, target: Any) -> Conversion:
-        """Return the conversion of one spec into another of the same tensor."""
+        """Return the conversion between two specs of one tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The last conversion of each query, and the total cost that each call reported."""
+    """The last conversion of each query, and the reported total cost of each call in order."""
 
     conversions: Sequence[Conversion]
     costs: Sequence[float]
@@ -121,7 +121,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """The work of ColossalAI's constructor: a hash of its strategies with their costs, and sums."""
+    """The result of ColossalAI's constructor: a hash of its strategies and costs, and totals."""
 
     fingerprint: str
     nodes: int
@@ -134,7 +134,7 @@ Decision = Answers | Construction
 
 
 def answer(stream: Stream, search: Search) -> Answers:
-    """Make the specs of a stream and ask a search for all of its conversions."""
+    """Make the specs of a stream, and let a search find its conversions in order."""
     specs = [search.spec(*spec) for spec in stream.specs]
     pairs = stream.pairs
     conversions: list[Any] = [None] * len(pairs)
@@ -148,7 +148,7 @@ def answer(stream: Stream, search: Search) -> Answers:
 
 
 def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[Answers]:
-    """Return runs of a stream on a new search each; raises NotApplicable for the constructor."""
+    """Return a call that answers the stream by a new search; NotApplicable for a constructor."""
     if isinstance(problem, ConstructorProblem):
         raise NotApplicable(
             "It answers conversions; strategies are made by ColossalAI's own constructor, in the "

@@ -1,4 +1,4 @@
-"""Files of recorded conversions: their format, and streams read from them."""
+"""Read files of recorded conversions, and define their format."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ CostUnits = Annotated[float, Meta(ge=0, le=_LARGEST_FLOAT)]
 
 
 class RecordedMesh(Struct, frozen=True, kw_only=True):
-    """The mesh that conversions were recorded on; its costs are 1 where they are left out."""
+    """The mesh of a recording; latencies or costs that the file omits are 1."""
 
     mesh_shape: Annotated[tuple[Size, ...], Meta(min_length=1, max_length=MOST_MESH_AXES)]
     mesh_alpha: tuple[CostUnits, ...] | UnsetType = UNSET
@@ -36,14 +36,14 @@ class RecordedMesh(Struct, frozen=True, kw_only=True):
             raise ValueError("`mesh_alpha` and `mesh_beta` must have a number for each mesh axis")
 
     def mesh(self) -> Mesh:
-        """Return the mesh."""
+        """Return the mesh with its costs."""
         ones = (1.0,) * len(self.mesh_shape)
         alpha, beta = (ones if c is UNSET else c for c in (self.mesh_alpha, self.mesh_beta))
         return Mesh(self.mesh_shape, alpha, beta)
 
 
 class CostRecord(Struct, frozen=True):
-    """The cost of a conversion, in cost units: forward, backward, both."""
+    """The cost of a conversion's forward pass, backward pass and both, in cost units."""
 
     fwd: CostUnits
     bwd: CostUnits
@@ -51,7 +51,7 @@ class CostRecord(Struct, frozen=True):
 
 
 class QueryRecord(Struct, frozen=True):
-    """A query and ColossalAI's answer: names of specs and patterns, and the cost."""
+    """A recorded query, and ColossalAI's answer: names of specs and patterns, and the cost."""
 
     shape: Annotated[tuple[Size, ...], Meta(max_length=8)]
     src: Partition
@@ -61,12 +61,12 @@ class QueryRecord(Struct, frozen=True):
     cost: CostRecord | UnsetType = UNSET
 
     def query(self, mesh: Mesh) -> Query:
-        """Return the query; raises PartitionError where a partition is not possible."""
+        """Return the query; raises PartitionError for an invalid source or target."""
         source, target = (checked_partition(mesh, self.shape, end) for end in (self.src, self.dst))
         return Query(mesh, self.shape, source, target)
 
     def answer(self) -> RecordedAnswer | None:
-        """Return the answer, None where a part of it is missing."""
+        """Return the answer, or None if the file lacks a part of it."""
         if self.path is UNSET or self.comms is UNSET or self.cost is UNSET:
             return None
         cost = Cost(self.cost.fwd, self.cost.bwd, self.cost.total)
@@ -74,7 +74,7 @@ class QueryRecord(Struct, frozen=True):
 
 
 class StreamRecord(RecordedMesh, frozen=True, kw_only=True):
-    """A whole file: distinct queries, their order by index, and the number of calls left out."""
+    """A whole file: distinct queries, the calls as query indices, and the calls left out."""
 
     queries: tuple[QueryRecord, ...]
     sequence: list[Annotated[int, Meta(ge=0)]]
@@ -97,7 +97,7 @@ def _read(path: Path, kind: type[Record]) -> Record:
 
 
 def read_mesh(path: Path) -> Mesh:
-    """Return the mesh that a stream was recorded on; raises UsageError where it cannot be used."""
+    """Return the mesh that a file was recorded on; raises UsageError for an invalid file."""
     return _read(path, RecordedMesh).mesh()
 
 
@@ -106,11 +106,12 @@ def read_stream(
     choose: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda recorded: recorded,
     calls: int | None = None,
 ) -> Stream:
-    """Read the first calls of a stream, all where `calls` is None, on the mesh that is chosen.
+    """Return the stream of the first `calls` calls in a file (all for None), on a chosen mesh.
 
-    `choose` maps the shape of the recorded mesh to another. The recorded mesh keeps the recorded
-    answers, if every query has one. Another mesh loses them, and the calls that it cannot have; it
-    keeps the costs if it has as many axes. Raises UsageError for an unusable file or value.
+    `choose` maps the shape of the recorded mesh to the shape to use. On the recorded mesh, the
+    stream has the recorded answers if every query has one. On another mesh it has none, and lacks
+    the calls that do not fit the mesh. The mesh has the recorded costs if the number of axes is
+    equal. Raises UsageError for an invalid file or if no call is left.
     """
     record = _read(path, StreamRecord)
     recorded_on = record.mesh()

@@ -1,4 +1,4 @@
-"""The workloads of the dimspec family: the conversions that are asked for, and their mesh."""
+"""The workloads of the dimspec family: their parameters, files and meshes."""
 
 import math
 from collections.abc import Mapping
@@ -83,14 +83,14 @@ _Mesh = Annotated[tuple[Size, ...], Meta(max_length=MOST_MESH_AXES, extra=_BY_X)
 
 
 class StreamParameters(Parameters, frozen=True):
-    """The first calls of a recorded stream, None for all, and another mesh than the recorded."""
+    """Parameters of recorded streams: the number of calls (None: all), and a mesh to use."""
 
     calls: Count | None = None
     mesh: _Mesh | None = None
 
 
 class MeshParameters(Parameters, frozen=True):
-    """A mesh, or the number of dimensions in which the topology's mesh is taken."""
+    """A mesh shape, or the number of axes into which the topology's GPUs are arranged."""
 
     mesh: _Mesh | None = None
     dims: Annotated[int, Meta(ge=1, le=MOST_MESH_AXES)] | None = None
@@ -101,7 +101,7 @@ class MeshParameters(Parameters, frozen=True):
 
 
 class AllPairsParameters(MeshParameters, frozen=True):
-    """A tensor's shape, in elements, or its rank, with SIZE in each dimension."""
+    """The mesh, and the tensor's shape (elements) or its rank, with SIZE in each dimension."""
 
     rank: Annotated[int, Meta(ge=1, le=_MOST_RANK)] | None = None
     shape: _Shape | None = None
@@ -113,14 +113,14 @@ class AllPairsParameters(MeshParameters, frozen=True):
 
 
 class RandomParameters(Parameters, frozen=True):
-    """The number of conversions that are drawn, and the seed."""
+    """The number of random conversions, and their seed."""
 
     conversions: Annotated[int, Meta(ge=1, le=MOST_CONVERSIONS)] = 1000
     seed: Seed = 0
 
 
 class ConstructorParameters(MeshParameters, frozen=True):
-    """The model that ColossalAI's constructor is given."""
+    """The mesh, and the model to build strategies for with ColossalAI's constructor."""
 
     model: Model = "resnet50"
 
@@ -136,18 +136,21 @@ _PARAMETERS: Mapping[str, type[Parameters]] = {
 
 
 def parameters_of(spec: WorkloadSpec) -> Parameters:
-    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    """Return a workload's parameters; raises UsageError if the name or a parameter is unknown."""
     return workload_parameters(spec, "dimspec", _PARAMETERS)
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload as results name it; raises UsageError where it is unknown."""
+    """Return `spec` with its name for results; raises UsageError if the workload is unknown."""
     parameters_of(spec)
     return labelled(spec)
 
 
 def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return the GPUs of a file's mesh, the last axis within a host; UsageError for a bad file."""
+    """Return a topology for the mesh of a captured file; the last mesh axis is within a host.
+
+    Returns None for other workloads and for meshes of more than 2^17 devices. Raises UsageError for
+    an invalid file."""
     asked = parameters_of(spec) if is_captured_file(spec.name) else None
     if not isinstance(asked, StreamParameters):
         return None
@@ -157,7 +160,7 @@ def brings(spec: WorkloadSpec) -> Topology | None:
 
 
 def stream_path(spec: WorkloadSpec) -> Path:
-    """Return the file of a recorded stream."""
+    """Return the path of the file with a workload's recorded stream."""
     return Path(spec.name) if is_captured_file(spec.name) else _DATA / RECORDED[spec.name]
 
 
@@ -167,9 +170,10 @@ def mesh_shape(
     topology: Topology | None,
     recorded: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Return the mesh of a workload: the one it asks for, or was recorded on, or the topology's.
+    """Return the mesh shape of a workload: of its parameters, else recorded, else the topology's.
 
-    Raises UsageError where that has not as many devices as the topology, or nothing determines it.
+    A recorded shape is used only if it has as many devices as the topology. Raises UsageError if
+    the parameters' shape has not, or if there is neither a topology nor a recorded shape.
     """
     mesh = asked.mesh
     if topology is None:

@@ -1,4 +1,4 @@
-"""The reshard family: communication for a program, by a block that mirrors a C++ graph."""
+"""The reshard family: planners that insert communication ops into a distributed program."""
 
 from planners.reshard.family import FAMILY
 from planners.reshard.variants import paddle, resharders  # registers them

@@ -1,6 +1,6 @@
-"""The declaration of the reshard family: its qualities, counters and phases.
+"""Declare the reshard family: its qualities, counters, phases and workloads.
 
-Nothing here imports torch: listing variants must be quick.
+This module must not import torch, so that listing variants is quick.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""The reshard family's work on problems and decisions; it imports torch.
+"""Build the problems of the reshard family; check, hash and rate decisions. Imports torch.
 
-A decision is the graph of one rank, op by op, and its mirror.
+A decision is the resharded C++ graph of one rank, and the Python block that mirrors it.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def fingerprint(decision: ReshardDecision) -> str:
 
 
 def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
-    """Raise InfeasibleDecision where mirror and graph differ, or an input is not as needed."""
+    """Raise InfeasibleDecision if block and graph differ, or if an input has a wrong layout."""
     if isinstance(decision, PaddleDecision):
         return
     block, program = decision.block, decision.program
@@ -64,10 +64,10 @@ def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
 
 
 def quality(problem: ReshardProblem, decision: ReshardDecision) -> Mapping[str, float]:
-    """Return the qualities of a decision: MiB that a rank moves, and inserted ops that stayed.
+    """Return the MiB that a rank communicates (`moved_mib`), and the number of inserted ops.
 
-    A ring all-gather of n bytes between r ranks moves (r - 1) / r * n to each, a ring all-reduce
-    twice that (Patarasuk and Yuan 2009). Paddle's own decisions are a hash alone and have none.
+    A ring all-gather of n bytes between r ranks moves (r - 1) / r * n bytes per rank, a ring
+    all-reduce twice as many (Patarasuk and Yuan 2009). Returns {} for Paddle's own programs.
     """
     if isinstance(decision, PaddleDecision) or isinstance(problem, PaddleProblem):
         return {}

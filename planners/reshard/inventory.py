@@ -1,4 +1,4 @@
-"""The inventory of a reshard workload: its ops, and the inputs to be resharded."""
+"""List the ops of a reshard workload, and count the inputs that need resharding."""
 
 from collections import Counter
 
@@ -17,9 +17,9 @@ _COLUMNS = (
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """Return the ops of a program, those of a kind on a pipeline stage counted together.
+    """Return a table of a program's ops, with one row per op kind and pipeline stage.
 
-    Raises UsageError where it is unknown, is Paddle's own, or needs a topology.
+    Raises UsageError if the workload is unknown or is Paddle's own, or if `topology` is None.
     """
     parameters_of(workload)
     if topology is None:

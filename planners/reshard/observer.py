@@ -1,4 +1,4 @@
-"""Count the work of any block and any resharder by replacing their methods."""
+"""Count and time the work of blocks and resharders, by patching methods of their classes."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -38,19 +38,19 @@ def _created(
 
 
 def _bytes(value: Attribute) -> int:
-    """Return the bytes of an attribute, 8 for a number."""
+    """Return the size of an attribute in bytes, 8 per number."""
     if isinstance(value, int):
         return 8
     return len(value) if isinstance(value, str) else 8 * len(value)
 
 
 def observe(recorder: Recorder) -> AbstractContextManager[None]:
-    """Record counters, phases and progress of every pass inside."""
+    """Record counters, phases and progress of all resharding in the `with` block."""
     counters = recorder.counters
     recorder.progress = lambda: Progress(counters["edits"], None, "edits")
 
     def added(called: Callable[..., Any], work: Callable[..., dict[str, int]]) -> Any:
-        """Return a wrapped function that adds each call's work to the counters."""
+        """Wrap `called` so that each call adds the counts from `work` to the counters."""
 
         def counted(*arguments: Any) -> Any:
             result = called(*arguments)

@@ -1,4 +1,4 @@
-"""Problems: a program to be resharded for one stage, or a chain that ops are inserted into."""
+"""Problems of the reshard family, built from workloads, and the timed calls on them."""
 
 import random
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from planners.reshard.workloads import PADDLE, MicroParameters, parallelism, par
 
 @dataclass(frozen=True, slots=True)
 class TransformerProblem:
-    """A program with its dist attributes, and the stage to reshard it for."""
+    """A program with the layouts of its values, and the pipeline stage to reshard it for."""
 
     program: DistProgram
     layers: int
     stage: int
 
     def facts(self) -> dict[str, float | str]:
-        """Describe the problem; `layers` is its size."""
+        """Return facts for reports; `layers`, the first one, is the problem size."""
         program = self.program
         return {
             "layers": self.layers,
@@ -33,19 +33,19 @@ class TransformerProblem:
 
 @dataclass(frozen=True, slots=True)
 class MicroProblem:
-    """A chain of ops, and the rising places to insert ops in front of."""
+    """A chain of ops, and the increasing positions at which to insert ops."""
 
     program: DistProgram
     places: tuple[int, ...]
 
     def facts(self) -> dict[str, float | str]:
-        """Describe the problem; `ops` is its size."""
+        """Return facts for reports; `ops`, the first one, is the problem size."""
         return {"ops": len(self.program.twin.nodes()), "inserts": len(self.places)}
 
 
 @dataclass(frozen=True, slots=True)
 class PaddleProblem:
-    """A stack of decoder blocks as Paddle's own program, for one rank of stages x ranks."""
+    """The sizes of a decoder that Paddle itself builds, and the rank to reshard it for."""
 
     layers: int
     stages: int
@@ -53,7 +53,7 @@ class PaddleProblem:
     rank: int
 
     def facts(self) -> dict[str, float | str]:
-        """Describe the problem; `layers` is its size."""
+        """Return facts for reports; `layers`, the first one, is the problem size."""
         return {
             "layers": self.layers,
             "pipeline x tensor": f"{self.stages} x {self.tensor_parallel}",
@@ -63,7 +63,7 @@ class PaddleProblem:
 
 @dataclass(frozen=True, slots=True)
 class PaddleDecision:
-    """Paddle's resharded program: its hash and its size."""
+    """A hash of the program that Paddle resharded, and its numbers of ops and variables."""
 
     fingerprint: str
     ops: int
@@ -75,7 +75,7 @@ ReshardDecision = Resharded | PaddleDecision
 
 
 def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
-    """Return the problem of a workload; raises UsageError where it does not fit the topology."""
+    """Return the problem of a workload; raises UsageError if it does not fit the topology."""
     asked = parameters_of(spec)
     if isinstance(asked, MicroParameters):
         drawn = random.Random(asked.seed).sample(range(1, asked.ops + 1), asked.inserts)
@@ -98,7 +98,7 @@ def _chain(ops: int) -> DistProgram:
 def prepare(
     problem: ReshardProblem, block: Callable[[Twin], Block], resharder: type[Resharder] = Resharder
 ) -> Prepared[Resharded]:
-    """Return passes over new copies of a graph; raises NotApplicable for Paddle's programs."""
+    """Return a call that reshards a new copy each time; NotApplicable for a PaddleProblem."""
     if isinstance(problem, PaddleProblem):
         raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
     whole = problem.program
@@ -118,7 +118,7 @@ def prepare(
 
 
 def _insert_all(program: DistProgram, block: Block, places: tuple[int, ...]) -> Resharded:
-    """Insert an op in front of each place; the op there then reads the new op's output."""
+    """Insert an op before each position; the op at that position then reads its output."""
     for number, place in enumerate(places):
         before = block.ops[place + number - 1].outputs[0]
         made = f"{before}@to:{number}"

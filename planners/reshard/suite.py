@@ -1,4 +1,4 @@
-"""The studies of the family, and its goals."""
+"""The studies and goals of the reshard family, and its row in the README's figure."""
 
 from harness.contract import Goal, OverviewRow, Study
 

@@ -1,4 +1,4 @@
-"""The workloads of the reshard family: the program that is resharded, or edited."""
+"""The workloads of the reshard family, and their parameters."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -42,14 +42,14 @@ WORKLOADS = (
 
 
 class LayersParameters(Parameters, frozen=True):
-    """The number of decoder blocks, and the pipeline stage to reshard for."""
+    """Parameters of `transformer` and `paddle`: decoder blocks, and the stage to reshard for."""
 
     layers: Annotated[int, Meta(ge=1, le=256)] = 4
     stage: Annotated[int, Meta(ge=0)] = 0
 
 
 class MicroParameters(Parameters, frozen=True):
-    """The ops of a chain, the number of insertions, and the seed of their places."""
+    """Parameters of `micro`: ops in the chain, ops to insert, and the seed of their positions."""
 
     ops: Annotated[int, Meta(ge=1, le=100_000)] = 1000
     inserts: Count = 100
@@ -70,12 +70,12 @@ _PARAMETERS: Mapping[str, type[LayersParameters | MicroParameters]] = {
 
 
 def parameters_of(spec: WorkloadSpec) -> LayersParameters | MicroParameters:
-    """Return a workload's parameters; raises UsageError where it or a parameter is unknown."""
+    """Return a workload's parameters; raises UsageError if the name or a parameter is unknown."""
     return workload_parameters(spec, "reshard", _PARAMETERS)
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return a workload unchanged; raises UsageError where it or a parameter is unknown."""
+    """Return `spec` unchanged; raises UsageError if the workload or a parameter is unknown."""
     parameters_of(spec)
     return spec
 
@@ -83,9 +83,9 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 def parallelism(
     spec: WorkloadSpec, parameters: LayersParameters, topology: Topology
 ) -> tuple[int, int]:
-    """Return pipeline stages and tensor-parallel ranks: hosts, and the GPUs of each.
+    """Return the numbers of pipeline stages and of tensor-parallel ranks in each stage.
 
-    Raises UsageError for too few GPUs for two of both, fewer layers than stages, or no such stage.
+    Raises UsageError if there are too few GPUs, fewer layers than stages, or no such stage.
     """
     stages, ranks = topology.mesh_shape(2)
     if parameters.layers < stages:

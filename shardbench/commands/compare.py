@@ -1,4 +1,4 @@
-"""`shardbench compare`: the variants of a family on one problem."""
+"""`shardbench compare`: compare the variants of a family on one problem."""
 
 from contextlib import nullcontext
 from dataclasses import replace as with_fields
@@ -67,7 +67,7 @@ def compare(
 ) -> None:
     """Compare the variants of a family on one problem.
 
-    All are compared with the family's reference, or with another variant.
+    Each variant is compared with the family's reference, or with the variant of --against.
     """
     request = find_problem(found_registry(), family, workload, topology, gpus)
     settings = settings_of(budget, seconds, seed, memory)
@@ -78,7 +78,7 @@ def compare(
     check_writable(file_named(json))
     with measuring_into(results) if results else nullcontext():
         if results is not None:
-            append_cells(results, [])  # whether it can be written is better known before measuring
+            append_cells(results, [])  # fails before measuring if the file is not writable
         with progress_display(str(comparison.problem)) as listen:
             cells = comparison.run(listen)
         if results is not None:

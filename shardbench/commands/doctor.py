@@ -1,4 +1,4 @@
-"""`shardbench doctor`: working and skipped parts on this machine, and commands that change it."""
+"""`shardbench doctor`: show which parts work on this machine, and how to install others."""
 
 from typing import Annotated
 
@@ -40,10 +40,10 @@ def doctor(
     ] = 3.0,
     json: Json = "",
 ) -> None:
-    """Show the parts that work here and the skipped ones, with remedies.
+    """Show which parts work here, and how to install the others.
 
-    Lists libraries, releases, GPUs and cores, and measures how noisy the machine is: equal calls
-    are compared with each other for some seconds.
+    Lists libraries, releases, GPUs and cores, and measures the noise of this machine: it compares
+    equal calls with each other for some seconds.
     """
     check_seconds("--seconds", seconds)
     check_writable(file_named(json))
@@ -64,7 +64,7 @@ def doctor(
 
 
 def _skipped(registry: Registry) -> list[Skipped]:
-    """Return skipped variants and families by their need, each with the command that meets it."""
+    """Return the unavailable variants and families, grouped by need, with install commands."""
     by_need: dict[str, list[str]] = {}
     for family in registry.families:
         for variant in family.variants.values():
@@ -76,7 +76,7 @@ def _skipped(registry: Registry) -> list[Skipped]:
 
 
 def _remedy(need: str) -> tuple[str, str]:
-    """Split a need into its name and the command that installs it, "" if there is none."""
+    """Split a need into its name and its install command, "" if there is none."""
     what, _, command = need.removesuffix(")").partition(" (")
     if command:
         return what, command
@@ -84,7 +84,7 @@ def _remedy(need: str) -> tuple[str, str]:
 
 
 def _noise(settings: Settings) -> Tally:
-    """Compare equal calls of some milliseconds, for the time in the settings."""
+    """Compare equal calls of some milliseconds, within the time limit of the settings."""
     settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
     with progress_display("") as listen:
         rounds = list(selftest(1, settings, listen=listen, added=(0,)))

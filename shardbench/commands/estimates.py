@@ -1,4 +1,4 @@
-"""`shardbench validate` and `calibrate`: estimates of plans, and measurements on this machine."""
+"""`shardbench validate` and `calibrate`: check and fit cost estimates on this machine."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -109,7 +109,7 @@ def validate_command(
 ) -> None:
     """Measure plans on this machine, and compare with their estimates.
 
-    Runs the computation of each rank of a plan with real kernels. Communication is modelled.
+    Runs the computation of each rank of a plan with real kernels. Communication is not measured.
     """
     check_seconds("--seconds", seconds)
     check_writable(file_named(json))
@@ -143,7 +143,7 @@ def validate_command(
         except UsageError as error:
             if len(problems) == 1:
                 raise
-            warn(f"{spec}: {error}")  # the others are measured all the same
+            warn(f"{spec}: {error}")  # go on with the other problems
             continue
         if json != "-" and len(problems) > 1:
             display.show(_shown(done[-1]))
@@ -185,9 +185,9 @@ def calibrate_command(
     seed: Seed = 0,
     json: Json = "",
 ) -> None:
-    """Fit the estimate to this machine, as a topology file.
+    """Fit the cost estimate to this machine; write a topology file.
 
-    Measures kernels of many sizes, fits coefficients, and judges them by kernels of other sizes.
+    Measures kernels of many sizes, fits coefficients, and tests them on kernels of other sizes.
     """
     if out.suffix.lower() != ".csv":
         raise UsageError(f"{out} must end in .csv.")
@@ -212,9 +212,9 @@ def calibrate_command(
 def _measuring(
     family: Family[Any, Any], kept: Path, options: BenchOptions, fresh: bool
 ) -> Iterator[tuple[Workbench[Any], Callable[[], Stopwatch]]]:
-    """Hold a file of times and show progress; yields a workbench, and a function to start timing.
+    """Lock a file of measured times, and yield a workbench and a function that starts timing.
 
-    Times with other options, or of another machine, are measured again.
+    Stored times are used only if the options, the machine and the packages are the same.
     """
     workbench = load(family.abilities.measuring)
     if workbench is None:
@@ -248,7 +248,7 @@ def _measuring(
 
 
 def _shown(found: Validation) -> RenderableType:
-    """Show the plans of one problem, and how far each estimate agrees with the measurements."""
+    """Render the plans of a problem, and the agreement of estimates with measurements."""
     return Group(
         Text(found.problem, style="bold"),
         Text(f"{found.device}, indices {found.inputs}, {found.measured_s:.0f} s of timing"),
@@ -265,7 +265,7 @@ def _shown(found: Validation) -> RenderableType:
 
 
 def _calibration_shown(machine: FittedMachine) -> RenderableType:
-    """Show the fitted figures, and their errors on other sizes."""
+    """Render the fitted coefficients, and their errors on sizes that were not fitted."""
     return Group(
         as_terminal(figures_table(machine), "Fitted, with 95 % intervals\n"),
         "",

@@ -1,4 +1,4 @@
-"""`shardbench explain`: the reasons for a variant's decision."""
+"""`shardbench explain`: explain a variant's decision."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,9 +42,9 @@ def explain(
         Path | None, typer.Option("--out", "-o", help="Write it to a file, .md or .json.")
     ] = None,
 ) -> None:
-    """Explain a decision, and show what alternatives would cost.
+    """Explain a decision, and show the costs of alternatives.
 
-    With --against, shows where two decisions differ and the effect of that.
+    With --against, shows the differences between two decisions and their effect.
     """
     request = find_problem(found_registry(), cell, workload, topology, gpus)
     if not request.variants:

@@ -1,4 +1,4 @@
-"""`shardbench gate`: measured cells against a committed file of expectations."""
+"""`shardbench gate`: compare measured cells with a committed file of expectations."""
 
 import io
 import os
@@ -53,10 +53,10 @@ Steps = list[tuple[str, tuple[str, ...]]]
 
 
 class GateCommand(Command):
-    """A command that ends with 3 where others end with 1 or 2: those are verdicts here."""
+    """A command that exits with 3 for all errors, because 1 and 2 are verdicts of the gate."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the arguments; wrong ones are no verdict."""
+        """Parse the arguments; wrong ones exit with 3 instead of 2."""
         try:
             return super().make_context(*args, **kwargs)
         except Exception as error:
@@ -65,12 +65,12 @@ class GateCommand(Command):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run; every error counts as one of the harness. An interrupt stays an interrupt."""
+        """Run the command; all exceptions except interrupts exit with 3."""
         try:
             return super().invoke(ctx)
         except typer.Exit:
             raise
-        except (Exception, SystemExit) as error:  # rich exits where standard error is gone
+        except (Exception, SystemExit) as error:  # rich exits if standard error is closed
             _report(error)
         finally:
             _empty_buffers()
@@ -109,7 +109,7 @@ def gate(
 ) -> None:
     """Judge decisions, counters and times by a file of expectations.
 
-    Decisions, counters, qualities and ratios are measured, and compared with the committed file.
+    Measures decisions, counters, qualities and ratios, and compares them with the committed file.
 
     Exit codes: 0 as expected; 1 something differs, for worse or for better; 2 a ratio may have
     become worse; 3 the harness failed, or something was not measured.
@@ -162,7 +162,7 @@ def _check_distinct(*paths: Path | None) -> None:
 
 @contextmanager
 def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
-    """Keep the Markdown file truthful: without a verdict, also after a kill, it says so."""
+    """Write "did not finish" to the file `page`, and replace it by the error if the block fails."""
     check_writable(page)
     if page is not None and (page.is_file() or not page.exists()):
         write(page, words.UNFINISHED)
@@ -215,7 +215,7 @@ def _next_steps(
     new: Path,
     settings: Settings,
 ) -> Steps:
-    """Write the new expectations where there are any, and say what can be done."""
+    """Write new expectations if they differ, and return the suggested next steps."""
     if verdict.kind is None:
         return []
     steps: Steps = []
@@ -280,16 +280,16 @@ def _report(error: BaseException) -> None:
 
 
 def _reason_of(error: BaseException) -> str:
-    """Return why the gate gave up, in one sentence."""
+    """Return the reason for the gate's failure in one sentence."""
     if isinstance(error, ShardbenchError):
         return str(error)
     return f"The gate itself failed: {type(error).__name__}. Nothing is judged."
 
 
 def _write_out(text: str) -> None:
-    """Write to standard output, or raise ShardbenchError; a closed pipe is no error."""
+    """Write to standard output; raises ShardbenchError on failure, except for a closed pipe."""
     output = sys.stdout
-    if output is None:  # closed before the start
+    if output is None:  # closed before this program started
         return
     encoding = output.encoding or "utf-8"
     try:
@@ -305,7 +305,7 @@ def _write_out(text: str) -> None:
 
 
 def _empty_buffers() -> None:
-    """Flush the buffers now: if that fails at the interpreter's end, it exits with 120."""
+    """Flush both streams now, because a failed flush at interpreter exit would exit with 120."""
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             if stream is not None:
@@ -315,7 +315,7 @@ def _empty_buffers() -> None:
 
 
 def _discard_the_rest(descriptor: int) -> None:
-    """Send the rest of a buffer to the null device."""
+    """Redirect a file descriptor to the null device, which discards buffered output."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

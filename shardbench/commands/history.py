@@ -1,4 +1,4 @@
-"""`shardbench history`: the same problem on one commit of a library after another."""
+"""`shardbench history`: run the commits of a library on one problem."""
 
 import math
 from pathlib import Path
@@ -74,10 +74,10 @@ def history(
         typer.Option(help="Folder for the history; history/LIBRARY by default."),
     ] = None,
 ) -> None:
-    """Run the commits of a library on one problem, and name changes.
+    """Run the commits of a library on one problem, and report changes.
 
-    Nothing is installed: a commit runs from its checkout. Counts are kept, and a stopped command
-    goes on from there.
+    A commit runs from its checkout, without installation. Results are stored, and a stopped
+    command resumes from them.
     """
     check_seconds("--budget", budget)
     if not 1 <= least < float("inf"):
@@ -89,7 +89,7 @@ def history(
     if sought:
         difference_in(declared, sought)  # raises for an unknown name
     asked = ProblemId.parse(problem or declared.problems[0])
-    family.label(asked.workload)  # raises where there is no such workload
+    family.label(asked.workload)  # raises for an unknown workload
     topology = placed_on(family, asked.workload, asked.topology, asked.gpus)
     source = Repository(repository)
     first, last = _range(source, wanted)

@@ -1,4 +1,4 @@
-"""`shardbench list`: what there is to name."""
+"""`shardbench list`: list families, variants, workloads and topologies."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated

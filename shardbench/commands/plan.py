@@ -1,4 +1,4 @@
-"""`shardbench plan`: a plan by the best variant, as a file for a job."""
+"""`shardbench plan`: plan with the best variant, and write a plan file for a job."""
 
 import math
 import re
@@ -79,7 +79,7 @@ def plan(
     """Plan with the best variant, and write the plan as JSON.
 
     Shows the load of each rank and a proven limit on the gap to the best plan. With --from, the
-    plan moves little of another plan.
+    new plan moves few bytes of the previous one.
     """
     if seconds is not None:
         check_seconds("--seconds", seconds)
@@ -109,7 +109,9 @@ def plan(
 def _near(
     previous: Path | None, move_gib: float | None, lost_ranks: str, pareto: Path | None
 ) -> Near | None:
-    """Return what to stay near; raises UsageError where the options do not go together."""
+    """Return the previous plan, the limit on moved GiB and the lost ranks; None without --from.
+
+    Raises UsageError if the options exclude each other."""
     if previous is None:
         given = {"--move-gib": move_gib, "--lost-ranks": lost_ranks or None, "--pareto": pareto}
         for option, value in given.items():
@@ -131,7 +133,7 @@ def _near(
 
 
 def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:
-    """Write plans that move more and more into a folder, with a table and a figure of them."""
+    """Write plans that move increasing numbers of bytes into a folder, with table and figure."""
     from reports.family.front import draw_front
 
     check_folder(folder)

@@ -1,4 +1,4 @@
-"""`shardbench profile`: where a variant's time goes, or the difference between two variants."""
+"""`shardbench profile`: profile a variant, or the difference between two variants."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +69,7 @@ def profile(
     names = tuple(request.family.find(text).name for text in (name, against) if text)
     request = replace(request, variants=names)
     settings = settings_of(budget, budget, 0, memory)
-    check_folder(out)  # whether it can be written is better known before
+    check_folder(out)  # fails before profiling if it is not writable
     with progress_display(str(request.problem)) as listen:
         profiled = profile_variants(request, settings, seconds, listen)
     profiles = [profiled[profiled_name].profile for profiled_name in names]

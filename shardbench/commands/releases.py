@@ -1,4 +1,4 @@
-"""`shardbench releases`: the same problems on one release after another."""
+"""`shardbench releases`: compare the releases of a library on the same problems."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +83,7 @@ def releases(
 ) -> None:
     """Compare the releases of a library on the same problems.
 
-    Missing releases are installed first, each in a folder of its own.
+    Installs missing releases first, each in its own folder.
     """
     check_seconds("--seconds", seconds)
     check_seconds("--budget", budget)
@@ -93,7 +93,7 @@ def releases(
     problems = [ProblemId.parse(text) for text in problem or declared.problems]
     topologies = [find_topology(asked.topology, asked.gpus) for asked in problems]
     for asked in problems:
-        base.label(asked.workload)  # raises where there is no such workload
+        base.label(asked.workload)  # raises for an unknown workload
     given = [given_place(declared.library, text) for text in at or ()]
     words = wanted or ([] if given else kept_releases(declared.library, folder) or [INSTALLED])
     names = releases_in(words, lambda: _on_index(declared.library, folder))
@@ -126,7 +126,7 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
 def _places(
     declared: Series, names: Sequence[str], given: Sequence[Place], folder: Path
 ) -> list[Place]:
-    """Return the places of the releases, and those that cannot be installed."""
+    """Install missing releases; return a place for each, with the reason if that failed."""
     found: dict[str, Place] = {place.release: place for place in given}
     for name in names:
         if name in found:

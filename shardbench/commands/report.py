@@ -1,4 +1,4 @@
-"""`shardbench report`: a page from a results file, from the suite measured first, or from two."""
+"""`shardbench report`: write a report of a results file, or of the changes between two."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -68,9 +68,9 @@ def report(
     seed: Seed = 0,
     memory: Memory = None,
 ) -> None:
-    """Write the report, one offline page; or what changed between two.
+    """Write an offline page of results, or of changes between two.
 
-    Writes Markdown, figures and their data next to the page.
+    Also writes Markdown, figures and their data next to the page.
     """
     if results is not None and other is not None:
         if large or fresh or flames:
@@ -81,7 +81,7 @@ def report(
             tell_damaged(file)
         _tell(write_comparison(results, other, out or Path("comparison")))
         return
-    from reports.report.page import write_report  # pandas and matplotlib take seconds to import
+    from reports.report.page import write_report  # slow to import: pandas, matplotlib
 
     settings = settings_of(budget, seconds, seed, memory)
     if results is None:
@@ -105,10 +105,10 @@ def _tell(page: Path) -> None:
 
 
 def _profile_ladders(results: Path, profiles: Path, registry: Registry, settings: Settings) -> None:
-    """Profile the steps of each ladder in a results file, and write the pages into a folder.
+    """Profile the ladders of a results file, and write a page of flame graphs per step.
 
-    The variants of a ladder are profiled in turns. A family that cannot be profiled gets a
-    warning, and the others go on.
+    A ladder is a series of variants, and a step compares a variant with the previous variant. The
+    variants run in turns. If a family cannot be profiled, this warns and goes on with the next.
     """
     from reports.core.frames import read_results
     from reports.family.data import families

@@ -1,4 +1,4 @@
-"""`shardbench selftest`: the slow-downs that this machine can resolve."""
+"""`shardbench selftest`: measure the smallest slow-down that this machine can detect."""
 
 import time
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ from shardbench.progress import progress_display
 _MOST_FALSE_ALARMS = 1
 _LEAST_FOUND = 95
 _NAMED = ", ".join(str(percent) for percent in ADDED if percent)
-# The shortest round: seconds, or this many long calls of each variant plus their start-up share.
+# A round takes at least these seconds, or this many calls of each variant with their overhead.
 _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 
 
@@ -72,9 +72,9 @@ def selftest_command(
     ] = SamplingRule().turn_seconds,
     json: Json = "",
 ) -> None:
-    """Measure which slow-downs this machine resolves.
+    """Measure which slow-downs this machine can detect.
 
-    Compares equal variants, and ones made slower by a few per cent, and counts the verdicts.
+    Compares equal variants, and variants with a few per cent more work, and counts the verdicts.
     """
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, not {rounds}.")

@@ -1,4 +1,4 @@
-"""`shardbench sweep`: a suite of problems, measured into one results file."""
+"""`shardbench sweep`: measure a suite of problems into one results file."""
 
 import re
 from collections import Counter
@@ -77,7 +77,7 @@ def sweep_command(
         bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,
 ) -> None:
-    """Measure a suite of problems, going on where a run was stopped."""
+    """Measure a suite of problems, or resume a stopped run."""
     settings = settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
     name, requests = _suite(suite, found_registry())
@@ -114,7 +114,7 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
         with connected(scheduler, here.code) as cluster:
             _warn_of_neighbours(cluster.machines)
             yield cluster
-    elif workers == 1:  # cells have processes of their own anyway
+    elif workers == 1:  # each cell has its own process anyway
         yield Workers(Site(here))
     else:
         warn(
@@ -138,7 +138,7 @@ def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
 
 
 def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
-    """Return the name of the results file, and the requests."""
+    """Return the name of a suite (and of its results file), and its requests."""
     if name.endswith(".toml"):
         suite = read_suite(Path(name), registry)
         return suite.name, suite.requests
@@ -168,7 +168,7 @@ def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bo
 
 
 def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: Path) -> None:
-    """Print counts by status, failures and refusals; exits with 1 if no cell is ok."""
+    """Print cells by status, failed cells and refused problems; exit with 1 if no cell is ok."""
     held = Counter(cell.status for request in requests for cell in request.stored)
     held.update(cell.status for problem in finished for cell in problem.cells)
     counts = ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])

@@ -1,4 +1,4 @@
-"""`shardbench topology`: topologies captured from machines, drawn, and checked for traps."""
+"""`shardbench topology`: capture, draw and check topologies."""
 
 import math
 import re
@@ -71,7 +71,7 @@ def capture_command(
         int | None, typer.Option(min=1, help="Hosts that one NVLink domain joins: 18 of an NVL72.")
     ] = None,
 ) -> None:
-    """Write the topology of this machine, or of saved links."""
+    """Write the topology of this machine, or of a saved link matrix."""
     if out.suffix != ".csv":
         raise UsageError(f"{out} must end in .csv, as topology files do.")
     check_writable(out)
@@ -91,7 +91,7 @@ def capture_command(
 
 
 def _saved_host(file: Path, gpu: str) -> Host:
-    """Return the host of a saved matrix; nothing is read from this machine."""
+    """Return the host of a saved link matrix, without reading anything from this machine."""
     matrix = _read_matrix(file)
     if not gpu:
         raise UsageError(f"{file} does not tell which GPUs it joins: name them with --gpu.")
@@ -103,7 +103,7 @@ def _saved_host(file: Path, gpu: str) -> Host:
 
 
 def _this_host(gpu: str) -> Host:
-    """Return this machine as a host, and report line by line what could be read of it."""
+    """Return this machine as a host, and print the detected devices and the errors."""
     if gpu:
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
     nvml = probe.read_gpus()
@@ -168,7 +168,7 @@ def show(
         display.show(topology_views.topology(drawn))
     if out is None:
         return
-    from reports.topology import matrix_drawing, topology_drawing  # takes a second
+    from reports.topology import matrix_drawing, topology_drawing  # slow to import
 
     if isinstance(drawn, Topology):
         drawing = topology_drawing(drawn)
@@ -191,9 +191,9 @@ def check(
     ],
     gpus: Gpus = None,
 ) -> None:
-    """Find the traps of a topology, and the values to write instead.
+    """Find misleading values (traps) in a topology, and suggest others.
 
-    Exits with 0 where it is clean, with 1 where something was found, with 2 if it cannot be read.
+    Exits with 0 if there are none, with 1 if there are some, and with 2 if it cannot be read.
     """
     declared = (load(family.abilities.topology) for family in found_registry().families)
     libraries: list[LibraryTopology] = list(filter(None, declared))
@@ -206,7 +206,7 @@ def check(
 
 
 def _read_arguments(file: str, libraries: list[LibraryTopology]) -> TopologyRow:
-    """Return a library's own arguments, of the first library that can read them."""
+    """Read a library's own topology arguments, with the first library that accepts the file."""
     error = UsageError(f"{file} cannot be read: no family reads topologies from JSON.")
     for library in libraries:
         try:

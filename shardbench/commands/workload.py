@@ -1,4 +1,4 @@
-"""`shardbench workload`: a workload's contents, and workloads imported from other formats."""
+"""`shardbench workload`: draw a workload's contents, or import a workload."""
 
 import shlex
 from pathlib import Path
@@ -20,7 +20,7 @@ from shardbench.display.inventory import outcome, shown
 from shardbench.options import check_out, check_writable, found_registry, messages, write
 from shardbench.problem_options import FamilyIfSeveral, GpusIfAny, TopologyIfAny, able_family
 
-# The topology of the suggested next command; any would do.
+# An arbitrary topology for the suggested next command.
 _EXAMPLE = "-t dgx_h100 -n 16"
 
 workload_app = typer.Typer(
@@ -73,7 +73,7 @@ def show(
     if out.suffix.lower() == ".csv":
         write(out, to_csv(held, held.rows))
     else:
-        from reports.workload.figure import draw  # matplotlib takes a second to import
+        from reports.workload.figure import draw  # slow to import
 
         write(out, draw(held, sort, top).as_file(out.suffix))
     messages.print(held.summary)
@@ -81,7 +81,7 @@ def show(
 
 
 def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any, Any]:
-    """Return the family that knows a workload by name, or else the one that reads it as a file."""
+    """Return the family with a workload of this name, or the family that can read it as a file."""
     if name:
         family = registry.find(name)
         family.label(spec)
@@ -97,7 +97,7 @@ def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any,
     for family in registry.families:
         try:
             family.label(spec)
-            family.brings(spec)  # reads which family captured the file
+            family.brings(spec)  # raises if another family captured the file
             able.append(family)
         except UnknownName:
             pass
@@ -159,7 +159,7 @@ def import_workload(
 
 
 def _check_target(source: str, out: Path) -> None:
-    """Refuse a target that is no workload's name, or the source itself."""
+    """Raise UsageError if `out` is not a valid workload name, or if it is the source itself."""
     check_writable(out)
     try:
         named = WorkloadSpec.parse(str(out))

@@ -1,4 +1,4 @@
-"""Texts and tables that commands show on a terminal."""
+"""The output of commands on a terminal."""
 
 import os
 
@@ -8,9 +8,9 @@ _PIPED_WIDTH = 80
 
 
 def show(rendered: RenderableType) -> None:
-    """Print to standard output: as wide as the terminal or COLUMNS, else 80 columns wide."""
-    # A name such as `[red]` or `:tm:` is a name.
+    """Print to standard output, as wide as the terminal or COLUMNS, else 80 columns wide."""
+    # Without markup, because names may contain `[red]` or `:tm:`.
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
-        console.width = _PIPED_WIDTH  # rich would take that of the terminal behind standard input
+        console.width = _PIPED_WIDTH  # else rich uses the width of the terminal on standard input
     console.print(rendered)

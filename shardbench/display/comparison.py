@@ -1,4 +1,4 @@
-"""The outcome of `shardbench compare`: tables for people, or one document."""
+"""The output of `shardbench compare`: tables, or a JSON document."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ _VARIANT = code("variant", least=16)
 
 
 def document(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return a comparison as one JSON document."""
+    """Return a comparison as a JSON document."""
     first = cells[0]
     records = [cell.record() for cell in cells]
     return {
@@ -60,7 +60,7 @@ def _facts(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
-    """Show a comparison: times, decisions and failures, with `details` the counts too."""
+    """Render a comparison: times, decisions and failures; with `details`, counts too."""
     first = cells[0]
     parts: list[RenderableType] = [
         Text(f"{first.family} on {first.problem}", style="bold"),
@@ -89,7 +89,7 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
 
 
 def _times_and_qualities(cells: Sequence[Cell]) -> Table:
-    """Return a row per variant, no wider than a terminal of 80 columns."""
+    """Return a table with a row per variant, at most 80 columns wide."""
     first = cells[0]
     bound, quality = first.bound, first.qualities[0].name
     stopped = next((cell for cell in cells if cell.variant == first.against), None)
@@ -119,7 +119,7 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
 
 
 def _proven(cells: Sequence[Cell]) -> Iterator[Text]:
-    """Say which decisions reach their bound."""
+    """Yield a line that lists the variants with proven best decisions, if any."""
     best = [cell.variant for cell in cells if cell.bound and cell.bound.is_reached(cell.quality)]
     if best:
         yield Text(f"Proven best: {listing(best)}.")
@@ -161,7 +161,7 @@ def _verdict_and_decision(cell: Cell) -> Entry:
 
 
 def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
-    """Say which variants decided the same, by fingerprint."""
+    """Return a table that groups the variants by the fingerprint of their decision."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
         if cell.fingerprint:
@@ -172,7 +172,7 @@ def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
 
 
 def _notes(cells: Sequence[Cell]) -> Iterator[RenderableType]:
-    """Say why a variant has no time or verdict, and show the last lines of a failed one."""
+    """Yield the reasons for missing times or verdicts, and the last output of failed variants."""
     notes: dict[str, list[str]] = {}
     for cell in cells:
         if note := _note(cell):
@@ -199,7 +199,7 @@ def _note(cell: Cell) -> str:
 
 
 def _self_test(cells: Sequence[Cell]) -> list[SelfTest]:
-    """Return this machine's last self-test with calls of similar length, if there is one."""
+    """Return a list of this machine's self-test with the most similar call time, or []."""
     machine = next((cell.environment.machine for cell in cells if cell.environment), None)
     longest = max((cell.cpu_s.median for cell in cells if cell.cpu_s and cell.ratio), default=0)
     found = last_selftests(machine) if machine and longest else []
@@ -270,7 +270,7 @@ def _memory(cells: Sequence[Cell]) -> Table:
 def _figures(
     title: str, cells: Sequence[Cell], held: Callable[[Cell], dict[str, Any]]
 ) -> Iterator[RenderableType]:
-    """Yield a table of figures by name, a row for each variant that has some."""
+    """Yield a table with a column per name and a row per variant that has values."""
     names = dict.fromkeys(name for cell in cells for name in held(cell))
 
     def column(name: str) -> TableColumn:

@@ -1,4 +1,4 @@
-"""The findings of `shardbench doctor`, as tables or as one document."""
+"""The output of `shardbench doctor`: tables, or a JSON document."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _LOADED = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Skipped names, their need, and the command that installs it, "" if there is none."""
+    """Unavailable variants or families, their unmet need, and a command that meets it, or ""."""
 
     names: list[str]
     needs: str
@@ -30,8 +30,8 @@ class Skipped:
 class Diagnosis:
     """The state of a machine.
 
-    `no_gpu` says why no GPU is seen, `releases` which ones of a library can be measured without
-    installing any, and `noise` compares equal calls.
+    `no_gpu` is the reason if no GPU was found, `releases` has the installed releases by library,
+    and `noise` counts comparisons of equal calls.
     """
 
     environment: Environment
@@ -43,7 +43,7 @@ class Diagnosis:
 
 
 def document(found: Diagnosis) -> dict[str, Any]:
-    """Return a diagnosis as one JSON document."""
+    """Return a diagnosis as a JSON document."""
     return {
         "environment": to_builtins(found.environment),
         "gpus": found.gpus,
@@ -60,7 +60,7 @@ def document(found: Diagnosis) -> dict[str, Any]:
 
 
 def shown(found: Diagnosis) -> RenderableType:
-    """Show a diagnosis, the machine first."""
+    """Render a diagnosis: machine, libraries, releases, and unavailable parts."""
     libraries = found.environment.packages.items()
     releases = [
         (library, ", ".join(known), f"shardbench releases {library} RELEASE")

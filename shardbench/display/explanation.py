@@ -1,4 +1,4 @@
-"""An explanation for people: on a terminal, or as Markdown."""
+"""The output of `shardbench explain`: on a terminal, or as Markdown."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ _WIDEST_WORD = 17
 
 
 def shown(explained: Explained) -> RenderableType:
-    """Show an explanation: a headline, its sentences, then its tables."""
+    """Render an explanation: a headline, its sentences, then its tables."""
     parts: list[RenderableType] = [Text(_headline(explained), style="bold")]
     parts.append(bullets(explained.explanation.sentences))
     for section in explained.explanation.sections:
@@ -28,7 +28,7 @@ def shown(explained: Explained) -> RenderableType:
 
 
 def bullets(sentences: Iterable[str], style: str = "") -> RenderableType:
-    """Show sentences below each other, each set off by a dash."""
+    """Render sentences as a list with dashes."""
     table = RichTable.grid(padding=(0, 1))
     for sentence in sentences:
         table.add_row("-", Text(sentence), style=style)
@@ -57,7 +57,7 @@ def _table(section: Section) -> Table:
 
 
 def _column(section: Section, place: int) -> TableColumn:
-    """Return a column of numbers where some row has one there, or all have percentages."""
+    """Return column `place`, as numbers if any value is a number or all end in %, else as text."""
     title = section.columns[place]
     values = [row[place] for row in section.rows]
     is_numeric = any(isinstance(value, int | float) for value in values)

@@ -1,4 +1,4 @@
-"""The output of `shardbench workload`: a workload's contents, and the outcome of an import."""
+"""The output of `shardbench workload`: a workload's contents, or an imported workload."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ _WIDTH, _BESIDE = 39, 2
 
 
 def shown(held: Inventory, sort: str, most: int) -> RenderableType:
-    """Show an inventory: a summary, how figures are spread, and the largest parts with bars."""
+    """Render an inventory: a summary, histograms, and the `most` largest parts with bars."""
     return Group(
         *_heading(held),
         *(Text(f"{note}.", style="dim") for note in held.notes),
@@ -28,7 +28,7 @@ def shown(held: Inventory, sort: str, most: int) -> RenderableType:
 
 
 def outcome(imported: Imported, sort: str) -> RenderableType:
-    """Show an imported workload, with the values assumed, changed and left out."""
+    """Render an imported workload, with the assumed, changed and omitted values."""
     held = imported.inventory
     return Group(
         *_heading(held),
@@ -51,7 +51,7 @@ def _said(title: str, sentences: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _distributions(held: Inventory) -> Iterator[RenderableType]:
-    """Yield the histograms, two to a row."""
+    """Yield the histograms, two per row."""
     drawn = [_histogram(held, column) for column in held.drawn]
     for place in range(0, len(drawn), 2):
         pair = RichTable.grid(padding=(0, _BESIDE, 0, 0))

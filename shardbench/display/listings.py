@@ -1,4 +1,4 @@
-"""The lists of `shardbench list`: families, variants, workloads, topologies."""
+"""The tables of `shardbench list`: families, variants, workloads, topologies."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +17,12 @@ _LONGEST_NAME = 36
 
 
 def _name(title: str, value: str | int) -> TableColumn:
-    """Return a column of names that can be copied, as they stay in one piece."""
+    """Return a column of names that are never wrapped, so that users can copy them."""
     return code(title, value, least=_LONGEST_NAME)
 
 
 def families(registry: Registry) -> Iterator[RenderableType]:
-    """List the families."""
+    """Yield a table of the families."""
     table = table_of(
         registry.families,
         code("family", "name"),
@@ -34,7 +34,7 @@ def families(registry: Registry) -> Iterator[RenderableType]:
 
 
 def variants(registry: Registry, sources: bool) -> Iterator[RenderableType]:
-    """List the variants of every family, and on request where they are from instead."""
+    """Yield a table of all variants, with descriptions, or with sources if `sources`."""
     rows = (
         (f"{family.name}/{variant.name}", _decides(variant), _summary(variant), variant.source)
         for family in registry.families
@@ -58,7 +58,7 @@ def _summary(variant: Variant[Any, Any]) -> str:
 
 
 def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
-    """List the workloads of every family, and on request where their figures are from."""
+    """Yield a table of workloads per family; with `sources`, it has their sources too."""
     columns = [_name("workload", "name"), text("description", "summary")]
     columns += [text("source")] * sources
     for family in registry.families:
@@ -67,7 +67,7 @@ def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
 
 
 def topologies(sources: bool) -> Iterator[RenderableType]:
-    """List the presets, in units for people, and on request where the figures are from."""
+    """Yield a table of the built-in topologies, with figures, or with sources if `sources`."""
     found = presets().values()
     name = _name("topology", "name")
     if sources:

@@ -1,4 +1,4 @@
-"""The output of `shardbench plan`: the plan's quality and the load of each rank."""
+"""The output of `shardbench plan`: a plan's quality and the load of each rank."""
 
 import math
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ _AT_EACH_END = 8
 
 
 def shown(plan: Planned, all_ranks: bool) -> RenderableType:
-    """Show a plan: a headline, and a row with a bar for each rank.
+    """Render a plan: a headline, and a row with a bar for each rank.
 
-    Of more than 64 ranks the heaviest and the lightest are shown, unless all are asked for.
+    If there are more than 64 ranks, it has only the 8 heaviest and lightest unless `all_ranks`.
     """
     title = Text(str(plan.cell), style="bold")
     return Group(title, Text(_headline(plan)), "", as_terminal(_ranks(plan.ranks, all_ranks)))
 
 
 def front_shown(cell: CellId, data: "pd.DataFrame") -> RenderableType:
-    """Show plans that move more and more: the data of their figure."""
+    """Render the table of the plans that move increasing numbers of bytes: their figure's data."""
     columns = [
         code(name) if name == "plan" else numbers(name, write=gap if name == "gap" else figure)
         for name in map(str, data)

@@ -1,4 +1,4 @@
-"""Machines, links and traps as `shardbench topology` shows them, for a terminal of 80 columns."""
+"""The output of `shardbench topology`: machines, links and traps, in 80 columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -25,7 +25,7 @@ from reports.core.terminal import as_terminal
 
 _WIDTH = 78
 _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 16
-# By the origin of a figure, or by what joins two GPUs.
+# Keys are origins of figures and kinds of links between GPUs.
 _TONES: dict[str, Tone] = {
     "queried": "good",
     "SYS": "bad",
@@ -47,7 +47,7 @@ def probed(
     memory: int,
     failures: Mapping[str, str],
 ) -> RenderableType:
-    """Say line by line what can be seen of the machine at hand, and what not and why."""
+    """Render a line per detected device, and per source (such as NVML) that failed."""
     lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
     for nic in nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
@@ -62,7 +62,7 @@ def probed(
 
 
 def captured(row: HostTopology) -> RenderableType:
-    """Show each figure of a captured row with its origin."""
+    """Render a captured topology, each figure with its origin."""
     table = table_of(
         ((column, *figure) for column, figure in row.figures.items()),
         text("figure", 0),
@@ -90,7 +90,7 @@ def _for_people(column: str, value: float | None) -> str | None:
 
 
 def topology(found: Topology) -> RenderableType:
-    """Draw a topology: domains, the hosts in each, their GPUs, and what joins them."""
+    """Draw a topology: NVLink domains, their hosts and GPUs, and the links between."""
     gpu = printable(found.gpu) or "GPU not named"
     head = f"{printable(found.name)}: {gpu}, {plural(found.gpus, 'GPU')}"
     speed = "unknown: the planner's default"
@@ -138,7 +138,7 @@ def _domain(found: Topology, domain: int) -> RenderableType:
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
-    """Draw a saved matrix: the links of each pair of GPUs, nearby devices, and bandwidths."""
+    """Draw a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
     shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
     parts: list[RenderableType] = [title, "", _pairs(links), ""]
@@ -162,7 +162,7 @@ def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType
 
 
 def _pairs(links: LinkMatrix) -> RenderableType:
-    """Show the link of each pair of GPUs, abbreviated where there are many."""
+    """Render a table of the link kinds of all GPU pairs, abbreviated to fit 78 columns."""
     is_wide = 6 * len(links.gpus) + 6 > _WIDTH
 
     def link(one: str, other: str) -> Entry:
@@ -195,7 +195,7 @@ def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
 
 
 def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
-    """Show the traps of each topology, or the data that found none."""
+    """Render the traps of each topology, and the data sheet that it was compared with."""
     parts: list[RenderableType] = []
     clean = []
     for row, wrong in found:

@@ -1,7 +1,7 @@
-"""The cheapest conversion: Dijkstra's algorithm over the true costs of the steps.
+"""Find the cheapest conversion: Dijkstra's algorithm over the true costs of the steps.
 
-Dijkstra 1959, "A note on two problems in connexion with graphs". Costs of steps are not negative,
-so a spec that leaves the heap has its least cost: no later path can be cheaper.
+Dijkstra 1959, "A note on two problems in connexion with graphs". Step costs are not negative, so
+the first path to a spec that leaves the heap is a cheapest one: no later path costs less.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from planners.dimspec.conversion.transitions import Masks
 
 
 class _Reached(NamedTuple):
-    """The cheapest path to a spec: its cost, its last step, and the path before that step."""
+    """A path to `spec`, linked from its end: total cost, last step, and the path before it."""
 
     spec: InternedSpec
     cost: Cost
@@ -28,7 +28,7 @@ class _Reached(NamedTuple):
 
 
 class CheapestSearch(InternedSearch):
-    """Conversions of least total cost; ties go to the fewest steps, then to the first found."""
+    """Find conversions of least total cost; on ties, of fewest steps, then the first found."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class CheapestSearch(InternedSearch):
         self._conversions: dict[tuple[InternedSpec, Masks], Conversion] = {}
 
     def convert(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the cheapest conversion of one spec into another of the same tensor."""
+        """Return the cheapest conversion between two specs of one tensor, from a cache if known."""
         key = source, target.masks
         found = self._conversions.get(key)
         if found is None:
@@ -44,7 +44,7 @@ class CheapestSearch(InternedSearch):
         return found
 
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the cheapest conversion; raises UsageError for specs of different tensors."""
+        """Compute the cheapest conversion; raises UsageError for specs of different tensors."""
         check_same_tensor(source, target)
         if source.masks == target.masks:
             return NO_CONVERSION
@@ -62,13 +62,13 @@ class CheapestSearch(InternedSearch):
 
 
 def _reach_all(source: InternedSpec) -> dict[Masks, _Reached]:
-    """Return the cheapest path from a spec to every sharding of its tensor."""
-    settled: dict[Masks, _Reached] = {}  # invariant: the least cost, final once it is here
-    found = 0  # breaks ties of the heap, so that it never compares paths
+    """Return the cheapest path from a spec to every sharding of its tensor; keys are masks."""
+    settled: dict[Masks, _Reached] = {}  # invariant: entries are cheapest paths and never change
+    found = 0  # breaks ties in the heap, so that it never compares paths
     open_ = [(0.0, 0, 0, _Reached(source, NOTHING, None, None))]
     while open_:
         total, steps, _, reached = heapq.heappop(open_)
-        if reached.spec.masks in settled:  # a path at most as costly came first
+        if reached.spec.masks in settled:  # an earlier path costs no more
             continue
         settled[reached.spec.masks] = reached
         for step in source.tensor.steps(reached.spec):

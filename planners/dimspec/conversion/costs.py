@@ -1,7 +1,7 @@
-"""The cost of one step of a conversion, as ColossalAI models it, in cost units.
+"""The cost of one conversion step in ColossalAI's model, in its cost units.
 
 Source: hpcaitech/ColossalAI v0.4.1, colossalai/device/device_mesh.py and
-colossalai/tensor/comm_spec.py. The order of the operations decides the last bit.
+colossalai/tensor/comm_spec.py. Keep the order of operations: another order rounds differently.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _OTHER_WAY = 100.0
 
 
 class Pattern(StrEnum):
-    """The collective of the forward pass, and that of the gradient in the backward pass."""
+    """The collectives of a step: one in the forward pass, one for the gradient."""
 
     GATHER = "GATHER_FWD_SPLIT_BWD"
     ALL_TO_ALL = "ALL2ALL_FWD_ALL2ALL_BWD"
@@ -26,20 +26,20 @@ class Pattern(StrEnum):
 
 
 class Cost(NamedTuple):
-    """Cost units of the forward and the backward pass, and of both."""
+    """Costs of the forward pass, of the backward pass and of both, in cost units."""
 
     forward: float
     backward: float
     total: float
 
     def plus(self, other: "Cost") -> "Cost":
-        """Return the sum, phase by phase."""
+        """Return the sum with another cost, field by field."""
         return Cost(
             self.forward + other.forward, self.backward + other.backward, self.total + other.total
         )
 
     def compounded(self, step: "Cost") -> "Cost":
-        """Return the sum with a step on top, as upstream adds them: it counts this sum twice."""
+        """Return ColossalAI's sum of this cost and the next step's: it counts this cost twice."""
         forward, backward, total = self
         step_forward, step_backward, step_total = step
         made: Cost = new_tuple(
@@ -57,9 +57,9 @@ NOTHING = Cost(0.0, 0.0, 0.0)
 
 
 class CommSpec(NamedTuple):
-    """One step: along `logical_process_axis` of the mesh, dimensions of the tensor counted from 0.
+    """One conversion step: a collective along mesh axis `logical_process_axis`.
 
-    A gather and a split name the same dimension twice.
+    `gather_dim` and `shard_dim` are tensor dimensions, equal for a gather and for a split.
     """
 
     pattern: Pattern
@@ -69,7 +69,7 @@ class CommSpec(NamedTuple):
 
 
 def step_cost(mesh: Mesh, pattern: Pattern, axis: int, elements: int) -> Cost:
-    """Return the cost of a step along a mesh axis; each device holds `elements` before it."""
+    """Return the cost of a step along mesh axis `axis`; each device has `elements` before it."""
     size, alpha, beta = mesh.shape[axis], mesh.alpha[axis], mesh.beta[axis]
     if pattern is Pattern.ALL_TO_ALL:
         half = size / 2.0

@@ -1,8 +1,8 @@
-"""The same conversions with interned objects: layouts are numbers, steps are tables.
+"""Find the same conversions as module `search`, with numbered layouts and cached tables.
 
-Each thing is computed once: one-step transitions and the nearest step to each target for all
-tensors that divide alike, costs for each tensor and mesh, and paths in a trie of their steps.
-Invariant: specs are interned, one object for each layout of a tensor, so identity is equality.
+Tensors with equally divisible dimensions share the tables of steps and of nearest steps. Step
+costs are computed once per tensor and mesh, and paths are shared in a trie.
+Invariant: each layout of a tensor has exactly one spec object, so equal specs are identical.
 """
 
 from math import prod
@@ -20,7 +20,7 @@ NO_CONVERSION = Conversion((), (), NOTHING)
 
 
 class InternedSpec:
-    """The sharding of a tensor: immutable, one object for each partition of a tensor."""
+    """One sharding of a tensor; a tensor has one such object per partition."""
 
     __slots__ = (
         "beginning",
@@ -47,11 +47,11 @@ class InternedSpec:
 
     @property
     def partition(self) -> Partition:
-        """The sharded dimensions and their mesh axes, in the order they were sharded in."""
+        """The sharded dimensions with their mesh axes, in the order of their sharding."""
         return self.tensor.transitions.partition(self.layout)
 
     def local_shape(self) -> list[int]:
-        """Return the shape of one device's part."""
+        """Return the shape of one device's shard, in elements."""
         devices = self.tensor.devices
         return [size // devices[mask] for size, mask in zip(self.shape, self.masks, strict=True)]
 
@@ -60,7 +60,7 @@ class InternedSpec:
 
 
 class PricedStep(NamedTuple):
-    """A step of one tensor: the collective, its cost, and the spec after it."""
+    """A conversion step of a tensor: the collective, its cost, and the spec after the step."""
 
     comm: CommSpec
     cost: Cost
@@ -74,7 +74,7 @@ the longer paths by the index of their next step. Plain tuples, for speed.
 
 
 class InternedTensor:
-    """A tensor of a shape (elements) on a mesh: its specs and the costs of their steps."""
+    """A tensor of `shape` (elements) on a mesh, with its specs and their priced steps."""
 
     def __init__(self, mesh: Mesh, shape: tuple[int, ...], transitions: Transitions) -> None:
         self.mesh = mesh
@@ -87,7 +87,7 @@ class InternedTensor:
         self._specs: list[InternedSpec | None] = [None] * len(transitions.masks)
 
     def spec(self, partition: Partition) -> InternedSpec:
-        """Return the spec of a partition; raises PartitionError where there is none."""
+        """Return the spec of a partition; raises PartitionError for an invalid partition."""
         try:
             return self.spec_of(self.transitions.numbers[partition])
         except KeyError:
@@ -95,14 +95,14 @@ class InternedTensor:
             return self.spec_of(self.transitions.numbers[counted])
 
     def spec_of(self, layout: int) -> InternedSpec:
-        """Return the spec of a layout by its number."""
+        """Return the spec with layout number `layout`."""
         found = self._specs[layout]
         if found is None:
             found = self._specs[layout] = InternedSpec(self, layout)
         return found
 
     def steps(self, spec: InternedSpec) -> list[PricedStep]:
-        """Return the steps from a spec, in the order of the candidates."""
+        """Return the steps from a spec, in ColossalAI's order of candidates."""
         if not spec.steps:
             mesh, elements = self.mesh, prod(spec.local_shape())
             costs: dict[int, Cost] = {}
@@ -114,9 +114,10 @@ class InternedTensor:
         return spec.steps
 
     def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the conversion of one spec into another of the same tensor, or raise UsageError.
+        """Compute the conversion between two specs of this tensor.
 
-        Raises InfeasibleDecision where the target is not reached in MOST_STEPS steps.
+        Raises UsageError for specs of different tensors, and InfeasibleDecision if MOST_STEPS
+        steps do not reach the target.
         """
         check_same_tensor(source, target)
         if source.masks == target.masks:
@@ -126,6 +127,7 @@ class InternedTensor:
             nearest = target.nearest = self.transitions.nearest(target.masks)
         path, index = source.beginning, nearest[source.layout]
         for _ in _ALL_STEPS:
+            # The trie has each path once: take the child for this step, or add it.
             path = path[3].get(index) or self._lengthen(path, index)
             _, layout, conversion, _ = path
             index = nearest[layout]
@@ -134,7 +136,7 @@ class InternedTensor:
         raise no_way(source, target)
 
     def _lengthen(self, path: _Beginning, index: int) -> _Beginning:
-        """Return the path with one more step, now a child of `path` in the trie."""
+        """Append step number `index` to `path` in the trie, and return the longer path."""
         before, _, (specs, comms, total), longer = path
         comm, cost, spec = (before.steps or self.steps(before))[index]
         if comms:
@@ -146,14 +148,14 @@ class InternedTensor:
 
 
 class InternedSearch:
-    """Conversions of any tensors and meshes, and a memory of them that starts empty."""
+    """Find conversions for any tensors and meshes; the caches start empty."""
 
     def __init__(self) -> None:
         self._transitions: dict[tuple[int, Divisible], Transitions] = {}
         self._tensors: dict[tuple[Mesh, tuple[int, ...]], InternedTensor] = {}
 
     def tensor(self, mesh: Mesh, shape: tuple[int, ...]) -> InternedTensor:
-        """Return a tensor on a mesh."""
+        """Return the tensor of a shape on a mesh, the same object on each call."""
         found = self._tensors.get((mesh, shape))
         if found is None:
             key = len(mesh.shape), divisible(mesh, shape)
@@ -164,11 +166,11 @@ class InternedSearch:
         return found
 
     def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> InternedSpec:
-        """Return a sharding spec; raises PartitionError where there is none."""
+        """Return a sharding spec; raises PartitionError for an invalid partition."""
         return self.tensor(mesh, shape).spec(partition)
 
     def convert(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Return the conversion of one spec into another of the same tensor."""
+        """Return the conversion between two specs of one tensor, from a cache if known."""
         found = source.conversions.get(target)
         if found is None:
             found = source.conversions[target] = source.tensor.search(source, target)
@@ -176,6 +178,6 @@ class InternedSearch:
 
 
 def check_same_tensor(source: InternedSpec, target: InternedSpec) -> None:
-    """Raise UsageError where two specs are of different tensors."""
+    """Raise UsageError if two specs are of different tensors."""
     if source.tensor is not target.tensor:
         raise UsageError(f"{source} and {target} are specs of different tensors.")

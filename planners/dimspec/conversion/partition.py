@@ -1,4 +1,4 @@
-"""Meshes and partitions: the mesh axes that shard each dimension of a tensor."""
+"""Device meshes, and partitions: the mesh axes that shard each dimension of a tensor."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +15,12 @@ Partition = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class PartitionError(UsageError):
-    """A partition that a tensor or mesh cannot have."""
+    """A partition does not fit the tensor or the mesh."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A device mesh: its shape, and for each axis latency and cost per element, in cost units."""
+    """A device mesh: shape, and per axis the latency and cost per element, in cost units."""
 
     shape: tuple[int, ...]
     alpha: tuple[float, ...]
@@ -28,11 +28,11 @@ class Mesh:
 
     @classmethod
     def of(cls, *shape: int) -> "Mesh":
-        """Return a mesh of a shape with unit costs."""
+        """Return a mesh with latency 1 and cost per element 1 on every axis."""
         return cls(shape, (1.0,) * len(shape), (1.0,) * len(shape))
 
     def devices(self, axes: Iterable[int]) -> int:
-        """Return the number of devices along some axes."""
+        """Return the product of the sizes of `axes`."""
         return math.prod(self.shape[axis] for axis in axes)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Mesh:
 
 
 def spec_name(axes: Iterable[int]) -> str:
-    """Return the name of a dimension's sharding, e.g. `R` or `S01`."""
+    """Return the name of a dimension's sharding: `R` if replicated, else e.g. `S01`."""
     return "S" + text if (text := "".join(map(str, axes))) else "R"
 
 
@@ -51,7 +51,7 @@ def sequence_name(rank: int, partition: Partition) -> str:
 
 
 def local_elements(mesh: Mesh, shape: Sequence[int], partition: Partition) -> int:
-    """Return the number of elements that one device holds."""
+    """Return the number of elements in one device's shard."""
     local = list(shape)
     for dim, axes in partition:
         local[dim] //= mesh.devices(axes)
@@ -59,7 +59,7 @@ def local_elements(mesh: Mesh, shape: Sequence[int], partition: Partition) -> in
 
 
 def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> None:
-    """Raise PartitionError where a mesh with these axes cannot shard `shape` (elements)."""
+    """Raise PartitionError if `partition` cannot shard a tensor of `shape` (elements)."""
     used: set[int] = set()
     for _, axes in partition:
         for axis in axes:
@@ -83,7 +83,7 @@ def check_partition(mesh: Mesh, shape: Sequence[int], partition: Partition) -> N
 def checked_partition(
     mesh: Mesh, shape: Sequence[int], pairs: Iterable[tuple[int, Sequence[int]]]
 ) -> Partition:
-    """Return a partition with dimensions counted from 0; raises PartitionError."""
+    """Return a partition with dimensions counted from 0; raises PartitionError if invalid."""
     rank = len(shape)
     partition = tuple((dim + rank if -rank <= dim < 0 else dim, tuple(axes)) for dim, axes in pairs)
     for dim, axes in partition:
@@ -108,7 +108,7 @@ def checked_partition(
 
 
 def all_partitions(mesh: Mesh, shape: Sequence[int]) -> Iterator[Partition]:
-    """Yield every partition that divides the tensor, with rising dimensions and axes."""
+    """Yield every partition that divides the tensor, dimensions and axes in increasing order."""
     for dims in product((None, *range(len(shape))), repeat=len(mesh.shape)):
         sharded = sorted({dim for dim in dims if dim is not None})
         partition = tuple(

@@ -1,7 +1,7 @@
 """ColossalAI's greedy search for a conversion: each step goes to the spec nearest to the target.
 
-Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/shape_consistency.py. The order of the
-candidates decides ties, so it is part of the decision.
+Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/shape_consistency.py. Keep the order of the
+candidates: of equally near ones, the search takes the first.
 """
 
 import math
@@ -19,23 +19,23 @@ _MOST_MESH_AXES = 2
 
 
 class Spec(Protocol):
-    """A sharding spec of any search: a tensor on a mesh with its partition."""
+    """The interface of sharding specs: a tensor's mesh, shape and partition."""
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh it is sharded over."""
+        """The mesh that the tensor is sharded over."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the whole tensor, in elements."""
+        """The shape of the unsharded tensor, in elements."""
 
     @property
     def partition(self) -> Partition:
-        """The sharded dimensions and their mesh axes, in the order they were sharded in."""
+        """The sharded dimensions with their mesh axes, in the order of their sharding."""
 
 
 class Conversion(NamedTuple):
-    """Specs from source to target and the steps between them; both are empty for equal specs."""
+    """Specs from source to target, and the steps between; both empty if they are equal."""
 
     path: Sequence[Spec]
     comms: Sequence[CommSpec]
@@ -43,12 +43,12 @@ class Conversion(NamedTuple):
 
 
 def no_way(source: object, target: object) -> InfeasibleDecision:
-    """Return the error for a target that was not reached."""
+    """Return the error for a target that the search did not reach."""
     return InfeasibleDecision(f"No way from {source} to {target} was found in {MOST_STEPS} steps.")
 
 
 class NearSpec(NamedTuple):
-    """A candidate, one step away, with the cost of the whole path up to it."""
+    """A candidate for the next step: the spec after the step, and the total cost up to it."""
 
     spec: ShardingSpec
     comm: CommSpec
@@ -56,7 +56,7 @@ class NearSpec(NamedTuple):
 
 
 class GreedySearch:
-    """The search with one of the kinds of DimSpec; it remembers nothing between calls."""
+    """ColossalAI's search with a given DimSpec class; it caches nothing between calls."""
 
     def __init__(self, dim_spec: type[DimSpec]) -> None:
         self._dim_spec = dim_spec
@@ -72,18 +72,18 @@ class GreedySearch:
         return ShardingSpec(mesh, shape, dim_partition, self._dim_spec)
 
     def convert(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
-        """Return the conversion of one spec into another of the same tensor.
+        """Return the conversion between two specs of one tensor.
 
-        Upstream adds to the total a step's cost that already includes the total, so several steps
-        cost more than their sum. That is reproduced, not corrected. Raises InfeasibleDecision where
-        the target is not reached in MOST_STEPS steps.
+        ColossalAI adds to the total a step cost that already includes the total, so several steps
+        cost more than their sum. This search computes the same cost. Raises InfeasibleDecision if
+        MOST_STEPS steps do not reach the target.
         """
         if source.difference(target) == 0:
             return Conversion([], [], NOTHING)
         return self.search(source, target)
 
     def search(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
-        """Return the conversion between specs that differ; raises as `convert` does."""
+        """Compute the conversion between different specs; raises the errors of `convert`."""
         path: list[ShardingSpec] = [source]
         comms: list[CommSpec] = []
         total = NOTHING
@@ -106,7 +106,7 @@ class GreedySearch:
         raise no_way(source, target)
 
     def expand(self, spec: ShardingSpec, total: Cost) -> list[NearSpec]:
-        """Return the possible next steps, each with its cost on top of `total`."""
+        """Return the candidates for the next step, each with its cost added to `total`."""
         candidates = []
         for steps in (_gathers, _all_to_alls, _splits):
             for comm, dim_partition in steps(spec):
@@ -120,10 +120,10 @@ class GreedySearch:
 
 
 class PathCache(GreedySearch):
-    """The search with a cache of paths that is read; ColossalAI only writes to its own.
+    """The search with a cache of conversions; ColossalAI writes such a cache but never reads it.
 
-    The key holds all that decides: the mesh by value, since meshes are copied, and the order of the
-    source's dimensions.
+    The key contains everything that the result depends on: the values of the mesh, because callers
+    copy meshes, and the order of the source's dimensions.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class PathCache(GreedySearch):
         self._known: dict[tuple[Mesh, tuple[int, ...], Partition, Partition], Conversion] = {}
 
     def convert(self, source: ShardingSpec, target: ShardingSpec) -> Conversion:
-        """Return the conversion as `GreedySearch.convert` does, in lists of its own."""
+        """Return the conversion as `GreedySearch.convert` does, in new lists."""
         key = source.mesh, source.shape, source.partition, tuple(sorted(target.partition))
         found = self._known.get(key)
         if found is None:
@@ -152,7 +152,7 @@ def _gathers(spec: ShardingSpec) -> _Steps:
 
 
 def _all_to_alls(spec: ShardingSpec) -> _Steps:
-    """Move an axis from one dimension to another; the axes of a dimension must stay rising."""
+    """Yield the steps that move a mesh axis to another dimension, with increasing axes there."""
     rank = len(spec.shape)
     for front in range(rank):
         for back in range(front + 1, rank):

@@ -1,6 +1,6 @@
-"""Sharding specs as ColossalAI keeps them: objects per dimension, and dictionaries of differences.
+"""ColossalAI's sharding specs: one object per dimension, and dictionaries of differences.
 
-A difference is the distance in points between two shardings of a dimension; the search follows
+A difference is the distance, in points, between two shardings of a dimension. The search goes to
 the smallest one. Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/sharding_spec.py.
 """
 
@@ -24,9 +24,9 @@ NAMES = tuple(_AXES)
 
 
 def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
-    """Return the distance between two shardings of a dimension, given as rising mesh axes.
+    """Return the points from one sharding of a dimension to another, given as increasing mesh axes.
 
-    Their common prefix stays; the other axes of the source are gathered, those of the target split.
+    A conversion keeps their common prefix, gathers the source's other axes and splits the target's.
     """
     if source == target:
         return 0
@@ -40,12 +40,12 @@ def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
 
 
 def build_differences() -> Differences:
-    """Return the points between any two of NAMES."""
+    """Return a dictionary of the points between any two shardings in NAMES."""
     return {(a, b): difference_points(_AXES[a], _AXES[b]) for a in NAMES for b in NAMES}
 
 
 def build_copied_differences() -> Differences:
-    """Return the same with every name copied, as before hpcaitech/ColossalAI#5446."""
+    """Build the same dictionary with deep-copied keys, as before hpcaitech/ColossalAI#5446."""
     differences: Differences = {}
     for source in NAMES:
         for target in NAMES:
@@ -55,7 +55,7 @@ def build_copied_differences() -> Differences:
 
 
 class DimSpec:
-    """The sharding of one dimension: by the mesh axes of `shard_list`, or replicated if empty."""
+    """The sharding of one dimension by the mesh axes `shard_list`; replicated if it is empty."""
 
     def __init__(self, shard_list: list[int]) -> None:
         self.shard_list = shard_list
@@ -71,16 +71,16 @@ class DimSpec:
 
     @property
     def differences(self) -> Differences:
-        """The points between any two shardings."""
+        """The dictionary of points between any two shardings."""
         raise NotImplementedError
 
     def difference(self, other: "DimSpec") -> int:
-        """Return the points from here to another; raises KeyError outside of NAMES."""
+        """Return the points from this sharding to another; raises KeyError if not in NAMES."""
         return self.differences[str(self), str(other)]
 
 
 class EagerDimSpec(DimSpec):
-    """Every object builds the dictionary when it is made."""
+    """Each object builds its own dictionary in its constructor."""
 
     def __init__(self, shard_list: list[int]) -> None:
         super().__init__(shard_list)
@@ -88,40 +88,40 @@ class EagerDimSpec(DimSpec):
 
     @property
     def differences(self) -> Differences:
-        """The dictionary of this object."""
+        """The dictionary that this object built."""
         return self._differences
 
 
 class LazyDimSpec(DimSpec):
-    """Every object builds the dictionary when it is first asked for a difference."""
+    """Each object builds its own dictionary on its first call of `difference`."""
 
     @cached_property
     def differences(self) -> Differences:
-        """The dictionary of this object, although it was intended for the class."""
+        """The dictionary of this object; #5446 meant to build it once per class."""
         return build_differences()
 
 
 class SharedDimSpec(DimSpec):
-    """The class builds the dictionary once for all of its objects."""
+    """The class builds one dictionary, and all objects share it."""
 
     _shared: ClassVar[Differences | None] = None
 
     @property
     def differences(self) -> Differences:
-        """The dictionary of the class."""
+        """The dictionary that all objects share."""
         if SharedDimSpec._shared is None:
             SharedDimSpec._shared = build_differences()
         return SharedDimSpec._shared
 
     @classmethod
     def forgotten(cls) -> "type[SharedDimSpec]":
-        """Return the class without its dictionary, which the next difference builds."""
+        """Delete the shared dictionary, and return the class; the next use builds it again."""
         cls._shared = None
         return cls
 
 
 class ShardingSpec:
-    """The sharding of a tensor of `shape` (elements) over a mesh, as mutable objects."""
+    """The sharding of a tensor of `shape` (elements) over a mesh: one DimSpec per dimension."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class ShardingSpec:
         dim_partition: dict[int, list[int]],
         dim_spec: type[DimSpec],
     ) -> None:
-        """Raise PartitionError where the tensor cannot be sharded like this."""
+        """Raise PartitionError if `dim_partition` cannot shard the tensor."""
         self.mesh = mesh
         self.shape = shape
         self.dim_partition = dim_partition
@@ -144,18 +144,18 @@ class ShardingSpec:
 
     @property
     def partition(self) -> Partition:
-        """The sharded dimensions and their mesh axes, in the order they were sharded in."""
+        """The sharded dimensions with their mesh axes, in the order of their sharding."""
         return tuple((dim, tuple(axes)) for dim, axes in self.dim_partition.items())
 
     def difference(self, other: "ShardingSpec") -> int:
-        """Return the points from here to another, the sum over the dimensions."""
+        """Return the points from this spec to another, summed over the dimensions."""
         return sum(
             mine.difference(theirs)
             for mine, theirs in zip(self.sharding_sequence, other.sharding_sequence, strict=True)
         )
 
     def local_shape(self) -> list[int]:
-        """Return the shape of one device's part."""
+        """Return the shape of one device's shard, in elements."""
         local = list(self.shape)
         for dim, axes in self.dim_partition.items():
             local[dim] //= self.mesh.devices(axes)

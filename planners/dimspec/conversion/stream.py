@@ -1,4 +1,4 @@
-"""Streams of conversions: the distinct queries, and the order in which they are asked."""
+"""Streams: sequences of conversion queries, recorded, enumerated or drawn at random."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from planners.dimspec.conversion.partition import Mesh, Partition, all_partition
 
 
 class Query(NamedTuple):
-    """A conversion to be found: a tensor of `shape` (elements) goes from `source` to `target`."""
+    """A request to convert a tensor of `shape` (elements) from `source` to `target`."""
 
     mesh: Mesh
     shape: tuple[int, ...]
@@ -20,7 +20,7 @@ class Query(NamedTuple):
 
 
 class RecordedAnswer(NamedTuple):
-    """ColossalAI's answer: the names of the specs and of the patterns, and the cost."""
+    """ColossalAI's answer to a query: names of the specs and patterns, and the cost."""
 
     path: tuple[str, ...]
     patterns: tuple[str, ...]
@@ -29,22 +29,22 @@ class RecordedAnswer(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """Distinct queries, and the order in which they are asked, each at least once."""
+    """Distinct queries, and the calls in order, as query indices; each occurs at least once."""
 
     queries: tuple[Query, ...]
     sequence: Sequence[int]  # indices of queries
-    recorded: tuple[RecordedAnswer, ...] | None = None  # an answer for each query, where known
-    left_out: int = 0  # calls that are not possible on the mesh, or could not be recorded
+    recorded: tuple[RecordedAnswer, ...] | None = None  # an answer per query, if all are known
+    left_out: int = 0  # calls that the mesh or the recording does not allow
 
     @cached_property
     def specs(self) -> dict[tuple[Mesh, tuple[int, ...], Partition], int]:
-        """The number of each partition of a tensor that is a source or a target."""
+        """The distinct source and target specs as (mesh, shape, partition), numbered from 0."""
         ends = ((*query[:2], end) for query in self.queries for end in query[2:])
         return {spec: number for number, spec in enumerate(dict.fromkeys(ends))}
 
     @cached_property
     def pairs(self) -> list[tuple[int, int]]:
-        """For each query the numbers of its source and its target."""
+        """For each query, the numbers in `specs` of its source and its target."""
         specs = self.specs
         return [
             (specs[mesh, shape, source], specs[mesh, shape, target])
@@ -53,19 +53,19 @@ class Stream:
 
     @property
     def meshes(self) -> str:
-        """The meshes that it is on, in words."""
+        """The mesh of the queries as text, e.g. `2x4`, or the number of meshes."""
         held = list(dict.fromkeys(str(query.mesh) for query in self.queries))
         return held[0] if len(held) == 1 else f"{len(held)} meshes"
 
 
 def once_each(queries: Iterable[Query]) -> Stream:
-    """Return a stream that asks every query once."""
+    """Return a stream with every query once, in the given order."""
     held = tuple(queries)
     return Stream(held, range(len(held)))
 
 
 def is_possible(mesh: Mesh, query: Query) -> bool:
-    """Whether a mesh has the axes of a query's partitions, and they divide its tensor."""
+    """Whether the mesh has all axes of the query's partitions, and they divide its tensor."""
     return all(
         axes[-1] < len(mesh.shape) and query.shape[dim] % mesh.devices(axes) == 0
         for partition in (query.source, query.target)
@@ -74,7 +74,7 @@ def is_possible(mesh: Mesh, query: Query) -> bool:
 
 
 def all_pairs(mesh: Mesh, shape: tuple[int, ...]) -> Iterator[Query]:
-    """Yield the conversions between any two partitions of a tensor, equal ones included."""
+    """Yield a query for every pair of partitions of a tensor, equal ones included."""
     partitions = list(all_partitions(mesh, shape))
     for source in partitions:
         for target in partitions:
@@ -87,13 +87,13 @@ _TENSORS = (
     ((128, 256, 56, 56), (2, 4)),
     ((8, 12, 128, 64), (2, 4)),
 )
-# Seconds of a hop on a network and within a host, and of 4 bytes at 25 and 300 GB/s.
+# Latencies of a network and of a host, and 4 bytes at 25 and at 300 GB/s, all in seconds.
 _LATENCIES = (2e-5, 5e-6)
 _SECONDS_PER_ELEMENT = (4 / 25e9, 4 / 300e9)
 
 
 def batch_of_eight() -> Iterator[Query]:
-    """Yield all pairs of four tensors, each with unit costs and with costs in seconds."""
+    """Yield `all_pairs` of four tensors, each with unit costs and with costs in seconds."""
     for shape, mesh_shape in _TENSORS:
         for mesh in (Mesh.of(*mesh_shape), Mesh(mesh_shape, _LATENCIES, _SECONDS_PER_ELEMENT)):
             yield from all_pairs(mesh, shape)
@@ -104,9 +104,9 @@ _SIZES = (1, 2, 3, 4, 6, 7, 8, 12, 15, 16, 24, 30, 64, 96, 100, 224)
 
 
 def random_queries(count: int, seed: int) -> Iterator[Query]:
-    """Yield conversions drawn by random.Random(seed): mesh, costs, rank 1 to 6, sizes, partitions.
+    """Yield `count` random queries, drawn by random.Random(seed).
 
-    The dimensions of a partition are in random order.
+    Mesh, costs, rank (1 to 6), sizes, partitions and the order of their dimensions are random.
     """
     rng = random.Random(seed)
     for _ in range(count):

@@ -1,8 +1,8 @@
-"""One-step conversions as tables, shared by all tensors that divide alike.
+"""Tables of one-step conversions, shared by all tensors with equally divisible dimensions.
 
-A set of mesh axes is an int of bits. A layout is the sharding of a whole tensor, numbered from 0
-(replicated) in the order of a breadth-first search. Invariant: the candidates of a layout are in
-ColossalAI's order, since the first of the nearest is taken.
+A mask is a set of mesh axes, as the bits of an int. A layout is the sharding of a whole tensor;
+layouts have numbers from 0 (replicated) in breadth-first order. Invariant: the candidates of a
+layout are in ColossalAI's order, because the search takes the first of the nearest ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,9 @@ _KINDS = {id(pattern): number for number, pattern in enumerate(Pattern)}
 
 
 class LayoutStep(NamedTuple):
-    """One candidate: the collective, and the number of the layout after it.
+    """A candidate for the next step: the collective, and the number of the layout after it.
 
-    Candidates of one kind (a pattern and a mesh axis) cost the same.
+    `kind` numbers the pairs of pattern and mesh axis: steps of one kind cost the same.
     """
 
     comm: CommSpec
@@ -38,14 +38,14 @@ class LayoutStep(NamedTuple):
 
 
 class _MaskLayout(NamedTuple):
-    """The masks, and the sharded dimensions in the order of their sharding, which breaks ties."""
+    """A mask per dimension, and the order in which dimensions were sharded, which breaks ties."""
 
     masks: Masks
     order: tuple[int, ...]
 
 
 def divisible(mesh: Mesh, shape: Sequence[int]) -> Divisible:
-    """Return the sets of mesh axes that divide each dimension of a tensor."""
+    """Return for each dimension of a tensor the masks of mesh axes that divide its size."""
     sets = [axes_of(mask) for mask in range(1 << len(mesh.shape))]
     devices = [mesh.devices(axes) for axes in sets]
     return tuple(
@@ -55,15 +55,15 @@ def divisible(mesh: Mesh, shape: Sequence[int]) -> Divisible:
 
 
 def axes_of(mask: int) -> tuple[int, ...]:
-    """Return the mesh axes of a set, rising."""
+    """Return the mesh axes of a mask, in increasing order."""
     return tuple(axis for axis in range(mask.bit_length()) if mask >> axis & 1)
 
 
 class Transitions:
-    """All layouts of tensors that divide alike over a mesh of `ndim` axes, and the steps between.
+    """All layouts of a tensor on a mesh of `ndim` axes, and the steps between them.
 
-    `steps[n]` are the candidates from layout n, `masks[n]` its axes by dimension, and `numbers`
-    maps each partition to its layout.
+    `sizes` is a result of `divisible`. `steps[n]` are the candidates from layout n, `masks[n]`
+    its mask per dimension, and `numbers` maps each partition to its layout's number.
     """
 
     def __init__(self, ndim: int, sizes: Divisible) -> None:
@@ -81,20 +81,21 @@ class Transitions:
             self.steps.append(list(self.expand(self._layouts[len(self.steps)])))
         self.numbers = {self.partition(number): number for number in range(len(self._layouts))}
         self.masks: list[Masks] = [layout.masks for layout in self._layouts]
-        # With the first one twice: itemgetter returns no tuple for a single item.
+        # Repeat the first one: itemgetter returns no tuple for a single item.
         reachable = [[step.layout for step in steps] for steps in self.steps]
         self._pick_reachable = [itemgetter(*ahead, *(ahead[:1] or (0, 0))) for ahead in reachable]
         self._columns = list(zip(*self.masks, strict=True))
 
     def partition(self, number: int) -> Partition:
-        """Return the partition of a layout."""
+        """Return the partition of the layout with this number."""
         masks, order = self._layouts[number]
         return tuple((dim, self._axes[masks[dim]]) for dim in order)
 
     def nearest(self, target: Masks) -> list[int]:
-        """Return for each layout the index of its step nearest to a target, ARRIVED at the target.
+        """Return, for each layout, the index of its step that ends nearest to `target`.
 
-        Of equally near steps it is the first, as in ColossalAI's search.
+        Of equally near steps the first counts, as in ColossalAI's search. The entry of the target
+        itself is ARRIVED.
         """
         known = self._nearest.get(target)
         if known is not None:
@@ -111,13 +112,13 @@ class Transitions:
                 nearest.append(ahead.index(min(ahead)))
             else:
                 nearest.append(ARRIVED)
-        self._nearest[target] = nearest  # only once complete: other threads read it
+        self._nearest[target] = nearest  # last, because other threads read it
         return nearest
 
     def _step(
         self, layout: _MaskLayout, pattern: Pattern, gathered: int, sharded: int, bit: int
     ) -> LayoutStep | None:
-        """Return the step that takes an axis from one dimension, gives it to another, or both."""
+        """Return the step that gathers, splits or moves a mesh axis; None if a size forbids it."""
         masks, order = list(layout[0]), layout[1]
         if pattern is not _SPLIT:
             left = masks[gathered] = masks[gathered] ^ bit
@@ -142,7 +143,7 @@ class Transitions:
         return step
 
     def expand(self, layout: _MaskLayout) -> Iterator[LayoutStep]:
-        """Yield the candidates from a layout."""
+        """Yield the candidates for a step from a layout, in ColossalAI's order."""
         masks = layout.masks
         for dim in layout.order:
             last = 1 << (masks[dim].bit_length() - 1)
@@ -153,6 +154,7 @@ class Transitions:
                 here, there = masks[front], masks[back]
                 if not here and not there:
                     continue
+                # Skip dimensions of several axes, and moves that would break the order of axes.
                 if here & (here - 1) or there & (there - 1) or (there and here >= there):
                     continue
                 gathered, sharded, bit = (back, front, there) if there else (front, back, here)
@@ -161,5 +163,6 @@ class Transitions:
         unused = [bit for bit in self._bits if not any(mask & bit for mask in masks)]
         for dim in range(self._rank):
             for bit in unused:
+                # `bit > mask`: the new axis is above all axes of the dimension, so they increase.
                 if bit > masks[dim] and (step := self._step(layout, _SPLIT, dim, dim, bit)):
                     yield step

@@ -1,1 +1,1 @@
-"""Commits of ColossalAI, each driven in a child process of its own."""
+"""Measure commits of ColossalAI, each in its own child process."""

@@ -1,4 +1,4 @@
-"""The declaration of ColossalAI for `shardbench history`."""
+"""Declare ColossalAI's commits and counters for `shardbench history`."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Counts and times the conversions of a commit of ColossalAI, in a child process that imports it.
+"""Count and time the conversions of a commit of ColossalAI, in a child process that imports it.
 
-`harness.series` asks, with the requests that `harness.contract.Series` describes.
+`harness.series` sends the requests; `harness.contract.Series` describes them.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from planners.instruments import replaced
 
 
 def times(request: dict[str, Any]) -> dict[str, Any]:
-    """Convert a stream once, timed."""
+    """Convert a stream once, and return its times and fingerprint."""
     answer = stream.answer(_stream(request))
     measured = {name: answer[name] for name in ("wall_s", "cpu_s")}
     return {"fingerprint": _fingerprint(answer), **measured, "phases": {}}
 
 
 def counts(request: dict[str, Any]) -> dict[str, Any]:
-    """Convert a stream once counted, and once more with every call counted."""
+    """Convert a stream with counters, then again with a count of all Python calls."""
     given = _stream(request)
     counted = stream.answer(given | {"count": True})
     calls: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Stand-ins for modules that ColossalAI imports and its conversions never call, with reasons."""
+"""Replace modules that ColossalAI imports but does not need for conversions."""
 
 import sys
 from importlib import import_module
@@ -7,7 +7,7 @@ from types import ModuleType
 
 from planners.dimspec.upstream import stubs
 
-# Their `__init__` modules import optimizers and kernels for CUDA, of other releases of torch.
+# Their `__init__` modules import CUDA optimizers and kernels that need other torch releases.
 _PACKAGES = (
     "colossalai",
     "colossalai.auto_parallel",
@@ -18,7 +18,7 @@ _PACKAGES = (
 
 
 def install() -> None:
-    """Stand in for packages of the checkout on the import path."""
+    """Replace these packages of the ColossalAI checkout, which must be on `sys.path`."""
     stubs.install()
     root = next(Path(path) for path in sys.path if Path(path, "colossalai").is_dir())
     for name in _PACKAGES:
@@ -27,7 +27,7 @@ def install() -> None:
 
 
 def _put(name: str, root: Path) -> None:
-    """Replace a package by an empty one; its modules are found as before."""
+    """Replace a package by an empty one with the same path, so its modules can be imported."""
     package = ModuleType(name)
     package.__path__ = [str(root.joinpath(*name.split(".")))]
     sys.modules[name] = package
@@ -37,7 +37,7 @@ def _put(name: str, root: Path) -> None:
 
 
 def _allow_default_of_a_field(root: Path) -> None:
-    """Make a class hashable: until 2023-09 it was a field's default, which Python 3.11 requires."""
+    """Make `_DistSpec` hashable: Python 3.11 requires that of a dataclass field's default value."""
     _put("colossalai.tensor", root)
     try:
         distspec = import_module("colossalai.tensor.distspec")

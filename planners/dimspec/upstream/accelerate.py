@@ -1,4 +1,4 @@
-"""Quicker conversions for ColossalAI's auto-parallel planner: one call switches them on.
+"""Speed up the conversions of ColossalAI's auto-parallel planner with one call.
 
 from shardbench import accelerate_colossalai
 
@@ -26,13 +26,13 @@ RELEASES = SupportedReleases("colossalai", ("0.4.0", "0.4.1"))
 
 Answer = tuple[list[ShardingSpec], list[CommSpec], dict[str, float]]
 
-_MOST_AXES = 2  # of a mesh; for more, upstream raises KeyError mostly, and is left to do so
+_MOST_AXES = 2  # of a mesh; with more, upstream mostly raises KeyError, so pass those calls to it
 
 _switch = Lock()
 
 
 class _KnownAnswer(NamedTuple):
-    """An answer without its source; `sequences` is its key in upstream's cache."""
+    """A cached answer without the source spec; `sequences` is its key in upstream's cache."""
 
     sequences: tuple[str, str]
     specs: tuple[ShardingSpec, ...]
@@ -41,12 +41,12 @@ class _KnownAnswer(NamedTuple):
 
 
 class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
-    """ColossalAI's accelerated search for conversions, in all threads until `stop` or block's end.
+    """A faster search for ColossalAI's conversions, in all threads until `stop` or block end.
 
     Paths, communication, costs and `cached_spec_pairs_transform_path` equal upstream's to the last
-    bit. Specs of a path after the first are shared between answers and must not be changed.
-    Upstream still answers queries that this search cannot, those for the forward pass only, those
-    of other classes of meshes and managers, and all of them on an untested release.
+    bit. Answers share all specs of a path except the first, so callers must not change them.
+    Upstream's search still answers queries that this search does not support: for the forward pass
+    only, with subclasses of meshes, specs or managers, or on an untested release.
     """
 
     def __init__(self, *, is_supported: bool = True) -> None:
@@ -66,7 +66,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
         self._is_on = True
 
     def stop(self) -> None:
-        """Restore ColossalAI's search, or pass calls on to it where others replaced this one."""
+        """Restore ColossalAI's search, or, if other code patched it since, pass all calls to it."""
         if self._is_on:
             self._is_on = False
             if ShapeConsistencyManager.shape_consistency is self._replacement:
@@ -101,7 +101,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
             except KeyError:
                 self._process_groups[id(groups)] = groups  # keeps the id from being reused
                 found = known[key] = self._search(source_spec, target_spec)
-            except TypeError:  # unhashable: a shape or axes of a type that upstream does not make
+            except TypeError:  # unhashable: a type of shape or axes that upstream never makes
                 found = None
             if found is None:
                 return self._ask_upstream(manager, source_spec, target_spec)
@@ -131,7 +131,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
         except (PartitionError, InfeasibleDecision):
             return None
         self.searches += 1
-        # The caller may change its source later, so the kept answer has a copy.
+        # The caller may change its source later, so the cached answer refers to a copy.
         specs = [
             ShardingSpec(mesh, shape, dim_partition_dict=dictionary_of(spec.partition))
             for spec in found.path
@@ -151,7 +151,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
 
 
 def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: ShardingSpec) -> bool:
-    """Whether all classes are upstream's own; a subclass may decide differently."""
+    """Whether all classes are exactly upstream's, and the query is not forward-only."""
     return (
         type(manager) is ShapeConsistencyManager
         and type(source) is ShardingSpec
@@ -162,10 +162,11 @@ def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: Sh
 
 
 def accelerate(*, any_release: bool = False) -> AcceleratedConversions:
-    """Switch quicker conversions on, for ColossalAI's planner in this process.
+    """Replace the search for conversions of ColossalAI's planner in this process by a faster one.
 
-    An untested release gets one warning and no change, unless `any_release` is set. The result
-    counts searches, and switches them off. Raises UsageError where they are on already.
+    On an untested release, this warns once and changes nothing, unless `any_release` is set. The
+    result counts searches, and its `stop` restores ColossalAI's search. Raises UsageError if the
+    search is replaced already.
     """
     installed = colossalai.__version__
     is_supported = RELEASES.allow("accelerate()", installed, any_release=any_release)

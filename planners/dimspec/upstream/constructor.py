@@ -1,7 +1,7 @@
-"""The strategies of a whole model, built by a real StrategiesConstructor.
+"""Build the sharding strategies of a whole model with ColossalAI's real StrategiesConstructor.
 
-It follows `initialize_model` without process groups, and without the code generator of activation
-checkpoints, which present torch does not support; the model and its inputs hold no data.
+This follows ColossalAI's `initialize_model`, without process groups and without the code generator
+for activation checkpoints, which does not run on current torch. All tensors are meta tensors.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from planners.dimspec.upstream.running import run
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Trace a model, build its strategies, timed, and return them `described`.
+    """Trace a model, build its strategies; return measurements and the keys of `described`.
 
-    The request has `model`, a name of MODELS, `mesh_shape`, and what `running.run` takes.
+    The request has `model`, a name of MODELS; `mesh_shape`; and the keys of `running.run`.
     """
     constructor, measured = build(request)
     return {**measured, **described(constructor)}
 
 
 def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any]]:
-    """Return the strategies of a model's nodes, and the measurements of `running.run`."""
+    """Return a constructor with a model's strategies, and the measurements of `running.run`."""
     if request["model"] not in MODELS:
         raise ValueError(f"model is '{request['model']}'; known are: {', '.join(MODELS)}")
     module = traced(request["model"])
@@ -49,7 +49,7 @@ def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any
 
 
 def traced(model: str) -> torch.fx.GraphModule:
-    """Return a model of MODELS as a graph with shapes on its nodes."""
+    """Return a model of MODELS as an fx graph with shapes on its nodes."""
     make, inputs = MODELS[model]
     meta_args = {name: torch.empty(shape, device="meta") for name, shape in inputs.items()}
     with torch.device("meta"):
@@ -64,7 +64,7 @@ def traced(model: str) -> torch.fx.GraphModule:
 
 
 def described(constructor: StrategiesConstructor) -> dict[str, Any]:
-    """Return the fingerprint of a plan space, its nodes, strategies, costs by pair, their sum."""
+    """Return the fingerprint, the numbers of nodes, strategies and costs, and the cost sum."""
     strategies = [strategy for vector in constructor.leaf_strategies for strategy in vector]
     costs = [
         cost
@@ -82,11 +82,11 @@ def described(constructor: StrategiesConstructor) -> dict[str, Any]:
 
 
 def fingerprint(constructor: StrategiesConstructor) -> str:
-    """Return a hash of the plan space, equal where a solver would get equal input.
+    """Return a hash of all input for ColossalAI's solver except memory costs.
 
-    It covers, in order, the names of nodes and strategies; the sharding specs of a strategy (name
-    of the tensor, shape, partition in insertion order); its compute and communication costs, and
-    resharding costs by predecessor, to the last bit. Memory costs are left out.
+    It covers, in order, the names of nodes and strategies; the sharding specs of each strategy
+    (tensor name, shape, partition in insertion order); and, to the last bit, its compute and
+    communication costs and its resharding costs by predecessor.
     """
     digest = hashlib.sha256()
     for vector in constructor.leaf_strategies:

@@ -1,7 +1,7 @@
-"""Drive one release of ColossalAI's planner, in a child process with it on the import path.
+"""Run one release of ColossalAI's planner, in a child process that has it on the import path.
 
-`harness.contract.Upstream` sends the requests. Times are taken here, and counters in a request of
-their own, since counting slows the calls.
+`harness.contract.Upstream` sends the requests. This process takes the times. Counters need a
+separate request, because counting slows the calls.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ stubs.install()
 
 
 def _handler(module: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return the `answer` of a module, which is imported on the first request."""
+    """Return a handler that imports `module` on the first request and calls its `answer`."""
     return lambda request: import_module(module).answer(request)
 
 

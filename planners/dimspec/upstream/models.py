@@ -1,6 +1,6 @@
-"""Models for the strategy constructor: plain modules of the usual structure, without data.
+"""Models for ColossalAI's strategy constructor: ResNets, GPTs and MLPs.
 
-They use ops that ColossalAI's planner has handlers for: sums out of place, and ReLU for GELU.
+They use only ops that ColossalAI's planner supports: out-of-place sums, and ReLU instead of GELU.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Inputs = dict[str, tuple[int, ...]]
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions with a shortcut around them, from `channels` to four times `width`."""
+    """Three convolutions with a residual connection, from `channels` to 4 x `width` channels."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Bottleneck(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return features of `x`, both as (batch, channels, height, width)."""
+        """Map features to features, both of shape (batch, channels, height, width)."""
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
@@ -40,7 +40,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A residual network of bottlenecks, `blocks` in each of its stages."""
+    """A ResNet of bottlenecks; `blocks` has their number in each stage."""
 
     def __init__(self, blocks: tuple[int, ...], classes: int = 10) -> None:
         super().__init__()
@@ -60,14 +60,14 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (batch, classes) of images (batch, 3, height, width)."""
+        """Return logits (batch, classes) for images (batch, 3, height, width)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.avgpool(self.layers(x))
         return self.fc(torch.flatten(x, 1))
 
 
 class FeedForward(nn.Module):
-    """LayerNorm and two linear layers, the inner one four times as wide, with a shortcut around."""
+    """A LayerNorm and an MLP with a hidden width of 4 x `width`, and a residual connection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -77,12 +77,12 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x` (batch, tokens, width) plus the output of the layers."""
+        """Return `x` plus the output of the MLP, both of shape (batch, tokens, width)."""
         return x + self.down(self.relu(self.up(self.norm(x))))
 
 
 class Attention(nn.Module):
-    """LayerNorm and self-attention without mask and scale, with a shortcut around."""
+    """A LayerNorm and self-attention without mask and scale, and a residual connection."""
 
     def __init__(self, batch: int, tokens: int, width: int, heads: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Attention(nn.Module):
         self.o = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return `x` (batch, tokens, width) plus the output of the heads."""
+        """Return `x` plus the output of the attention, both of shape (batch, tokens, width)."""
         normal = self.norm(x)
         q = self.q(normal).view(*self.split).permute(0, 2, 1, 3)
         k = self.k(normal).view(*self.split).permute(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""ColossalAI's objects as plain values, and its meshes made of them."""
+"""Convert between ColossalAI's objects and plain values."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from planners.dimspec.conversion.stream import Query
 def device_mesh(
     shape: Sequence[int], alpha: Sequence[float] | None = None, beta: Sequence[float] | None = None
 ) -> DeviceMesh:
-    """Return a mesh without process groups; `alpha` and `beta` are 1 for all axes by default."""
+    """Return a ColossalAI mesh without process groups; `alpha` and `beta` default to all 1."""
     devices = torch.arange(math.prod(shape))
     return DeviceMesh(
         devices, tuple(shape), mesh_alpha=alpha, mesh_beta=beta, init_process_group=False
@@ -23,21 +23,21 @@ def device_mesh(
 
 
 def partition_of(spec: ShardingSpec) -> Partition:
-    """Return the mesh axes of each sharded dimension, in insertion order."""
+    """Return the partition of a ColossalAI spec, in the insertion order of its dictionary."""
     return tuple([(dim, tuple(axes)) for dim, axes in spec.dim_partition_dict.items()])
 
 
 def dictionary_of(partition: Partition) -> dict[int, list[int]]:
-    """Return a partition as the argument of a ShardingSpec."""
+    """Return a partition as the dictionary that ColossalAI's ShardingSpec takes."""
     return {dim: list(axes) for dim, axes in partition}
 
 
 def values_of(mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Return the values of a mesh that decide a conversion; upstream copies meshes often."""
+    """Return a mesh's shape, alpha and beta, which determine conversions, as a hashable tuple."""
     return tuple(mesh.shape), tuple(mesh.mesh_alpha), tuple(mesh.mesh_beta)
 
 
 def query_of(source: ShardingSpec, target: ShardingSpec) -> Query:
-    """Return the conversion between two specs."""
+    """Return the query for a conversion between two ColossalAI specs."""
     mesh = Mesh(*values_of(source.device_mesh))
     return Query(mesh, tuple(source.entire_shape), partition_of(source), partition_of(target))

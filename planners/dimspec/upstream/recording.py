@@ -1,4 +1,4 @@
-"""Record every conversion that ColossalAI makes, in the format of stream files."""
+"""Record every conversion that ColossalAI makes, in the format of `stream_file`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +17,10 @@ from planners.dimspec.upstream.plain_values import query_of
 
 
 class StreamRecording:
-    """The distinct queries with their answers, and their order, on the first mesh alone.
+    """A recording of distinct queries with answers, and of the order of all calls.
 
-    Queries on another mesh, or for the forward pass only, are counted and left out.
+    It has only queries on the mesh of the first query. `left_out` counts queries on other meshes
+    and queries for the forward pass only.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class StreamRecording:
         self._lock = Lock()
 
     def add(self, manager: Any, query: Query, found: Any) -> None:
-        """Record a query, taken before it was answered, and its answer."""
+        """Record a query and its answer; callers make `query` before ColossalAI answers."""
         with self._lock:
             self._mesh = self._mesh or query.mesh
             if query.mesh != self._mesh or manager.forward_only:
@@ -43,7 +44,7 @@ class StreamRecording:
             self.sequence.append(index)
 
     def content(self) -> dict[str, Any]:
-        """Return the stream in JSON types; it has no mesh where nothing was asked."""
+        """Return the stream in JSON types; `mesh_shape` is empty if there was no call."""
         mesh = self._mesh or Mesh((), (), ())
         stream = StreamRecord(
             mesh_shape=mesh.shape,
@@ -70,7 +71,7 @@ def _record(query: Query, path: Any, comms: Any, cost: Any) -> QueryRecord:
 
 @contextmanager
 def recording() -> Iterator[StreamRecording]:
-    """Record every conversion of this process, until left."""
+    """Record every conversion of this process in the `with` block."""
     recorded = StreamRecording()
     upstream = ShapeConsistencyManager.shape_consistency
 
@@ -85,9 +86,10 @@ def recording() -> Iterator[StreamRecording]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Build the strategies of `model`, a name of MODELS, on `mesh_shape`, and record.
+    """Build a model's strategies, and return the recorded stream.
 
-    Returns the stream, the model, and its `constructor.described` without costs.
+    The request has `model`, a name of MODELS, and `mesh_shape`. The answer also has the model's
+    name, and `fingerprint`, `nodes` and `strategies` of `constructor.described`.
     """
     from planners.dimspec.upstream.constructor import build, described
 

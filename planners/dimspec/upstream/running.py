@@ -1,4 +1,4 @@
-"""Run the planner once with empty caches, timed or counted."""
+"""Run ColossalAI's planner once with an empty path cache, and return times or counters."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ANSWERED_BY = ("colossalai", "interned")
 
 
 def counting() -> AbstractContextManager[Counter[str]]:
-    """Count until left, whichever search answers; the caller adds `searches`."""
+    """Count ColossalAI's work in the `with` block; the caller adds the counter `searches`."""
     distinct: set[Any] = set()
 
     def conversion(counters: Counter[str], _: Any, source_spec: Any, target_spec: Any) -> None:
@@ -28,7 +28,7 @@ def counting() -> AbstractContextManager[Counter[str]]:
 
     return counted(
         (ShapeConsistencyManager, "get_all_one_step_transform_spec", "expansions"),
-        # Release 0.4.0 has the first of the two, and calls it in every constructor.
+        # ColossalAI 0.4.0 has the first of these two, and calls it in every constructor.
         (_DimSpec, "build_difference_2d_dict", "dictionaries_built"),
         (_DimSpec, "_build_difference_2d_dict", "dictionaries_built"),
         (_DimSpec, "__init__", "dim_specs_built"),
@@ -42,8 +42,8 @@ def counting() -> AbstractContextManager[Counter[str]]:
 def run(request: dict[str, Any], call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
     """Call once; return the result, with `wall_s`, `cpu_s` (process CPU time) and `counters`.
 
-    The request has `answered_by`, one of ANSWERED_BY, and `count`; without `count`, nothing of
-    upstream is patched for counters.
+    The request has `answered_by`, one of ANSWERED_BY, and `count`. Without `count`, there are no
+    counters, and no method of ColossalAI is patched for them.
     """
     answered_by = request.get("answered_by", "colossalai")
     if answered_by not in ANSWERED_BY:

@@ -1,4 +1,4 @@
-"""Answer a stream of conversions by a real ShapeConsistencyManager with real sharding specs."""
+"""Answer a stream of conversions with ColossalAI's real ShapeConsistencyManager."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Make each distinct spec, then convert in the order of the request.
 
     The request has `queries` and `sequence` of a `Stream`, and the keys of `running.run`. Returns
-    its measurements; `answers` with path, comms (pattern, gather and shard dimension, mesh axis)
-    and cost (forward, backward, total, in cost units) for each query, None for one that was not
-    asked; and `costs`, the total of each call in order.
+    the measurements of `run`; `answers`, for each query its path, comms (pattern, gather and shard
+    dimension, mesh axis) and cost (forward, backward, total, in cost units), or None if no call
+    made the query; and `costs`, the total cost of each call in order.
     """
     stream = msgspec.convert(request, Stream)
     pairs = stream.pairs

@@ -1,4 +1,4 @@
-"""Stand-ins for modules that ColossalAI imports and the planner never calls: CUDA optimizers."""
+"""Replace CUDA optimizers, which ColossalAI imports but its planner never calls, by stubs."""
 
 import sys
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ _NAMES = {
 
 
 def install() -> None:
-    """Put a module with empty classes in place of each package that is not installed."""
+    """Add a stub module with empty classes for each package that is not installed."""
     for name, classes in _NAMES.items():
         parts = name.split(".")
         if parts[0] not in sys.modules and find_spec(parts[0]) is not None:

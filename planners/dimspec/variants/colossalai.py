@@ -1,4 +1,4 @@
-"""Real releases of ColossalAI, each in a child process, on streams and as a whole."""
+"""Variants that run real ColossalAI releases in child processes."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _AFTER = "colossalai-0.4.1"
 
 @FAMILY.variant(_BEFORE, source="ColossalAI 0.4.0", same_as="eager-dict", upstream=_BEFORE)
 def before(problem: DimSpecProblem) -> "Prepared[Decision]":
-    """The release before hpcaitech/ColossalAI#5446."""
+    """ColossalAI 0.4.0, the last release before hpcaitech/ColossalAI#5446."""
     return _asked(problem, _BEFORE)
 
 
@@ -35,13 +35,13 @@ def before(problem: DimSpecProblem) -> "Prepared[Decision]":
     _AFTER, source="ColossalAI 0.4.1", same_as="eager-dict", upstream=_AFTER, claim=CLAIM
 )
 def after(problem: DimSpecProblem) -> "Prepared[Decision]":
-    """The first release with hpcaitech/ColossalAI#5446."""
+    """ColossalAI 0.4.1, the first release with hpcaitech/ColossalAI#5446."""
     return _asked(problem, _AFTER)
 
 
 @FAMILY.variant(f"{_AFTER}+interned", source="shardbench", same_as="eager-dict", upstream=_AFTER)
 def after_interned(problem: DimSpecProblem) -> "Prepared[Decision]":
-    """The same release, its conversions answered by `interned`."""
+    """ColossalAI 0.4.1, with conversions from our search `interned`."""
     return _asked(problem, _AFTER, answered_by="interned")
 
 
@@ -72,7 +72,7 @@ def _asked(
 
 
 class _ReceivedSpec(NamedTuple):
-    """A sharding spec from the child process."""
+    """A sharding spec that the child process returned."""
 
     mesh: Mesh
     shape: tuple[int, ...]
@@ -80,13 +80,13 @@ class _ReceivedSpec(NamedTuple):
 
 
 class _ReceivedAnswer(msgspec.Struct):
-    """The answer to a query from the child process."""
+    """The answer to a query that the child process returned."""
 
     path: tuple[Partition, ...]
     comms: tuple[CommSpec, ...]
     cost: Cost
 
     def conversion(self, query: Query) -> Conversion:
-        """Return the answer as a conversion."""
+        """Return the answer as a conversion, with specs of the query's mesh and shape."""
         path = tuple(_ReceivedSpec(query.mesh, query.shape, partition) for partition in self.path)
         return Conversion(path, self.comms, self.cost)

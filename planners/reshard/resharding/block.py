@@ -1,6 +1,6 @@
 """Blocks of ops: Python objects that mirror a C++ graph and edit it.
 
-They differ in when they are synchronised with the graph, and in how much a sync looks at.
+A sync copies the graph to the block. The classes differ in when and how much they synchronise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,16 @@ from planners.reshard.resharding.graph import (
 
 
 class BlockError(ShardbenchError):
-    """An edit that a block refuses; graph and mirror stay unchanged."""
+    """A block refused an edit; graph and block are unchanged."""
 
 
 class GraphChanged(BlockError):
-    """The graph was edited behind the block's back."""
+    """Other code edited the graph without the block."""
 
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """The mirror of a node: its type, and the names of its input and output values."""
+    """A Python copy of a graph node: its type, and the names of its inputs and outputs."""
 
     node: Any
     type: str
@@ -37,7 +37,7 @@ class Op:
 
     @property
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes, kept in C++ only."""
+        """The attributes, read from the C++ node on each access."""
         return attributes_of(self.node)
 
     def __str__(self) -> str:
@@ -46,17 +46,17 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """The mirror of an output of an op."""
+    """A Python copy of a C++ value, which is an output of an op."""
 
     name: str
     handle: Any
 
 
 class Block:
-    """Ops in order and values by name, with a sync that copies both from the graph.
+    """A list of ops and a dict of values by name, both copied from the graph by `sync`.
 
-    The whole block is synchronised before every insertion and after every removal, whatever
-    changed. The next sync takes in the edits of others.
+    This class synchronises the whole block before every insertion and after every removal. A
+    sync also copies the edits that other code made to the graph.
     """
 
     def __init__(self, twin: Twin) -> None:
@@ -68,15 +68,15 @@ class Block:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether others have edited the graph since the last sync or edit of this block."""
+        """Whether other code has edited the graph since this block's last sync or edit."""
         return self.twin.edits != self._seen
 
     def sync(self) -> None:
-        """Synchronise the whole block; observers count this call, and not that of `__init__`."""
+        """Synchronise the whole block; observers count calls of `sync`, but not of `read`."""
         self.read()
 
     def read(self) -> None:
-        """Mirror every op and every value of the graph."""
+        """Copy every op and every value from the graph."""
         mirrored = {op.node: op for op in self.ops}
         known = self.values
         self.ops, self.values = [], {}
@@ -103,7 +103,7 @@ class Block:
         outputs: Sequence[str],
         attributes: Mapping[str, Attribute],
     ) -> Op:
-        """Insert an op as number `place`; raises BlockError for an impossible place or name."""
+        """Insert an op at index `place`; raises BlockError for an invalid index or name."""
         self.before_edit()
         if not 0 <= place <= len(self.ops):
             raise BlockError(
@@ -133,7 +133,7 @@ class Block:
         return handle
 
     def rename_input(self, op: Op, old: str, new: str) -> None:
-        """Replace an op's input `old` by `new`; raises BlockError where that is not possible."""
+        """Replace an op's input `old` by `new`; raises BlockError if no earlier op makes `new`."""
         handle = self._readable(new, op.type, op)
         for index, name in enumerate(op.inputs):
             if name == old:
@@ -142,7 +142,7 @@ class Block:
                 self._seen += 1
 
     def remove(self, ops: Sequence[Op]) -> None:
-        """Remove ops, given in order; raises BlockError where another op reads their outputs."""
+        """Remove ops, given in block order; raises BlockError if another op reads an output."""
         self.before_edit()
         leaving = {op.node for op in ops}
         for op in ops:
@@ -156,36 +156,36 @@ class Block:
         self.take_out(ops)
 
     def take_out(self, ops: Sequence[Op]) -> None:
-        """Remove ops without readers, the last one first, with a sync after each."""
+        """Remove ops from the last to the first, with a sync after each."""
         for op in reversed(ops):
             self.destroy(op)
             self.ops.remove(op)
             self.sync()
 
     def destroy(self, op: Op) -> None:
-        """Destroy an op's node and forget its outputs."""
+        """Destroy an op's node in the graph, and delete its outputs from `values`."""
         self.twin.destroy(op.node)
         for name in op.outputs:
             del self.values[name]
         self._seen += 1
 
     def before_edit(self) -> None:
-        """Make the mirror equal to the graph."""
+        """Prepare for an edit: synchronise with the graph."""
         self.catch_up()
 
     def after_insert(self, op: Op, follower: Op | None) -> None:
-        """Handle an insertion in front of `follower`, or at the end."""
+        """Called after an op was inserted before `follower`, or at the end if it is None."""
 
     def finish(self) -> None:
         """Synchronise at the end of a batch of edits."""
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Synchronise before or after edits."""
+        """Synchronise with the graph; subclasses may check only a part."""
         self.sync()
 
     def check(self) -> None:
-        """Raise GraphChanged where mirror and graph differ."""
+        """Raise GraphChanged if block and graph differ."""
         graph = Block(self.twin)
         for number, (there, here) in enumerate(zip(graph.ops, self.ops, strict=False)):
             names = [(op.inputs, op.outputs) for op in (there, here)]
@@ -210,7 +210,7 @@ class SyncAfterRemove(Block):
     """Synchronise the whole block before every insertion, and once after a batch of removals."""
 
     def take_out(self, ops: Sequence[Op]) -> None:
-        """Remove ops, the mirror in one pass, then synchronise."""
+        """Remove the ops from the graph, filter them out of `ops` in one pass, then synchronise."""
         for op in reversed(ops):
             self.destroy(op)
         leaving = set(ops)
@@ -223,13 +223,13 @@ class SyncAfterRemove(Block):
 
 
 class SyncOnce(SyncAfterRemove):
-    """Synchronise the whole block once at the end of a batch of insertions.
+    """Synchronise the whole block once, at the end of a batch of insertions.
 
-    Until then places are those of the mirror, so a graph that others have edited is refused.
+    An edit relies on the block's indices, so it raises GraphChanged if other code edited the graph.
     """
 
     def before_edit(self) -> None:
-        """Raise GraphChanged where others have edited the graph."""
+        """Raise GraphChanged if other code has edited the graph since the last sync."""
         if self.is_outdated:
             raise GraphChanged(
                 "The graph was edited behind the block, which takes no edits before a sync."
@@ -237,9 +237,9 @@ class SyncOnce(SyncAfterRemove):
 
 
 class DeltaSync(SyncAfterRemove):
-    """Synchronise only the edits in a journal; the whole block where others have edited.
+    """Check only the insertions in a journal; synchronise everything if other code edited.
 
-    Invariant: apart from the journal, mirror and graph are equal, so its entries alone need a look.
+    Invariant: block and graph are equal except for ops in the journal, so the others need no check.
     """
 
     def __init__(self, twin: Twin) -> None:
@@ -251,10 +251,10 @@ class DeltaSync(SyncAfterRemove):
         self.journal.append((op, follower))
 
     def after_removals(self) -> None:
-        """Do nothing: the rest of the block is in sync, and removed ops need no look."""
+        """Do nothing: removed ops need no check, and removals do not change other ops."""
 
     def catch_up(self) -> None:
-        """Check the ops of the journal, or synchronise everything where others have edited."""
+        """Check the ops in the journal, or synchronise everything if other code edited."""
         if self.is_outdated:
             self.sync()
         else:
@@ -262,7 +262,7 @@ class DeltaSync(SyncAfterRemove):
         self.journal.clear()
 
     def replay(self, journal: Sequence[tuple[Op, Op | None]]) -> None:
-        """Raise GraphChanged where a new op is not in its place."""
+        """Raise GraphChanged if an inserted op was renamed or is not before its follower."""
         for op, follower in journal:
             made = [value.debugName() for value in outputs_of(op.node)]
             is_in_place = follower is None or op.node.isBefore(follower.node)

@@ -1,7 +1,6 @@
-"""A block's twin in C++: a torch._C.Graph, with a count of its edits.
+"""The C++ graph that a block mirrors: a torch._C.Graph, with a count of its edits.
 
-Torch's graph has no such count, so every edit goes through the twin, also those of others than the
-block that mirrors it.
+Torch's graph does not count its edits, so all code that edits it has to use the methods of `Twin`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ NAMESPACE = "reshard::"
 
 
 class Twin:
-    """A real C++ graph; `edits` counts all edits, whoever made them."""
+    """A torch C++ graph; `edits` counts all edits, by blocks and by other code."""
 
     def __init__(self) -> None:
         import torch  # here: listing variants must be quick, and work without torch
@@ -21,13 +20,13 @@ class Twin:
         self.edits = 0
 
     def copy(self) -> "Twin":
-        """Return a twin with a copy of the graph."""
+        """Return a new twin with a copy of the graph, and no edits counted."""
         other = Twin()
         other.graph = self.graph.copy()
         return other
 
     def nodes(self) -> list[Any]:
-        """Return the nodes in order; a node is the same object while somebody holds it."""
+        """Return the nodes in order; a node is the same Python object while it is referenced."""
         return list(self.graph.nodes())
 
     def create(
@@ -38,7 +37,7 @@ class Twin:
         attributes: Mapping[str, Attribute],
         before: Any = None,
     ) -> Any:
-        """Create a node in front of `before`, or at the end, and return it.
+        """Create a node before the node `before`, or at the end, and return it.
 
         `inputs` are C++ values. Torch renames an output if its name is taken.
         """
@@ -55,12 +54,12 @@ class Twin:
         return node
 
     def destroy(self, node: Any) -> None:
-        """Destroy a node; its outputs must have no readers, and it must not be used again."""
+        """Destroy a node; no op may read its outputs, and callers must not use the node again."""
         node.destroy()
         self.edits += 1
 
     def replace_input(self, node: Any, index: int, value: Any) -> None:
-        """Replace an input of a node."""
+        """Replace the input at `index` of a node by `value`."""
         node.replaceInput(index, value)
         self.edits += 1
 
@@ -75,22 +74,22 @@ def _set(node: Any, name: str, value: Attribute) -> None:
 
 
 def inputs_of(node: Any) -> list[Any]:
-    """Return the inputs of a node; torch's own iterator takes fifty times as long."""
+    """Return the input values of a node; `node.inputs()` takes fifty times as long."""
     return [node.inputsAt(index) for index in range(node.inputsSize())]
 
 
 def outputs_of(node: Any) -> list[Any]:
-    """Return the outputs of a node."""
+    """Return the output values of a node."""
     return [node.outputsAt(index) for index in range(node.outputsSize())]
 
 
 def kind_of(node: Any) -> str:
-    """Return the kind of a node, without its namespace."""
+    """Return the op kind of a node, without the namespace `reshard::`."""
     return str(node.kind()).removeprefix(NAMESPACE)
 
 
 def attributes_of(node: Any) -> dict[str, Attribute]:
-    """Return the attributes of a node."""
+    """Return the attributes of a node by name, lists as tuples."""
     found: dict[str, Attribute] = {}
     for name in node.attributeNames():
         value = getattr(node, node.kindOf(name))(name)

@@ -1,7 +1,7 @@
-"""Serial programs with dist attributes: a transformer stack in a sequence-parallel Megatron layout.
+"""Programs before resharding: a transformer with a sequence-parallel Megatron layout.
 
-Every op runs on the ranks of one pipeline stage and requires a layout of each input there; a
-resharder has to provide it. A program has the forward, backward and optimizer ops.
+A program has the forward, backward and optimizer ops. Every op runs on the ranks of one pipeline
+stage and requires a certain layout of each input. A resharder inserts ops that produce the layout.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ REPLICATED = -1
 
 
 class ValueLayout(NamedTuple):
-    """The layout of a value on the ranks."""
+    """The placement of a value: its pipeline stage, and its sharding between the ranks there."""
 
     stage: int
     sharded: int = REPLICATED  # the dimension that is split between the ranks of the stage
@@ -22,7 +22,7 @@ class ValueLayout(NamedTuple):
 
 
 class ValueKind(NamedTuple):
-    """The kind of a value: elements of the whole tensor, bytes of each, and whether it is bool."""
+    """The number of elements of an unsharded tensor, bytes per element, and whether it is bool."""
 
     elements: int
     item_bytes: int
@@ -30,7 +30,7 @@ class ValueKind(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole tensor."""
+        """Bytes of the unsharded tensor."""
         return self.elements * self.item_bytes
 
 
@@ -48,7 +48,7 @@ Reads = Mapping[str, int]
 
 @dataclass(slots=True)
 class DistProgram:
-    """A graph and its dist attributes; layouts and kinds are by value."""
+    """A graph, with the layouts, sizes and required layouts of its values, all by name."""
 
     twin: Twin
     stages: int
@@ -59,14 +59,14 @@ class DistProgram:
     """By the first output of an op: the required layouts of its inputs, in order."""
 
     def copy(self) -> "DistProgram":
-        """Return a program with a graph and layouts of its own."""
+        """Return a copy with its own graph, layouts and kinds; resharding changes these."""
         return replace(
             self, twin=self.twin.copy(), layouts=dict(self.layouts), kinds=dict(self.kinds)
         )
 
 
 class _ForwardOp(NamedTuple):
-    """An op of the forward pass, recorded for its backward op."""
+    """A recorded op of the forward pass, from which `backward` makes a gradient op."""
 
     kind: str
     stage: int
@@ -75,9 +75,9 @@ class _ForwardOp(NamedTuple):
 
 
 class _Builder:
-    """Append ops to a program, and record those of the forward pass for the backward pass.
+    """Append ops to a program, and record its forward ops to derive the backward ops.
 
-    Forward ops and parameters are added on `stage`, with names that begin with `prefix`.
+    Forward ops and parameters are appended on `stage`, with names that begin with `prefix`.
     """
 
     def __init__(self, stages: int, tensor_parallel: int) -> None:
@@ -95,7 +95,7 @@ class _Builder:
         reads: Reads,
         outputs: Mapping[str, tuple[ValueLayout, ValueKind]],
     ) -> None:
-        """Append an op."""
+        """Append an op; record its outputs' layouts and kinds and its inputs' required layouts."""
         program = self.program
         handles = [self._handles[name] for name in reads]
         node = program.twin.create(kind, handles, list(outputs), {"stage": stage})
@@ -107,7 +107,7 @@ class _Builder:
         program.needs[next(iter(outputs))] = needs
 
     def parameter(self, name: str, sharded: int = REPLICATED, size: int = 1) -> Reads:
-        """Append a parameter of size x HIDDEN x HIDDEN elements; return it as an input."""
+        """Append a parameter of size x HIDDEN x HIDDEN elements; return {name: sharded dim}."""
         name = self.prefix + name
         held = ValueLayout(self.stage, sharded), ValueKind(size * HIDDEN**2, 4)
         self.add("parameter", self.stage, {}, {name: held})
@@ -123,14 +123,14 @@ class _Builder:
         value: ValueKind = _TOKENS,
         partial: bool = False,
     ) -> str:
-        """Append an op of the forward pass with one output, and return the output's name."""
+        """Append a forward op with one output, and return the output's name."""
         stage, name = self.stage, self.prefix + output
         self.add(kind, stage, reads, {name: (ValueLayout(stage, sharded, partial), value)})
         self._forward.append(_ForwardOp(kind, stage, reads, name))
         return name
 
     def backward(self, loss: str) -> None:
-        """Append the backward ops, last first, and an optimizer op for every parameter."""
+        """Append backward ops in reverse order, and an optimizer op for every parameter."""
         layouts, kinds = self.program.layouts, self.program.kinds
         stage, start = layouts[loss].stage, f"{loss}@grad"
         self.add("fill", stage, {}, {start: (ValueLayout(stage), kinds[loss])})
@@ -151,7 +151,7 @@ class _Builder:
                 continue
             parts = self._gradients.setdefault(read, [])
             name = f"{read}@grad{len(parts)}"
-            # Where every rank has read a whole value, each rank has a part of its gradient.
+            # If every rank read the unsharded value, each rank has one summand of its gradient.
             layout = ValueLayout(op.stage, sharded, partial=sharded == REPLICATED)
             outputs[name] = layout, program.kinds[read]
             parts.append(name)
@@ -159,7 +159,7 @@ class _Builder:
             self.add(f"{op.kind}_grad", op.stage, reads, outputs)
 
     def _summed(self, name: str) -> str:
-        """Return the gradient of a value, the sum over its readers."""
+        """Return the name of a value's gradient; append a sum first if several ops read it."""
         parts = self._gradients[name]
         if len(parts) > 1:
             held, total = self.program.layouts[name], f"{name}@grad"
@@ -171,10 +171,10 @@ class _Builder:
 
 
 def transformer(layers: int, stages: int, tensor_parallel: int) -> DistProgram:
-    """Return a stack of decoder blocks, an equal share of them on each stage.
+    """Return a training program of decoder blocks, spread evenly over the stages.
 
-    Activations between blocks are sharded along the sequence, heads and the wide part of the MLP
-    along the hidden dimension, after Megatron-LM's sequence parallelism.
+    The layout is Megatron-LM's sequence parallelism: activations between blocks are sharded by
+    sequence, attention by heads, and the wide part of the MLP by the hidden dimension.
     """
     build = _Builder(stages, tensor_parallel)
     build.add("feed", 0, {}, {"tokens": (ValueLayout(0), ValueKind(BATCH * SEQUENCE, 8))})
@@ -190,11 +190,11 @@ def transformer(layers: int, stages: int, tensor_parallel: int) -> DistProgram:
 
 
 def _block(build: _Builder, x: str) -> str:
-    """Append attention and an MLP, each behind a norm and with a residual around it."""
+    """Append pre-norm attention and MLP, each with a residual connection; return the output."""
     forward = build.forward
 
     def matmul(read: Reads, weight: str, sharded: int, output: str, size: int = 1) -> str:
-        """Multiply with a weight; split by column the result is sharded, by row it is partial."""
+        """Append a matmul; its result is sharded if the weight is split by column, else partial."""
         reads = {**read, **build.parameter(weight, sharded, size)}
         if sharded == _BY_ROW:
             return forward("matmul", reads, output, partial=True)

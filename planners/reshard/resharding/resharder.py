@@ -1,4 +1,4 @@
-"""Insert the communication that every input of a rank's ops needs, and remove the other ops.
+"""Insert communication for the inputs of one stage's ops, and remove the ops of other stages.
 
 The inserted ops follow PaddlePaddle/Paddle v2.6.2,
 python/paddle/distributed/auto_parallel/static/reshard.py.
@@ -18,14 +18,14 @@ _NOWHERE = ValueLayout(-1)
 
 @dataclass(frozen=True, slots=True)
 class Resharded:
-    """The block of one rank, and the program with the layouts of its values."""
+    """A resharded block, and the program with the layouts of its values."""
 
     block: Block
     program: DistProgram
 
 
 class Resharder:
-    """Reshard a program for the ranks of a stage; ops are found by a scan of the block."""
+    """Reshard a program for the ranks of a pipeline stage; finds ops by scans of the block."""
 
     def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
         self.program = program
@@ -45,25 +45,25 @@ class Resharder:
         return Resharded(self.block, self.program)
 
     def reshard_inputs(self) -> None:
-        """Reshard the inputs of every op that is in the block now."""
+        """Reshard the inputs of every op of the block, but not of the ops that this inserts."""
         for op in list(self.block.ops):
             self.reshard_op(op)
 
     def reshard_op(self, op: Op) -> None:
-        """Reshard the inputs of an op."""
+        """Reshard those inputs of an op that lack the required layout."""
         for name, need in zip(list(op.inputs), self.needs(op), strict=False):
             have = self.program.layouts[name]
             if have != need and self.stage in (have.stage, need.stage) and name in op.inputs:
                 self.reshard_input(op, name, need)
 
     def needs(self, op: Op) -> Sequence[ValueLayout]:
-        """Return the required layouts of an op's inputs; inserted ops have none."""
+        """Return the required layouts of an op's inputs, in order; empty for inserted ops."""
         return self.program.needs.get(op.outputs[0], ()) if op.outputs else ()
 
     def reshard_input(self, op: Op, name: str, need: ValueLayout) -> None:
-        """Insert the collectives that an input needs; later ops with the same need reuse them.
+        """Insert the ops that bring an input to layout `need`; later ops that need it share them.
 
-        Raises GraphChanged where the block refuses the edits of others.
+        Raises GraphChanged if other code edited the graph and the block does not allow that.
         """
         if self.block.is_outdated:
             self.block.before_edit()
@@ -87,21 +87,21 @@ class Resharder:
                     self.block.rename_input(reader, old, new)
 
     def place_of(self, op: Op) -> int:
-        """Return the number of an op in the block; raises GraphChanged where it is missing."""
+        """Return the index of an op in the block; raises GraphChanged if it is missing."""
         for place, candidate in enumerate(list(self.block.ops)):
             if candidate is op:
                 return place
         raise GraphChanged(f"Op '{op}' was removed behind the block while it was resharded.")
 
     def look_again(self, op: Op) -> None:
-        """Forget the places of ops, after an edit of others."""
+        """Discard cached indices after an edit by other code; this class caches none."""
 
     def readers(self, name: str, place: int) -> Iterable[Op]:
-        """Return the readers of a value from a place on."""
+        """Return the ops that read a value, from index `place` on."""
         return [op for op in self.block.ops[place:] if name in op.inputs]
 
     def remove_others(self) -> None:
-        """Remove the program's ops of other stages, not those of others."""
+        """Remove the program's ops of other stages, but no op that other code inserted."""
         layouts, needs = self.program.layouts, self.program.needs
         self.block.remove(
             [
@@ -134,7 +134,7 @@ class Resharder:
         return known
 
     def _cast(self, name: str, is_bool: bool) -> str:
-        """Insert a cast between bool and the integers that are sent in its place."""
+        """Insert a cast to bool, or to int64 because bool cannot be sent; return its output."""
         kind = self.program.kinds[name]
         kind = kind._replace(item_bytes=1, is_bool=True) if is_bool else _carried(kind)
         attributes = {"dtype": "bool" if is_bool else "int64"}
@@ -151,7 +151,7 @@ class Resharder:
         return name
 
     def _gather(self, name: str, dim: int) -> str:
-        """Gather along `dim`; collectives gather the first dimension, so split and join later."""
+        """Gather along `dim`: all_gather works on dimension 0, so split and concat follow it."""
         whole, ranks = ValueLayout(self.stage), self.program.tensor_parallel
         attributes = {"ring": self.stage, "ranks": ranks}
         (name,) = self._insert("all_gather", [name], 1, attributes, whole)
@@ -170,7 +170,9 @@ class Resharder:
         layout: ValueLayout = _NOWHERE,
         value: ValueKind | None = None,
     ) -> list[str]:
-        """Insert an op behind the last one; return its outputs, by default of the input's kind."""
+        """Insert an op after the last inserted one; return the names of its outputs.
+
+        `value` is the kind of the outputs, by default the kind of the first input."""
         self._made += 1
         stem = f"{inputs[0].partition('@to:')[0]}@to:{kind}{self._made}"
         names = [stem] if outputs == 1 else [f"{stem}_{index}" for index in range(outputs)]
@@ -184,13 +186,13 @@ class Resharder:
         return names
 
     def inserted(self, op: Op) -> None:
-        """Handle an inserted op."""
+        """Called after each inserted op; this class does nothing."""
 
 
 class IndexedResharder(Resharder):
-    """The same without scans: places are searched from the last one on, and C++ knows the readers.
+    """Insert the same ops without scans: search indices from the last one, get readers from C++.
 
-    Invariant: ops are resharded in their order, so the next place is never before the last one.
+    Invariant: ops are resharded in block order, so an op's index is never below the last one.
     """
 
     def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
@@ -199,26 +201,26 @@ class IndexedResharder(Resharder):
         self._by_node: dict[Any, Op] = {op.node: op for op in block.ops}
 
     def place_of(self, op: Op) -> int:
-        """Return the number of an op, searched from the last result on."""
+        """Return the index of an op, searched from the last returned index."""
         while self.block.ops[self._place] is not op:
             self._place += 1
         return self._place
 
     def look_again(self, op: Op) -> None:
-        """Search the whole block again, for the op and for the mirrors of nodes."""
+        """Search the whole block for the index of `op`, and map nodes to ops again."""
         self._place = super().place_of(op)
         self._by_node = {mirror.node: mirror for mirror in self.block.ops}
 
     def readers(self, name: str, _: int) -> Iterable[Op]:
-        """Return the readers of a value, from the uses that C++ records."""
+        """Return the ops that read a value, from the uses that the C++ value records."""
         uses = self.block.values[name].handle.uses()
         return list(dict.fromkeys(self._by_node[use.user] for use in uses))
 
     def inserted(self, op: Op) -> None:
-        """Remember the mirror of a node."""
+        """Map the new op's node to the op."""
         self._by_node[op.node] = op
 
 
 def _carried(kind: ValueKind) -> ValueKind:
-    """Return the kind that is sent between stages: integers in place of bool."""
+    """Return the kind of a value as sent between stages: int64 instead of bool."""
     return kind._replace(item_bytes=8, is_bool=False) if kind.is_bool else kind

@@ -1,7 +1,7 @@
-"""Drive one release of Paddle's static-graph Resharder, in a child process on its interpreter.
+"""Run one release of Paddle's static-graph Resharder, in a child process with its own packages.
 
-`harness.contract.Upstream` sends the requests. Times are taken here, and counters in a request of
-their own, since counting slows the calls.
+`harness.contract.Upstream` sends the requests. This process takes the times. Counters need a
+separate request, because counting slows the calls.
 """
 
 import os
@@ -10,15 +10,15 @@ import zlib
 from pathlib import Path
 from types import ModuleType
 
-# Release 3 has another program representation by default, which this Resharder does not edit.
+# Paddle 3 uses another program representation by default, which this Resharder cannot edit.
 os.environ.update(FLAGS_enable_pir_api="0")
 
-# Paddle has its own zlib with the same symbols. Python's zlib, first used after Paddle is loaded,
-# mixes the two and crashes, so it is used before.
+# Paddle has its own zlib with the same symbols. If Python's zlib is first used after Paddle is
+# loaded, the two mix and the process crashes, so use Python's zlib before.
 zlib.decompress(zlib.compress(b""))
 
-# Paddle's environment lacks this project, so its modules come from the checkout. An empty package
-# stands in for the family's, which imports more than Paddle's environment has.
+# Paddle's environment lacks this project, so import its modules from the checkout. An empty package
+# replaces planners.reshard, whose __init__ imports packages that Paddle's environment lacks.
 _FAMILY = Path(__file__).resolve().parents[1]
 _package = ModuleType("planners.reshard")
 _package.__path__ = [str(_FAMILY)]

@@ -1,7 +1,7 @@
-"""Modes of a Resharder: how often the Python copy of a block is synchronised with the C++ one.
+"""Modes of Paddle's Resharder: how often it synchronises a block's Python copy with the C++ block.
 
-A release either has no batches, and both parts of upstream's change are emulated on it; or it has
-both parts, but its only caller switches the second one off.
+Upstream's change has two parts. For a release without them, this module emulates both. A release
+with them has both, but its only caller switches the second one off.
 """
 
 import inspect
@@ -15,16 +15,16 @@ from paddle.distributed.auto_parallel.static.reshard import Resharder
 
 
 class VariablesInBatch(Resharder):
-    """PaddlePaddle/Paddle#59912: one sync for all variables removed from a block."""
+    """Emulate PaddlePaddle/Paddle#59912: one sync after removing variables from a block."""
 
     def reshard(self) -> None:
-        """Reshard as upstream, with variables removed in batches."""
+        """Reshard as upstream does, but remove variables in batches."""
         with _variables_removed_in_batches():
             super().reshard()
 
 
 class AllInBatch(VariablesInBatch):
-    """And PaddlePaddle/Paddle#60022: one sync for all ops that inputs need in a block."""
+    """Emulate #59912 and PaddlePaddle/Paddle#60022: one sync for all ops inserted in a block."""
 
     def _reshard_input(self, block: Any) -> None:
         with patch.object(Block, "_insert_op", Block._insert_op_without_sync):
@@ -33,10 +33,10 @@ class AllInBatch(VariablesInBatch):
 
 
 class InsertWithoutSync(Resharder):
-    """PaddlePaddle/Paddle#60022 switched on, by the argument that the release never passes."""
+    """Use #60022 as released, by an argument that the release itself never passes."""
 
     def parse_op_desc(self, *arguments: Any) -> None:
-        """Insert without a sync; there is one when all inputs are done."""
+        """Insert ops without a sync; the caller synchronises after all inputs."""
         super().parse_op_desc(*arguments, sync=False)
 
 
@@ -50,7 +50,7 @@ else:
 
 @contextmanager
 def _variables_removed_in_batches() -> Iterator[None]:
-    """Replace the sync before each removal by one sync after the last removal from a block."""
+    """Synchronise once after the last variable removed from a block, not before each one."""
     remove_var, remove_op = Block._remove_var, Block._remove_op
     unsynced: list[Any] = []  # the block that variables are being removed from
 

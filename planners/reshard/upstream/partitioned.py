@@ -1,8 +1,8 @@
-"""One rank's training program of a decoder, up to the step that inserts the communication.
+"""Build one rank's training program of a decoder with Paddle, without its communication ops.
 
-The decoder blocks have a sequence-parallel Megatron layout. Between the halves of a block the
-residual is sharded by sequence; before each half it is gathered, and after it sliced, by explicit
-ops. Inside, the weights are sharded by column and then by row.
+The decoder blocks have a sequence-parallel Megatron layout. The residual is sharded by sequence.
+Explicit ops gather it before attention and before the MLP, and slice their outputs. Inside, the
+first weights are sharded by column and the last one by row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from paddle.distributed.auto_parallel.static.process_group import clear_all_proc
 from paddle.distributed.fleet import auto
 from paddle.framework import LayerHelper
 
-# The number of ops does not depend on them, and no tensor is ever allocated.
+# The number of ops does not depend on these sizes, and Paddle allocates no tensor.
 HIDDEN = 64
 SEQUENCE = 32
 BATCH = 4
@@ -38,10 +38,10 @@ _BY_ROW = [TENSOR_AXIS, None]
 
 @contextmanager
 def fresh_state() -> Iterator[None]:
-    """Number variables, scopes and process groups from the start until left.
+    """Restart the numbering of variables, scopes and process groups in the `with` block.
 
-    What is known of the sharding of tensors is forgotten too. From release 3 on, names are also
-    counted by the default program.
+    Also clear Paddle's global record of sharded tensors, and use new default programs, because
+    Paddle 3 counts names per program too.
     """
     paddle.enable_static()
     set_default_distributed_context(None)
@@ -55,7 +55,7 @@ def fresh_state() -> Iterator[None]:
 
 
 class Partitioned(NamedTuple):
-    """The arguments of a Resharder: every rank's ops still, with this rank's shapes."""
+    """The arguments of a Resharder: a program with this rank's shapes and all stages' ops."""
 
     main: Any  # one training step: forward, backward and Adam
     startup: Any  # initialises its parameters
@@ -65,10 +65,10 @@ class Partitioned(NamedTuple):
 
 
 def partitioned(layers: int, pipeline: int, tensor: int, rank: int) -> Partitioned:
-    """Build the program of a decoder for a rank; within `fresh_state`, the same one every time.
+    """Build the program of a decoder for a rank; use `fresh_state` to get the same names each time.
 
-    Of the `pipeline` stages, each with one of the `layers` or more, the first holds the first
-    `tensor` ranks, and so on. Raises ValueError where there can be no such program.
+    Each of the `pipeline` stages has at least one of the `layers`, and `tensor` consecutive
+    ranks. Raises ValueError if the arguments do not fit together.
     """
     if not 1 <= pipeline <= layers:
         raise ValueError(f"pipeline is {pipeline}, which is not from 1 to {layers}, the layers")
@@ -105,10 +105,10 @@ def partitioned(layers: int, pipeline: int, tensor: int, rank: int) -> Partition
 
 
 def _decoder_loss(meshes: Sequence[Any]) -> Any:
-    """Append a decoder to the default program, and return its loss, a scalar.
+    """Append a decoder to the default program, and return its scalar loss.
 
-    Input and label have the shape [batch, sequence, hidden], and are not sharded. `meshes` has for
-    each layer the mesh of its pipeline stage, with the one axis TENSOR_AXIS.
+    Input and label have the shape [batch, sequence, hidden] and are not sharded. `meshes` has one
+    mesh per layer, the mesh of its pipeline stage, with the single axis TENSOR_AXIS.
     """
     shape = [BATCH, SEQUENCE, HIDDEN]
     tokens = static.data("input", shape, "float32")
@@ -165,9 +165,9 @@ def _linear(tensor: Any, features: int, mesh: Any, sharded: list[str | None]) ->
 
 
 def _op(kind: str, **named: Any) -> Any:
-    """Append an op with one output; names with a capital are inputs, and others attributes.
+    """Append an op and return its output; capitalised keywords are inputs, others attributes.
 
-    The functions for these in release 3 take no variables of the old program representation.
+    Paddle 3's own functions for these ops reject variables of the old program representation.
     """
     inputs = {name: value for name, value in named.items() if name.istitle()}
     attributes = {name: value for name, value in named.items() if name not in inputs}

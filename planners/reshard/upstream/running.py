@@ -1,4 +1,4 @@
-"""One run of the Resharder on a program built for it, timed or counted, and its decision."""
+"""Build a program, run Paddle's Resharder on it with a timer or counters, and hash the result."""
 
 import hashlib
 import json
@@ -16,9 +16,9 @@ from planners.reshard.upstream.partitioned import fresh_state, partitioned
 
 
 def counting() -> AbstractContextManager[Counter[str]]:
-    """Count until left: inserted ops, removed variables, reshardings, and whole-block syncs.
+    """Count inserted ops, removed variables, reshardings and syncs in the `with` block.
 
-    `ops_visited` and `values_visited` are what blocks have when their syncs begin, summed up.
+    `ops_visited` and `values_visited` sum the ops and variables of the block over all syncs.
     """
 
     def sync(counters: Counter[str], block: Any) -> None:
@@ -27,7 +27,7 @@ def counting() -> AbstractContextManager[Counter[str]]:
     return counted(
         (Block, "_insert_op_without_sync", "inserts"),  # which `_insert_op` calls as well
         (Block, "_remove_var", "removals"),
-        (Resharder, "parse_op_desc", "parses"),  # also where none of the ops is for this rank
+        (Resharder, "parse_op_desc", "parses"),  # also if no op is for this rank
         (Block, "_sync_with_cpp", sync),
         others=("syncs", "ops_visited", "values_visited"),
     )
@@ -36,11 +36,11 @@ def counting() -> AbstractContextManager[Counter[str]]:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Build one rank's program, and reshard it.
 
-    The request has `layers`, `pipeline`, `tensor` and `rank` as `partitioned` takes them; `mode`,
-    one of `modes.RESHARDERS`; and `count`: whether to take counters, else nothing is patched.
+    The request has `layers`, `pipeline`, `tensor` and `rank`, as for `partitioned`; `mode`, a key
+    of `modes.RESHARDERS`; and `count`, whether to count (without it, no method is patched).
     Returns `wall_s`, `cpu_s` (process CPU time) and `counters` of `Resharder.reshard` alone; the
-    ops and variables of the main block, before and after; and the decision's `fingerprint`.
-    Raises ValueError for an impossible mode or program, RuntimeError where check_mirror does.
+    numbers of ops and variables of the main block, before and after; and the `fingerprint`.
+    Raises ValueError for an invalid mode or size, and RuntimeError if `check_mirror` does.
     """
     if (mode := request["mode"]) not in RESHARDERS:
         raise ValueError(f"mode is '{mode}'; this release has: {', '.join(RESHARDERS)}")
@@ -67,12 +67,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# Python frames, which differ between ways to insert the same op.
+# Python stack frames: they differ with the code that inserted the op.
 _LEFT_OUT = {"op_callstack"}
 
 
 def check_mirror(program: Any) -> None:
-    """Raise RuntimeError where the Python copy of a block differs from the C++ one."""
+    """Raise RuntimeError if the Python copy of a block differs from the C++ block."""
     for block in program.blocks:
         ops = [block.desc.op(index) for index in range(block.desc.op_size())]
         if [op.desc for op in block.ops] != ops:
@@ -82,7 +82,7 @@ def check_mirror(program: Any) -> None:
 
 
 def fingerprint(main: Any, startup: Any) -> str:
-    """Return a hash of a step and its start: all ops with attributes, names of variables."""
+    """Return a hash of the main and the startup program: ops, attributes, variable names."""
     digest = hashlib.sha256()
     for program in (main, startup):
         for block in program.blocks:

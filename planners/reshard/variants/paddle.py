@@ -1,4 +1,4 @@
-"""Real releases of Paddle, each in a child process, and the two changes on them."""
+"""Variants that run real Paddle releases in child processes, with and without two changes."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ _BATCHED = {_BEFORE: "part1+2", _AFTER: "sync-once"}
 
 @FAMILY.variant(_BEFORE, source="Paddle 2.6.2", upstream=_BEFORE)
 def before(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The last release without either change."""
+    """Paddle 2.6.2, the last release without #59912 and #60022."""
     return _asked(problem, _BEFORE, "as-shipped")
 
 
@@ -27,7 +27,7 @@ def before(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     claim=CLAIMS[0],
 )
 def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The same with #59912 emulated: variables removed in a batch."""
+    """Paddle 2.6.2 with #59912 emulated: one sync after a batch of removed variables."""
     return _asked(problem, _BEFORE, "part1")
 
 
@@ -39,19 +39,19 @@ def part1(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
     claim=CLAIMS[1],
 )
 def part1_and_2(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The same with #60022 emulated too: ops inserted in a batch."""
+    """Paddle 2.6.2 with #59912 and #60022 emulated: one sync after a batch of new ops too."""
     return _asked(problem, _BEFORE, "part1+2")
 
 
 @FAMILY.variant(_AFTER, source="Paddle 3.3.1", upstream=_AFTER)
 def after(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """A release with both changes, the second one switched off by its only caller."""
+    """Paddle 3.3.1, which has both changes, but its only caller switches #60022 off."""
     return _asked(problem, _AFTER, "as-shipped")
 
 
 @FAMILY.variant(f"{_AFTER}-sync-once", source="Paddle 3.3.1", same_as=_AFTER, upstream=_AFTER)
 def after_sync_once(problem: ReshardProblem) -> "Prepared[PaddleDecision]":
-    """The same with that switch on."""
+    """Paddle 3.3.1 with #60022 switched on."""
     return _asked(problem, _AFTER, "sync-once")
 
 
@@ -71,7 +71,7 @@ def _asked(problem: ReshardProblem, release: str, mode: str) -> Prepared[PaddleD
         counts = is_observing()
         answer = upstream.ask(request | {"mode": mode, "count": counts})
         counters = dict(answer["counters"])
-        if counts:  # a batch: one sync of the batched mode of this release
+        if counts:  # batches = syncs in this release's batched mode
             batched = upstream.ask(request | {"mode": _BATCHED[release], "count": True})
             counters["batches"] = batched["counters"]["syncs"]
             counters["edits"] = counters["inserts"] + counters["removals"]

@@ -1,4 +1,4 @@
-"""Paddle's resharding before and after its two changes, and ours."""
+"""Variants on our graphs: Paddle's resharding before and after its two changes, and ours."""
 
 from harness.contract import Claim, Prepared
 from planners.reshard.family import FAMILY
@@ -13,7 +13,7 @@ CLAIMS = Claim(32.811, 23.889, "s", _PUBLISHED_ON), Claim(23.889, 18.928, "s", _
 
 @FAMILY.variant("sync-each", source="before PaddlePaddle/Paddle#59912", reference=True)
 def sync_each(problem: ReshardProblem) -> "Prepared[Resharded]":
-    """The whole block synchronised before every insertion and after every removal."""
+    """Synchronise the whole block before every insertion and after every removal."""
     return prepare(problem, Block)
 
 
@@ -21,7 +21,7 @@ def sync_each(problem: ReshardProblem) -> "Prepared[Resharded]":
     "sync-after-remove", source="PaddlePaddle/Paddle#59912", same_as="sync-each", claim=CLAIMS[0]
 )
 def sync_after_remove(problem: ReshardProblem) -> "Prepared[Resharded]":
-    """Removals synchronised once for a batch."""
+    """As sync-each, but synchronise once after a batch of removals."""
     return prepare(problem, SyncAfterRemove)
 
 
@@ -29,17 +29,17 @@ def sync_after_remove(problem: ReshardProblem) -> "Prepared[Resharded]":
     "sync-once", source="PaddlePaddle/Paddle#60022", same_as="sync-each", claim=CLAIMS[1]
 )
 def sync_once(problem: ReshardProblem) -> "Prepared[Resharded]":
-    """Insertions synchronised once for a batch too."""
+    """As sync-after-remove, and synchronise once after a batch of insertions too."""
     return prepare(problem, SyncOnce)
 
 
 @FAMILY.variant("delta-sync", source="shardbench", same_as="sync-each")
 def delta_sync(problem: ReshardProblem) -> "Prepared[Resharded]":
-    """A journal of the edits: always in sync, and only changed ops are looked at."""
+    """Keep a journal of the insertions, and check only the ops in it."""
     return prepare(problem, DeltaSync)
 
 
 @FAMILY.variant("indexed", source="shardbench", same_as="sync-each")
 def indexed(problem: ReshardProblem) -> "Prepared[Resharded]":
-    """The journal, without searches through the block and scans to its end."""
+    """As delta-sync, and find ops and their readers without scans of the block."""
     return prepare(problem, DeltaSync, IndexedResharder)
