@@ -123,7 +123,7 @@ def _sort_groups(work: Work) -> None:
 
 
 # Inlined, because LLVM optimizes a cached function again at each level of calls, and then code
-# loaded from disk takes two thirds longer than freshly compiled code.
+# loaded from disk is slower by two thirds than freshly compiled code.
 @inlined
 def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     """Place uniform options, then groups from the largest down; return whether all are placed."""
