@@ -89,7 +89,7 @@ def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: 
 
 
 def _fitting(space: SearchSpace, devices: Devices) -> Bools:
-    """Return a mask, shape (O,): whether each shard of an option fits on an allowed, empty device."""
+    """Return for each option whether every shard fits on an allowed, empty device, shape (O,)."""
     fits_anywhere = np.zeros(len(space.storage), bool)
     capacities = np.unique(devices.storage, axis=0)
     for capacity in capacities:

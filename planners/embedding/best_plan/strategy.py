@@ -49,7 +49,8 @@ _NEARLY = 0.02
 _RUN_NEARBY = (0.1, 4)
 
 # Each run's temperature, and doublings of the power of perf (see local.ranks). A high temperature
-# and a low power are best if memory is scarce; otherwise plans soon are within _NEARLY of the bound.
+# and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY of the bound
+# and continue with _RUN_NEARBY.
 _RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
 _STARTS = 3  # each run begins at another one of this many best starts
 
