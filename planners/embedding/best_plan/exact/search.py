@@ -214,7 +214,7 @@ def _same_numbers(found: Candidates, estimates: Ints) -> Ints:
 
 
 def _labels(found: Candidates, placement: Ints, shards: list[Ints], on_hosts: bool) -> Ints:
-    """Return a label per rank: equal for ranks with equal memory and equal shards of all options."""
+    """Return a label per rank: equal for ranks with equal memory and equal shards of any option."""
     devices = found.devices
     seen: dict[tuple[int, ...], int] = {}
     labels = []

@@ -18,9 +18,9 @@ from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
-# The cost of exceeding the budget or the memory by 100 %, in units of the bound. It ensures that the
-# programme has a solution, so its prices prove a bound. The budget's is high, because a byte of a
-# small table may be worth far more than a byte of the largest, which may use the whole budget.
+# The cost of exceeding the budget or the memory by 100 %, in units of the bound, so that the
+# programme always has a solution and its prices prove a bound. The budget's is high, because a byte
+# of a small table may be worth far more than one of the largest, which may use the whole budget.
 _MISSING = {"budget": 1e7, "memory": 1e3}
 
 _SAFETY = 1e-13  # more than the rounding error, relative to the sum of all numbers added
