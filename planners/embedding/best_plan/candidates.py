@@ -54,7 +54,7 @@ class Candidates:
 
     @property
     def smallest(self) -> Ints:
-        """The option of each table with the least memory, relative to all devices', shape (T,)."""
+        """Each table's option that uses the least part of all devices' memory, shape (T,)."""
         capacity = np.maximum(self.devices.storage.sum(axis=0), 1)
         size = (self.space.option_storage[self.options] / capacity).sum(axis=1)
         order = np.lexsort((size, self.space.table[self.options]))

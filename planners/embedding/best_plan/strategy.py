@@ -3,7 +3,7 @@
 1. Presolve rules out options that no better plan can contain, by reduced costs and free memory.
 2. Solutions of the linear programme are placed and improved a little; they become the starts.
 3. Presolve runs again, now with a better plan known.
-4. Branch and bound runs on small problems with 30 % of its work, enough for those it can solve.
+4. Branch and bound runs on small problems with 30 % of its work, enough if it can solve them.
 5. The integer programme by host, patterns of devices and the integer programme by device raise the
    bound; the options from the last one become one more start.
 6. Local search makes three runs from the best starts. Before the second, patterns branch on

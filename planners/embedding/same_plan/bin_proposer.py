@@ -24,13 +24,14 @@ class BinProposer(Proposer):
     """Proposes, for each total of memory, the options with the least summed perf.
 
     The memory of all devices is divided into bins, `bins_per_device` for each device. Table by
-    table, each bin keeps the cheapest combination of options with a total in that bin, the first
-    of equals, and its exact memory. The first proposal has the smallest option of each table; the
-    next ones are those of the reached bins, from the fullest down. Tables are sorted by the size
-    of their smallest option. Memory means HBM if any option uses HBM, else DDR (as without GPUs).
+    table, each bin keeps the cheapest combination of options with a total in that bin (the first,
+    if several are equally cheap) and its exact memory. The first proposal has the smallest option
+    of each table; the next ones are those of the reached bins, from the fullest to the emptiest.
+    Tables are sorted by the size of their smallest option. Memory is HBM if any option uses HBM,
+    and otherwise, for example on machines without GPUs, DDR.
 
     This is TorchEasyRec's original one-dimensional form, from which torchrec's
-    DynamicProgrammingProposer derives. Unlike these two, it supports more than one `load`.
+    DynamicProgrammingProposer derives. Unlike both, it can be loaded more than once.
     """
 
     def __init__(self, bins_per_device: int = 100) -> None:
@@ -58,7 +59,7 @@ class BinProposer(Proposer):
 
     @override
     def propose(self) -> list[ShardingOption] | None:
-        """Return the current proposal, the same until `feedback`; None when there are no more."""
+        """Return the current proposal, None after the last; `feedback` advances to the next one."""
         return self._proposal
 
     @override
@@ -110,7 +111,10 @@ Layer = tuple[Sequence[int], Sequence[int]] | tuple[Ints, Ints]
 
 
 def _layers(tables: Sequence[Sequence[tuple[float, float]]], bins: int) -> list[Layer]:
-    """Return a layer for each table, given each option's memory, in bins, and perf."""
+    """Return for each table and bin the cheapest combination's option and its previous bin.
+
+    `tables` has the memory, in bins, and the perf of each option. Unreached bins have -1.
+    """
     layers: list[Layer] = []
     spent, held = [0.0] + [inf] * (bins - 1), [0.0] * bins
     for table in tables:
@@ -144,13 +148,14 @@ class BinProposer2D(BinProposer):
     """Proposes, for each total of HBM, the options with the least summed perf at any fitting DDR.
 
     The HBM and the DDR of all devices are each divided into bins. Table by table, each reached pair
-    of bins keeps the cheapest combination of options with totals in these bins, the first of
-    equals, and its memory in single precision. It drops an option if one of its shards exceeds the
-    HBM of every device or the DDR of every host. The first proposal has the smallest option of each
-    table, by HBM plus DDR; the next ones are those of the HBM bins, from the fullest down.
+    of bins keeps the cheapest combination of options with totals in these bins (the first, if
+    several are equally cheap) and its memory in single precision. An option is left out if one of
+    its shards exceeds the HBM of every device or the DDR of every host. The first proposal has the
+    smallest option of each table, by HBM plus DDR; the next ones are those of the HBM bins, from
+    the fullest to the emptiest.
 
-    TorchEasyRec makes these proposals since May 2026. Unlike TorchEasyRec's proposer, this one
-    supports more than one `load`.
+    TorchEasyRec makes these proposals since May 2026; unlike its proposer, this one can be loaded
+    more than once.
     """
 
     def __init__(self, bins_per_device: int = 100, ddr_bins_per_device: int = 25) -> None:
@@ -232,6 +237,6 @@ def _cheapest(tables: Sequence[tuple[Ints, Singles, Singles]], axes: Axes) -> It
 
 
 def _first_least(group: Ints, cost: Singles) -> Ints:
-    """Return the index of each group's least cost, the first of equals, in order of the groups."""
+    """Return, for each group in ascending order, the index of its (first) least cost."""
     order = np.lexsort((cost, group))
     return order[np.unique(group[order], return_index=True)[1]]

@@ -1,6 +1,6 @@
-"""Compiled dynamic programming over memory bins: makes the proposals of two proposers.
+"""Compiled dynamic programming over memory bins.
 
-They are torchrec's DynamicProgrammingProposer and TorchEasyRec's one-dimensional BinProposer.
+It makes the proposals of torchrec's DynamicProgrammingProposer and TorchEasyRec's BinProposer.
 """
 
 from collections.abc import Generator
@@ -24,7 +24,7 @@ Bins2 = Annotated[Bins, 2]
 def bin_proposals(
     space: SearchSpace, devices: Devices, bins_per_device: int = 100, *, hbm_only: bool = False
 ) -> Generator[Ints, Floats, None]:
-    """Yield the proposals of BinProposer in its order: option numbers, shape (P, T), P <= 256.
+    """Yield the proposals of BinProposer in chunks of option numbers, shape (P, T), P <= 256.
 
     With `hbm_only`, yield the proposals that torchrec's DynamicProgrammingProposer makes after its
     first `load`. Tables are in torchrec's order, by the size of their smallest option. If the

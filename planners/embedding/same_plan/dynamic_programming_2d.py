@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.int32]
 def bin_proposals_2d(
     space: SearchSpace, devices: Devices, bins_per_device: int = 100, ddr_bins_per_device: int = 25
 ) -> Generator[Ints, Floats, None]:
-    """Yield the proposals of BinProposer2D in its order: option numbers, shape (P, T), P <= 256.
+    """Yield the proposals of BinProposer2D in chunks of option numbers, shape (P, T), P <= 256.
 
     Within each proposal, tables are sorted by the size of their smallest option.
     """
@@ -49,11 +49,13 @@ def _fill_cells(
     """Find the cheapest combination of options for each cell, adding table after table.
 
     A cell is a pair of an HBM bin and a DDR bin. Table t has the options first[t] to first[t + 1];
-    each uses `memory`, in bins, shape (O, 2), and `perf`, in milliseconds. Return four arrays:
-    `layer`, the third, where layer[t] to layer[t + 1] are the cells that the tables up to t reach,
-    in ascending order; the option of each such cell; the previous table's cell that it extends, as
-    an index within that layer; and, for each HBM bin, the index of the cheapest cell of the last
-    layer, the fullest bin first.
+    each uses `memory`, in bins, shape (O, 2), and `perf`, in milliseconds.
+
+    Return `options`, `previous`, `layer` and `ends`. The cells that tables 0 to t reach together,
+    in ascending order, are the entries layer[t] to layer[t + 1] of two arrays: `options` has table
+    t's option, and `previous` the index of the cell that it extends among table t - 1's cells.
+    `ends` has the index of the cheapest of the last table's cells for each reached HBM bin, the
+    fullest bin first.
 
     Sums are in single precision. Of equally cheap combinations the first is kept: the outer loop is
     over states, the inner one over options, as in BinProposer2D.

@@ -17,7 +17,7 @@ class Partition:
     """Places each proposal on empty devices and remembers the best plan.
 
     `best` contains the option numbers of the best plan, shape (T,), and `best_rating` the
-    milliseconds of its slowest rank. Before the first plan these are None and, as torchrec has it,
+    milliseconds of its slowest rank. Before the first plan they are None and, as in torchrec,
     2**63.
     """
 
@@ -58,7 +58,7 @@ class Partition:
     def _place_balanced(self, row: Ints, searches: int) -> float:
         """Bisect for the least HBM per rank that keeps the rating in tolerance; return that rating.
 
-        Return NaN if the proposal cannot be placed. Invariant: `placed` is the plan on `enough`.
+        Return NaN if the proposal cannot be placed. Invariant: `placed` needs at most `enough` HBM.
         """
         placed = self._place_one(row, 0)
         if placed is None:
@@ -85,7 +85,7 @@ class Partition:
         return rating
 
     def _place_one(self, row: Ints, hbm: int) -> tuple[float, Ints] | None:
-        """Return a proposal's rating and ranks, with `hbm` bytes per rank (0: each rank's own)."""
+        """Return a proposal's rating and ranks, or None; `hbm` = 0 means each rank's own HBM."""
         rating, ranks = np.empty(1), np.empty_like(self._ranks)
         chosen = place_rows(
             self._inputs, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks

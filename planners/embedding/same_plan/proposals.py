@@ -25,7 +25,7 @@ _LARGEST_CHUNK = 256
 
 
 def stream(proposer: Proposer, space: SearchSpace, devices: Devices) -> Stream:
-    """Return all proposals of this proposer, as if it were new; its own state is not used."""
+    """Return the stream of proposals that a new proposer with this one's settings makes."""
     return STREAMS[type(proposer)](proposer, space, devices)
 
 
@@ -43,7 +43,7 @@ def _greedy(proposer: GreedyProposer, space: SearchSpace, _: Devices) -> Stream:
 
 
 def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
-    """Yield proposals; each moves the table with the largest option on to its next option."""
+    """Yield proposals; each replaces the option with the most memory by its table's next one."""
     options, first = _by_score(space, use_depth)
     memory = _memory_order(space)[options]
     memory[first[1:] - 1] = 0  # a table's last option has no successor
@@ -88,7 +88,7 @@ def _memory_order(space: SearchSpace) -> Ints:
 
 
 def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
-    """Yield proposals until more than `threshold` successive ones have not improved the rating.
+    """Yield proposals until more than `threshold` successive ones did not improve the best rating.
 
     A chunk contains only proposals that torchrec would make whatever ratings the chunk receives.
     """
@@ -106,7 +106,7 @@ def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
 
 
 def _grid(proposer: GridSearchProposer, space: SearchSpace, _: Devices) -> Stream:
-    """Yield all combinations, the last table's option changing fastest; none if above the limit."""
+    """Yield all combinations of options, or none if they exceed the proposer's maximum number."""
     options, first = _by_score(space, use_depth=True)
     counts = np.diff(first)
     combinations = prod(counts.tolist())

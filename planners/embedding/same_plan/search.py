@@ -93,7 +93,7 @@ class _TriedProposals:
             self._last = failed[-1]
 
     def outcome(self) -> Found | NotFound:
-        """Return the best plan so far; if there is none, the smallest and the last proposal."""
+        """Return the best plan so far, else NotFound with the smallest and the last proposal."""
         best = self._partition.best
         if best is None:
             return NotFound(self._smallest, self._last, len(self._ratings))

@@ -31,7 +31,7 @@ _BY_TYPE = "get_partition_by_type"
 
 
 class _KeptOption(SharedOption):
-    """An option that `deepcopy` returns itself, so that storing the search space copies nothing."""
+    """An option that `deepcopy` does not copy, so that storing the search space is cheap."""
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> "_KeptOption":
         return self

@@ -59,7 +59,7 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
 
     @classmethod
     def of(cls, numbers: Iterable[Any]) -> Self:
-        """Return lanes with these numbers."""
+        """Create lanes from numbers, one lane per number."""
         listed = list(numbers)
         lanes = np.empty(len(listed), object).view(cls)
         lanes[:] = listed
@@ -206,7 +206,7 @@ class Estimation:
         return with_shards(self._options[number], shards, ShardingOption)
 
     def _differ(self, checks: Sequence[int]) -> bool:
-        """Whether any of these shards gets other estimates when it is estimated alone."""
+        """Whether any of these shards gets different estimates when it is estimated alone."""
         options = [self._sample(self._option[shard], [self._sizes[shard]]) for shard in checks]
         self._ask(options)
         for shard, option in zip(checks, options, strict=True):

@@ -47,7 +47,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """No proposal could be placed; has two failed proposals, or None if nothing was proposed."""
+    """The outcome if no plan was found; contains two of the failed proposals, if there were any."""
 
     smallest: Ints | None  # options of the proposal with the least HBM, then DDR, then SSD
     last: Ints | None  # options of the last proposal
@@ -57,7 +57,7 @@ class NotFound:
 
     @property
     def verdict(self) -> str:
-        """Return a clause for messages on whether a plan exists; empty if no proof was tried."""
+        """Return a clause that reports whether a plan exists; empty if no proof was tried."""
         if math.isinf(self.bound):
             return "it is proven that no plan fits"
         if not self.tried:

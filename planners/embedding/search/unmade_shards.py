@@ -16,9 +16,10 @@ _UNMADE = "_unmade_shards"
 
 
 class ShardLayout:
-    """How a table is cut into shards: `sizes` are distinct; `which` is each shard's index in them.
+    """How a table is cut into shards: the distinct `sizes`, and each shard's index in `sizes`.
 
-    `table` is the table's (rows, columns). `cut` returns torchrec's lists of sizes and offsets.
+    `which` has these indices, `table` the table's shape; `cut` returns torchrec's lists of sizes
+    and offsets.
     """
 
     __slots__ = ("cut", "sizes", "table", "which")

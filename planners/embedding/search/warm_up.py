@@ -96,7 +96,7 @@ def _kernels(module: str) -> Sequence[Any]:
 
 
 def advance(modules: Iterable[str], urgent: bool = False) -> bool:
-    """Start processes that compile the missing kernels; return at once whether none is missing.
+    """Start processes that compile missing kernels; return, without waiting, True if none is.
 
     At most one process started here runs at a time, at low priority; if `urgent`, one per core, at
     normal priority. Raise CannotCompile if an earlier process failed or none can be started.
@@ -120,7 +120,7 @@ def _check_success(module: str, process: "subprocess.Popen[str]") -> None:
 
 
 def _start(module: str, missing: Sequence[str], niceness: int) -> None:
-    """Start a process that compiles `module`, then `missing`; not if another compiles `module`."""
+    """Start a process that compiles `module`, then `missing`, unless `module` is locked."""
     lock = _locked(module)
     if lock is None:
         return
@@ -144,7 +144,7 @@ def _start(module: str, missing: Sequence[str], niceness: int) -> None:
 
 
 def _locked(module: str) -> IO[str] | None:
-    """Lock a module and return the lock file; None if another process has it or it is cached.
+    """Lock a module and return the lock file; None if it is locked already or cached.
 
     Raise CannotCompile if the lock file cannot be opened.
     """
@@ -173,7 +173,7 @@ def begin(modules: Iterable[str]) -> None:
 
 
 def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-    """Compile kernels, and those passed to `begin`, in processes on all cores; wait for the former.
+    """Compile modules, and those passed to `begin`, on all cores; wait until `modules` are cached.
 
     After two seconds of waiting, log a warning on the logger `shardbench`. If no process can
     compile the kernels, return without them.

@@ -28,7 +28,7 @@ class LowerBound:
 
 
 def linear_bound(found: Candidates, deadline: Deadline | None = None) -> LowerBound:
-    """Return the bound of the linear relaxation: fractional options, memory and perf of all ranks.
+    """Return the bound of the linear relaxation: fractions of options, limits only in sum.
 
     It is the Lagrangian bound at the solver's dual prices of memory. This bound is valid for any
     prices and is summed exactly over the tables, so tolerances and rounding cannot make it wrong.

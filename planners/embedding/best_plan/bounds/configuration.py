@@ -59,7 +59,7 @@ def pattern_bound(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One shard of an option, of which a pattern can have up to `most` copies."""
+    """One shard of an option; a pattern can contain up to `most` copies of the shard."""
 
     option: int
     table: int
@@ -152,7 +152,7 @@ class ConfigurationProgramme:
         self._branches, self._enough = 0, 0.0
 
     def impossible(self, limit: float, branches: int = 0) -> bool:
-        """Whether it is proven, with at most `branches`, that no plan rates `limit` or less."""
+        """Whether at most `branches` branches prove that no plan rates `limit` or less."""
         allowed = np.zeros(len(self._table), bool)
         allowed[self._found.options] = True
         self._branches = branches
@@ -259,7 +259,7 @@ class ConfigurationProgramme:
     def _mixed(
         self, master: "_Master", columns: list[_Column]
     ) -> tuple[float, Floats, Floats, Floats]:
-        """Return the part covered of every table, values of tables and kinds, option fractions."""
+        """Return the covered part, the values of tables and device kinds, and option fractions."""
         reached, worth, level, mix = master.solve()
         parts = np.zeros(len(self._table))
         for column, much in zip(columns, mix, strict=True):
@@ -275,7 +275,7 @@ class ConfigurationProgramme:
 
 
 class _Master:
-    """The master programme: finds the mixture that maximises the part covered of every table."""
+    """The master programme: maximises the least covered part of any table over all mixtures."""
 
     def __init__(self, tables: int, counts: Floats) -> None:
         self._tables = tables
@@ -295,7 +295,7 @@ class _Master:
         self._highs.addCol(0.0, 0.0, highspy.kHighsInf, len(rows), rows, shares)
 
     def solve(self) -> tuple[float, Floats, Floats, Floats]:
-        """Return the part covered of every table, the duals of tables and of kinds, the mixture."""
+        """Return the least covered part, the duals of tables and device kinds, and the mixture."""
         self._highs.run()
         solution = self._highs.getSolution()
         duals, values = np.array(solution.row_dual), np.array(solution.col_value)

@@ -3,8 +3,8 @@
 If all options of a table have a shard on every rank, every plan uses at least the smallest such
 shard's memory and time on each rank. Each option of the other tables must fit alone in the rest:
 for example, a host must have room for all shards of a HOST_COLUMNS option. Options that do not fit
-are dropped, which may leave another table with such options only, and so on. Options are also
-dropped by their reduced cost in the linear relaxation.
+are dropped. This may leave another table with only options on every rank, and so on. Options are
+also dropped by their reduced cost in the linear relaxation.
 """
 
 import math
@@ -112,7 +112,7 @@ class Presolve:
     def refuted(
         self, limit: float, deadline: Deadline, allowed: Bools | None = None
     ) -> tuple[bool, Bools]:
-        """Return whether it is proven that no plan rates <= `limit`, and a mask of its options.
+        """Return whether it is proven that no plan rates <= `limit`, and a mask of options left.
 
         Fitting and reduced costs rule out options alternately, until neither rules out any.
         """
@@ -141,9 +141,9 @@ def presolved(found: Candidates) -> Candidates:
 def presolve_bound(
     found: Candidates, at_least: float, at_most: float, deadline: Deadline
 ) -> tuple[float, Candidates]:
-    """Return a bound of at least `at_least`, and the candidates that a plan can need.
+    """Return a bound of at least `at_least`, and the candidates of plans that rate <= `at_most`.
 
-    Such a plan rates at most `at_most`, the rating of a known plan, or infinity.
+    `at_most` is the rating of a known plan, or infinity.
     """
     presolve = Presolve(found)
     if not presolve.worth_it:

@@ -84,10 +84,10 @@ class LinearRelaxation:
             self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
 
     def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
-        """Return a lower bound per rank, or inf, and each table's option of the largest fraction.
+        """Return a lower bound in milliseconds, and each table's option with the largest fraction.
 
-        The bound is in milliseconds; the options are -1 if there is no solution. Options with
-        shards above `limit` milliseconds are left out.
+        Options with shards above `limit` milliseconds are left out. The bound is infinite if there
+        is proven to be no solution; without a solution the options are -1.
         """
         allowed = self._found.largest <= limit
         self._solve(allowed, deadline)
@@ -158,7 +158,7 @@ class LinearRelaxation:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of an option's shards that go to one host; a column counts the host's copies of them."""
+    """Shards of an option that one host gets together; a column counts the copies on the host."""
 
     column: int
     most: int  # most copies of the part on the host

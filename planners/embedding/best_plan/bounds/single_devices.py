@@ -145,10 +145,10 @@ class DeviceProgramme(HostProgramme):
 
 
 def _replicated_rows(needs: Floats, parts: list[Part]) -> Iterator[_Row]:
-    """Yield rows, one per kind: a table's shard plus the shards on every device fit on one device.
+    """Yield rows: a table's shard fits on a device next to the shards that are on every device.
 
-    A plan uses one option per table, so a table's options share a row. Different shards of an
-    option have different rows.
+    There is one row per kind. A plan uses one option per table, so a table's options share a row;
+    different shards of an option have different rows.
     """
     even = [part for part in parts if part.everywhere]
     replicated = np.array([needs[part.shards].min(axis=0) for part in even])

@@ -197,9 +197,10 @@ def _begin(layout: Layout, stack: Stack) -> None:
 
 @subroutine
 def _barred_next(layout: Layout, stack: Stack, frame: int) -> int:
-    """Return the ranks, as bits, on which the next part need not be tried; 0 unless it is equal.
+    """Return bits of the ranks on which the next part need not be tried, if it equals this part.
 
-    The current part has been tried on these ranks, and equal parts are interchangeable.
+    This part has been tried on these ranks, and equal parts are interchangeable. Return 0 if the
+    parts differ.
     """
     option, part = stack.chosen[stack.table[frame]], stack.part[frame]
     begin = layout.shard[option]

@@ -107,7 +107,7 @@ class ExactSearch:
 
 
 class _Question:
-    """Decides whether any plan of some candidates rates `limit` or less; None: no plan does."""
+    """Decides whether a plan of `found` rates `limit` or less; if `found` is None, no plan does."""
 
     def __init__(self, found: Candidates | None, limit: float) -> None:
         self.limit = limit

@@ -18,9 +18,9 @@ from planners.embedding.search.space import Ints, Placement
 
 @subroutine
 def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
-    """Put each shard on the rank in [start, end) where it adds least cost; return the total added.
+    """Put each shard on the rank in [start, end) where it adds least cost; return the sum.
 
-    Write the chosen ranks to `ranks`.
+    `ranks` is set to the chosen ranks.
     """
     added = 0.0
     estimates, shard = estimates_of(tables, option), tables.first_shard[option]
@@ -41,10 +41,10 @@ def _spread(tables: Tables, state: State, option: int, start: int, end: int, ran
 
 @subroutine
 def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[float, int]:
-    """Return the least cost that a block of shards adds to a host, one per device, and that host.
+    """Return the host where a block of shards adds the least cost, preceded by that cost.
 
-    `shard` is the block's first shard. `blocks` of the option are already placed: torchrec gives no
-    host a second block before every host has one, and so on.
+    A block has one shard per device of a host, from `shard` on. `blocks` of the option are already
+    placed: torchrec gives no host a second block before every host has one, and so on.
     """
     hosts = len(state.taken)
     least, chosen = NOWHERE, 0
@@ -90,7 +90,7 @@ def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> fl
 
 @subroutine
 def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -> float:
-    """Put all shards on devices of the one host where they add least cost; return that cost."""
+    """Put all shards on devices of the single host where they add least cost; return that cost."""
     least, chosen = NOWHERE, 0
     for host in range(len(state.taken)):
         start = host * tables.host_ranks

@@ -16,7 +16,7 @@ from planners.embedding.search.space import Devices, Ints, Placement, SearchSpac
 class Moves:
     """The previous rank of each shard of a search space, and the bytes moved if it changes rank.
 
-    A shard that the previous plan lacks (with the same kernel and cut) moves to any rank it gets.
+    A shard that the previous plan lacks (with the same kernel and cut) counts as moved on any rank.
     """
 
     home: Ints  # the previous rank, or -1 if there is none, shape (S,)

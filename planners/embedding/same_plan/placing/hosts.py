@@ -1,7 +1,7 @@
 """Compiled placement by load: of shards on single ranks, and of options on one or several hosts.
 
-Invariant: hosts are sorted by the summed perf of their ranks, then by number, as by torchrec's
-stable sort. After a change to a rank, its host's perf is summed again from all of its ranks,
+Invariant: hosts are sorted by the summed perf of their ranks, then by number, like the result of
+torchrec's stable sort. After a change to a rank, its host's perf is summed again from all ranks,
 because adding only the difference could round differently.
 """
 
@@ -93,10 +93,7 @@ def _least_loaded(problem: Inputs, work: Work) -> int:
 
 @merged
 def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
-    """Place each shard of a column's option on the least loaded rank with enough free memory.
-
-    Return False if a shard fits on no rank.
-    """
+    """Place each shard on the least loaded rank that it fits; return False if it fits on none."""
     option = work.row[column]
     for shard in range(shards_of(problem.first_shard, option)):
         estimate = problem.estimate[problem.first_shard[option] + shard]
@@ -122,10 +119,7 @@ def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
 
 @merged
 def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> bool:
-    """Place an option on the host that starts at rank `first`; return False on failure.
-
-    After a failure, some shards may remain placed; the caller restores the state.
-    """
+    """Place an option on the host of rank `first`; if False, the option may be partly placed."""
     placement = problem.placement[work.row[column]]
     end = first + problem.host_ranks
     if placement == Placement.HOST_ROWS:

@@ -66,7 +66,7 @@ class Hosts(NamedTuple):
 
 
 class Last(NamedTuple):
-    """The last row's placement; the next row reuses its steps before the first changed group."""
+    """The last row's placement; the next row continues it from the step of the first change."""
 
     placed: Ints  # number of groups placed, -1 if the uniform options did not fit, shape (1,)
     hbm: Ints  # the `hbm` argument of that placement, in bytes per rank, shape (1,)
@@ -139,7 +139,7 @@ def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
 
 
 def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
-    """Return the kernels' work arrays, for rows of a search space and `stretches` stretches."""
+    """Return empty work arrays for the kernels; `stretches` is the length of Inputs.stretch_end."""
     groups = int(space.group.max()) + 1
     groups_a_step = -(-groups // _STEPS)
     steps = -(-groups // groups_a_step)

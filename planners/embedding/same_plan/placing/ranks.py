@@ -15,7 +15,7 @@ def shards_of(first_shard: Ints, option: int) -> int:
 
 @subroutine
 def copy(source: Ranks, begin: int, target: Ranks, start: int, count: int) -> None:
-    """Copy the state of `count` ranks from source[begin] on to target[start] on."""
+    """Copy the state of `count` ranks, from index `begin` of `source` to `start` of `target`."""
     for kind in range(3):
         for index in range(count):
             target.free[kind, start + index] = source.free[kind, begin + index]
@@ -56,7 +56,7 @@ def total_of(load: Floats, rank: int) -> float:
 def _add_run(
     storage: Ints2, perf: Floats2, estimate: int, state: Ranks, first: int, end: int
 ) -> None:
-    """Add a run's shard to each rank from `first` to before `end`; do not update `state.total`."""
+    """Add a run's shard to each rank in [first, end); leave `state.total` to the caller."""
     for kind in range(3):
         held = storage[estimate, kind]
         for rank in range(first, end):
@@ -119,10 +119,9 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
 def place_freely(
     problem: Inputs, work: Work, column: int, shard: int, first: int, end: int, local_ranks: int
 ) -> int:
-    """Place a shard on the least loaded rank of `first` to before `end` with enough memory.
+    """Place a shard on the least loaded rank in [first, end) that it fits; return it, else -1.
 
-    Return that rank, or -1 if there is none. Of equal loads, the lowest rank modulo `local_ranks`
-    wins, then the lowest rank, as in torchrec's sort.
+    Of equal loads, the lowest rank modulo `local_ranks` wins, then the lowest rank, as in torchrec.
     """
     state = work.state
     estimate = problem.estimate[problem.first_shard[work.row[column]] + shard]

@@ -27,7 +27,7 @@ def _take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
     """Store the new row; return whether the last row's placement of uniform options is reusable.
 
     A greedy proposer changes one table at a time. If neither the table's old nor its new option is
-    uniform, all groups before it in the order keep their ranks and need not be placed again.
+    uniform, the groups placed before that table's group keep their ranks and are not placed again.
     """
     last = work.last
     reusable = bool(last.placed[0] >= 0 and last.hbm[0] == hbm)
@@ -194,7 +194,7 @@ def place_rows(
     ratings: Floats,
     best_ranks: Ints2,
 ) -> int:
-    """Place each row as GreedyPerfPartitioner does; set `ratings`, NaN for a row without a place.
+    """Place each row as GreedyPerfPartitioner does; set `ratings`, NaN if it cannot be placed.
 
     Each rank has `hbm` bytes of HBM, or its own capacity if `hbm` is 0. Return the index of the
     row with the lowest rating below `best`, and set `best_ranks` to its ranks; return -1 if none is
