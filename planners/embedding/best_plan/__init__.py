@@ -1,1 +1,1 @@
-"""The search for a plan near a proven bound."""
+"""Searches for a plan with a rating close to a proven lower bound."""

@@ -1,4 +1,4 @@
-"""The options that a best plan can consist of: those that fit and are not dominated."""
+"""Candidates: the options that an optimal plan can need, which fit and are not dominated."""
 
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -13,17 +13,17 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Options to place on devices; those of table t are options[first[t] : first[t + 1]]."""
+    """The options to choose from; table t has options[first[t] : first[t + 1]]."""
 
     space: SearchSpace
-    devices: Devices  # an unusable rank has no memory here, so no capacity is negative
-    usable: Bools  # whether a rank can hold any shard, shape (ranks,)
-    options: Ints  # numbers in the search space, shape (C,)
-    first: Ints  # shape (T + 1,)
+    devices: Devices  # unusable ranks have no memory here, so no capacity is negative
+    usable: Bools  # whether any candidate's shard fits on a rank, shape (ranks,)
+    options: Ints  # option numbers in the search space, shape (C,)
+    first: Ints  # the index of each table's first candidate, shape (T + 1,)
 
     @property
     def without_options(self) -> Ints:
-        """The tables that have no option left."""
+        """The tables that have no candidate."""
         return np.flatnonzero(np.diff(self.first) == 0)
 
     def only(self, kept: Bools) -> "Candidates":
@@ -32,7 +32,10 @@ class Candidates:
         return replace(self, options=self.options[kept], first=before[self.first])
 
     def rate(self, options: Ints, ranks: Ints) -> float:
-        """Return a plan's milliseconds, added shard by shard as torchrec's perf model does."""
+        """Return the rating of a plan: its slowest rank's milliseconds, as torchrec adds them.
+
+        `options` has one option per table, and `ranks` the rank of each shard, option by option.
+        """
         perf = np.zeros(self.devices.ranks)
         shards = [self.space.estimates_of(option) for option in options.tolist()]
         np.add.at(perf, ranks, self.space.total[np.concatenate(shards)])
@@ -45,13 +48,13 @@ class Candidates:
 
     @property
     def any_rating(self) -> float:
-        """Milliseconds that no plan exceeds."""
+        """An upper bound on the rating of every plan, in milliseconds."""
         most = np.maximum.reduceat(self.space.option_perf[self.options], self.first[:-1])
         return float(2.0 * most.sum())
 
     @property
     def smallest(self) -> Ints:
-        """The option of each table that takes the smallest part of all memory, shape (T,)."""
+        """Each table's option that uses the least part of all devices' memory, shape (T,)."""
         capacity = np.maximum(self.devices.storage.sum(axis=0), 1)
         size = (self.space.option_storage[self.options] / capacity).sum(axis=1)
         order = np.lexsort((size, self.space.table[self.options]))
@@ -61,9 +64,9 @@ class Candidates:
 def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     """Return the options of each table that fit on empty devices and are not dominated.
 
-    An option dominates another one of its table if both have as many shards, its shards are at most
-    as large and as expensive, and they may go wherever those of the other may. Put in the other's
-    place, it leaves every plan a plan of no higher rating.
+    Option A of a table dominates option B if both have the same number of shards, each shard of A
+    is at most as large and as expensive as that of B, and A may be placed wherever B may. Replacing
+    B by A in a plan then never raises the rating.
     """
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
     for option in np.flatnonzero(_fitting(space, devices)).tolist():
@@ -74,7 +77,7 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
 
 
 def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: Ints) -> Candidates:
-    """Return these options as candidates; a rank that can hold none of their shards is unusable."""
+    """Return these options as candidates; a rank on which none of their shards fits is unusable."""
     used = np.zeros(len(space.storage), bool)
     for option in options.tolist():
         used[space.estimates_of(option)] = True
@@ -86,7 +89,7 @@ def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: 
 
 
 def _fitting(space: SearchSpace, devices: Devices) -> Bools:
-    """Whether each shard of an option fits on an empty device that it may go to."""
+    """Return for each option whether every shard fits on an allowed, empty device, shape (O,)."""
     fits_anywhere = np.zeros(len(space.storage), bool)
     capacities = np.unique(devices.storage, axis=0)
     for capacity in capacities:
@@ -107,10 +110,10 @@ def _fitting(space: SearchSpace, devices: Devices) -> Bools:
 
 
 def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
-    """Return the undominated options, sorted: torchrec's order differs between processes."""
+    """Return the undominated ones of a table's options, sorted, as torchrec's order may vary."""
 
     def order(option: int) -> tuple[int, str, str]:
-        # The freer placement comes first: of two equal options it is the one that stays.
+        # The less restricted placement is first, so it is kept if two options are equal.
         named = space.options[option]
         return int(space.placement[option]), named.sharding_type, named.compute_kernel
 

@@ -1,4 +1,4 @@
-"""The search for a plan near a proven bound."""
+"""Searches for a plan with a rating close to a proven lower bound."""
 
 import math
 from dataclasses import replace
@@ -22,19 +22,20 @@ from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
 
-# All of torchrec's proposals are tried up to this number of tables times ranks: there they take a
-# small part of a second, and beyond it more than the local search.
+# Up to this number of tables times ranks, all of torchrec's proposals are tried, in a fraction of a
+# second. On larger problems they would take more time than the local search.
 _MOST_PROPOSED = 10_000
 
 
 def best_plan(
     space: SearchSpace, devices: Devices, deadline: Deadline | None = None, seed: int = 0
 ) -> Found | NotFound:
-    """Return a plan as near the bound as the work allows; the same one for the same seed.
+    """Search for the plan with the lowest rating, and for a lower bound on all ratings.
 
-    The order of a table's options makes no difference. The search ends after its work, or at the
-    deadline with the best plan so far or none. No plan is worse than those of torchrec's proposals:
-    of the uniform ones on large problems, of all on small ones and where nothing else is found.
+    The same seed gives the same plan, for any order of a table's options. The search ends after a
+    fixed amount of work, or at the deadline with the best plan so far, if any. The plan is never
+    worse than those of torchrec's UniformProposer; on small problems, or if nothing else is found,
+    never worse than those of all torchrec's proposers.
     """
     warm_up.begin(warm_up.BEST_PLAN)
     order = canonical_order(space)
@@ -49,9 +50,9 @@ def best_plan(
 
 
 def canonical_order(space: SearchSpace) -> Ints:
-    """Return option numbers table by table, those of a table by name and figures, shape (O,).
+    """Return all option numbers sorted by table, names and estimates, shape (O,).
 
-    Up to torchrec 1.8.0 their own order is that of a set, which differs between processes.
+    Up to torchrec 1.8.0 the options of a table come from a set, whose order differs by process.
     """
     types = [option.sharding_type for option in space.options]
     kernels = [option.compute_kernel for option in space.options]
@@ -88,27 +89,27 @@ def _best_plan(
 
 
 def best_bound(space: SearchSpace, devices: Devices) -> float:
-    """Return the best lower bound on all plans' milliseconds that is worth its time.
+    """Return a lower bound on all plans' milliseconds: the best of those worth their run time.
 
-    On small problems the search for the best plan proves more than the bounds that need no plan.
+    On small problems, searching for the best plan proves a higher bound than `lower_bound` does.
     """
     least = lower_bound(space, devices).milliseconds
     return max(least, searched_bound(space, devices)) if math.isfinite(least) else least
 
 
 def searched_bound(space: SearchSpace, devices: Devices) -> float:
-    """Return the bound that the search proves on problems small enough to be solved, else 0."""
+    """Return the bound that `best_plan` proves, or 0 if the problem is too big for exact search."""
     if not can_be_placed_locally(space, devices) or not worth_exact(candidates(space, devices)):
         return 0.0
     return best_plan(space, devices).bound
 
 
 def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
-    """Whether the local search can place this; other problems are left to torchrec's proposals.
+    """Whether the local search can handle a problem; otherwise only torchrec's proposals are tried.
 
-    It places tables that do not depend on each other, and only knows HBM and DDR. It treats a
-    device that is overfull at first as one without memory. Torchrec also keeps shards of no bytes
-    off such a device, so there must be none.
+    It requires tables that do not depend on each other and use no SSD. It treats a device with
+    negative free memory as one without memory and, unlike torchrec, may put a shard of 0 bytes on
+    it; so a problem with such a device must have no such shard.
     """
     independent = (np.bincount(space.group) == 1).all()
     kept_off = (devices.storage >= 0).all() or space.storage.any(axis=1).all()
@@ -118,11 +119,11 @@ def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
 def _proposed(
     space: SearchSpace, devices: Devices, everything: bool, deadline: Deadline
 ) -> Found | NotFound:
-    """Return the best plan that torchrec's proposals lead to."""
+    """Return the best plan from torchrec's proposals: the uniform ones, or `everything`."""
     proposers: list[Proposer] = [UniformProposer()]
     if everything:
         greedy = (GreedyProposer(), GreedyProposer(use_depth=False))
         proposers += [*greedy, GridSearchProposer()]
-        if (devices.storage.sum(0) >= 0).all():  # there is memory to cut into bins
+        if (devices.storage.sum(0) >= 0).all():  # bins need non-negative memory
             proposers.append(BinProposer())
     return SamePlan(proposers, PartitionRules(), deadline)(space, devices)

@@ -1,17 +1,17 @@
 """The strategy of `certified`: which searches and provers run, in which order and for how long.
 
-1. Presolve rules out options that no better plan can have (by reduced costs and by room).
-2. Relaxed plans of the linear programme are placed and improved a little: the starts.
-3. Presolve again, with the better plan known.
-4. Branch and bound on small problems: solved within 30 % of its work, or not for a long time.
-5. The integer programme by host, patterns of devices, and the integer programme by device raise the
-   bound; the last one's options are one more start.
-6. Three runs of local search from the best starts. Before the second, patterns branch on options;
-   before the third, the integer programme by device runs again, for plans better than now known.
-7. Branch and bound with the rest of its work.
+1. Presolve rules out options that no better plan can contain, by reduced costs and free memory.
+2. Solutions of the linear programme are placed and improved a little; they become the starts.
+3. Presolve runs again, now with a better plan known.
+4. Branch and bound runs on small problems with 30 % of its work, enough if it can solve them.
+5. The integer programme by host, patterns of devices and the integer programme by device raise the
+   bound; the options from the last one become one more start.
+6. Local search makes three runs from the best starts. Before the second, patterns branch on
+   options; before the third, the integer programme by device runs again with the new best rating.
+7. Branch and bound runs with the rest of its work.
 
-It ends as soon as a plan is proven to be near enough. Work is counted, so that a result does not
-depend on the machine; with a time limit, the clock also ends each step.
+The search ends as soon as a plan is within NEAR_ENOUGH of the bound. Limits are counts of work, so
+that results do not depend on the machine; with a time limit, the clock also ends each step.
 """
 
 import math
@@ -36,54 +36,57 @@ from planners.embedding.search.space import Devices, Ints, SearchSpace
 WORK_PER_SECOND = 120e6
 """Ratings of a rank in a second of CPU: 120 to 175 million on one core of a cloud machine."""
 
-_SHARE_OF_LIMIT = 0.7  # for the local search; the rest is for laying out, bounds and proposals
+_SHARE_OF_LIMIT = 0.7  # for the local search; the rest is for set-up, bounds and proposals
 
-_MOST_SECONDS = 4.0  # without a limit: a user waits some five seconds at most, bounds included
+_MOST_SECONDS = 4.0  # without a limit: with the bounds, a user waits about 5 s at most
 
 NEAR_ENOUGH = 0.005
 """A plan within this part of the bound ends the search: estimates are not that exact."""
 
-# From a plan within this part of the bound, heat only leads away: a cold and steep run follows.
+# From a plan within this part of the bound, a high temperature only makes plans worse. So the next
+# run has this temperature and these doublings of the power of perf.
 _NEARLY = 0.02
 _RUN_NEARBY = (0.1, 4)
 
-# The runs: temperature, and doublings of the power of perf. Long, hot and flat is best where memory
-# is scarce; where it is plentiful, plans soon are near enough to go on cold.
+# Each run's temperature, and doublings of the power of perf (see local.ranks). A high temperature
+# and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY of the bound
+# and continue with _RUN_NEARBY.
 _RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
-_STARTS = 3  # the runs take turns with the best starts, one each
+_STARTS = 3  # each run begins at another one of this many best starts
 
-# A start leaves out options with shards above one of these parts of the bound. Without giants, the
-# relaxed plan can be placed nearly unchanged; which part is best differs between problems.
+# Each start leaves out options with shards above one of these parts of the bound. Without large
+# shards, the relaxed plan can be placed nearly unchanged; the best part differs between problems.
 _LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
-_WORK_PER_START = 0.02  # of all work: seven starts take a seventh
-_WORK_TO_FIT = 0.2  # of all work, for any plan that fits where none is known
+_WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
+_WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
 
-# Branch and bound comes on top of the work of the local search. Small problems are solved in its
-# first part or need far more than all of it; the local search in between finds a better plan.
+# Branch and bound does this much work in addition to the local search. It solves small problems in
+# the first share, or needs far more than all; the local search in between finds a better plan.
 _EXACT_SHARE = 0.5
 _FIRST_EXACT_SHARE = 0.3
 
-# Of the time that is left, for an integer programme, which counts nodes and may take long for one.
+# Part of the remaining time for an integer programme: its work limit counts nodes, and a single
+# node may take long.
 _SHARE_OF_INTEGERS = 0.2
 
-# Patterns, in nodes, some 20 million a second: first without branches for less than half a second,
-# then with branches for 4 seconds at most. Of a time limit, a tenth.
+# The work of the bound by patterns, in nodes, about 20 million per second: first without branches
+# for under 0.5 s, then with branches for at most 4 s. With a time limit, at most a tenth of it.
 _WORK_OF_PATTERNS = 8_000_000
 _WORK_OF_BRANCHES, _BRANCHES = 80_000_000, 1000
 _PATTERNS_PER_SECOND = 2e6
 
-# Sizes beyond which a prover takes too long for what it proves: in branch and bound, bits of an
-# integer stand for ranks (63 at most), and trees of more tables are not finished; a pattern takes
-# too long with more shards, and with more tables the linear bound is near.
+# Largest problems for each prover. Branch and bound stores ranks as bits of an integer (at most 63)
+# and cannot finish trees of more tables. With more shards, a pattern takes too long to find; with
+# more tables, the linear bound is close to the best rating anyway.
 _EXACT_RANKS, _EXACT_TABLES, _EXACT_SHARDS = 32, 40, 6000
 _PATTERN_TABLES, _PATTERN_SHARDS = 40, 20_000
-# Columns of the integer programme: options times hosts. Patterns prove more in less time on most
-# small problems, and leave it the smallest.
+# Most columns of the integer programme, options times hosts. If the bound by patterns also runs, it
+# proves more in less time except on the smallest problems.
 _MOST_INTEGERS, _MOST_INTEGERS_WITH_PATTERNS = 2000, 800
 
 
 def worth_exact(found: Candidates) -> bool:
-    """Whether a problem is small enough for branch and bound to prove something."""
+    """Whether a problem is small enough for branch and bound to raise the bound."""
     return (
         found.devices.ranks <= _EXACT_RANKS
         and found.space.tables <= _EXACT_TABLES
@@ -107,17 +110,20 @@ def _shards(found: Candidates) -> int:
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
-    """Return the ratings of a rank that usually suffice, or are usually done within a limit."""
+    """Return the work of the local search: enough for most problems, or for `limit` seconds.
+
+    One unit of work is one rating of a rank.
+    """
     if limit is not None:
         seconds = _SHARE_OF_LIMIT * limit
     else:
-        # Fitted to the time after which gaps hardly fall: it grows with tables and ranks.
+        # Fitted to the time after which gaps hardly shrink; it grows with tables and ranks.
         seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
     return int(seconds * WORK_PER_SECOND) + 1
 
 
 def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:
-    """Return the best bound that needs no plan and is worth its time."""
+    """Return the best lower bound from provers that need no plan and are worth their run time."""
     found = presolved(candidates(space, devices))
     bound = linear_bound(found)
     if math.isfinite(bound.milliseconds):
@@ -132,7 +138,10 @@ def lower_bound(space: SearchSpace, devices: Devices) -> LowerBound:
 
 
 class CertifiedSearch:
-    """Searches for the best plan, and proves how near it is; see the module for the order."""
+    """Searches for the best plan and for a bound close to it, in the steps of the module docstring.
+
+    `bound` is a proven bound to start from, `proposed` the outcome of torchrec's proposals.
+    """
 
     def __init__(
         self,
@@ -148,7 +157,7 @@ class CertifiedSearch:
         self._exact = ExactSearch(found) if worth_exact(found) else None
         if self._exact and deadline.seconds is not None:
             self._work = math.ceil(self._work / (1 + _EXACT_SHARE))
-        self._proofs: dict[str, None] = {}  # names of the provers that ran, in their order
+        self._proofs: dict[str, None] = {}  # names of the provers that ran, in order (a set)
 
     @property
     def proven(self) -> float:
@@ -157,12 +166,12 @@ class CertifiedSearch:
 
     @property
     def rounds(self) -> int:
-        """Rounds of local search so far."""
+        """The number of rounds of local search so far."""
         return self._local.rounds
 
     @property
     def tried(self) -> list[str]:
-        """The searches and provers that ran, in words."""
+        """Phrases that describe the searches and provers that ran, for messages."""
         proofs = ["the linear programme", "reduced costs", *self._proofs]
         return [
             f"{self.rounds} rounds of local search from {self._local.starts} starts",
@@ -170,7 +179,7 @@ class CertifiedSearch:
         ]
 
     def run(self) -> Found | NotFound:
-        """Search until the best plan is near enough, all work is done, or the time is up."""
+        """Search until the best plan is near enough, all work is done, or the deadline passes."""
         self._search()
         exact, best = self._exact, self._local.best
         tried = self._proposed.proposals + self.rounds
@@ -201,7 +210,7 @@ class CertifiedSearch:
             self._solve(1 - _FIRST_EXACT_SHARE)
 
     def _search_locally(self, starts: list[State]) -> None:
-        """Raise the bound, and search on from the best starts."""
+        """Raise the bound with the provers of step 5, then run local search (step 6)."""
         local = self._local
         starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
         if local.best is None:
@@ -246,7 +255,7 @@ class CertifiedSearch:
         return self._local.start_at(options, int(self._work * _WORK_PER_START) + 1)
 
     def _relaxed_plans(self) -> Iterator[Ints]:
-        """Yield different choices of options that fit in sum, the cheapest first."""
+        """Yield distinct options per table, shape (T,), from linear programmes, cheapest first."""
         relaxation = LinearRelaxation(self._found)
         seen = set()
         for part in _LARGEST_PARTS:
@@ -258,14 +267,14 @@ class CertifiedSearch:
                 yield options
 
     def _rule_out(self) -> None:
-        """Raise the bound by presolve, and drop options that no better plan can have."""
+        """Raise the bound by presolve, and drop options that no better plan can contain."""
         self._local.bound, self._found = presolve_bound(
             self._found, self.proven, self._local.best_rating, self._deadline
         )
         self._local.restrict(self._found)
 
     def _solve(self, share: float) -> None:
-        """Do a part of branch and bound, if the problem is small enough for it."""
+        """Do a share of the work of branch and bound, if the problem is small enough for it."""
         exact, local = self._exact, self._local
         if exact is None or self._within(NO_BETTER):
             return
@@ -285,9 +294,9 @@ class CertifiedSearch:
             self._local.bound = max(self.proven, whole.milliseconds)
 
     def _bound_by_devices(self) -> Ints | None:
-        """Raise the bound by the integer programme by device, where a plan is known.
+        """Raise the bound by the integer programme by device, if a plan is known.
 
-        Return its options, for which each host has room, if it found some.
+        Return the options of its best solution, which fit in each host's memory, or None.
         """
         local = self._local
         if local.best is None or self._near_enough or not worth_integers(self._found):

@@ -1,1 +1,1 @@
-"""The search for the plan that torchrec finds, compiled."""
+"""A compiled search that finds the same plan as torchrec."""

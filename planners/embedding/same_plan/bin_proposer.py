@@ -1,4 +1,4 @@
-"""TorchEasyRec's dynamic programmes over bins of memory, in plain Python and in NumPy."""
+"""TorchEasyRec's dynamic programming over memory bins: 1D in plain Python, 2D in NumPy."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,16 +21,17 @@ Singles = npt.NDArray[np.float32]
 
 
 class BinProposer(Proposer):
-    """Proposes, for each total of memory, the options of the least summed perf.
+    """Proposes, for each total of memory, the options with the least summed perf.
 
-    The memory of all devices is cut into bins, `bins_per_device` for each. Table by table, each bin
-    keeps the cheapest combination of options that ends in it, the first of equals, with its exact
-    memory. The first proposal has the smallest option of each table; then comes one for each bin
-    that is reached, from the fullest down. Tables are in the order of their smallest options.
+    The memory of all devices is divided into bins, `bins_per_device` for each device. Table by
+    table, each bin keeps the cheapest combination of options with a total in that bin (the first,
+    if several are equally cheap) and its exact memory. The first proposal has the smallest option
+    of each table; the next ones are those of the reached bins, from the fullest to the emptiest.
+    Tables are sorted by the size of their smallest option. Memory is HBM if any option uses HBM,
+    and otherwise, for example on machines without GPUs, DDR.
 
-    Memory is HBM where any option takes some, and otherwise, as on machines without GPUs, DDR.
-    This is the one-dimensional form that TorchEasyRec had first and that torchrec's
-    DynamicProgrammingProposer comes from. Unlike these two, it can be loaded again.
+    This is TorchEasyRec's original one-dimensional form, from which torchrec's
+    DynamicProgrammingProposer derives. Unlike both, it can be loaded more than once.
     """
 
     def __init__(self, bins_per_device: int = 100) -> None:
@@ -46,7 +47,7 @@ class BinProposer(Proposer):
     def load(
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
-        """Take a search space and forget the one before."""
+        """Start again with a new search space."""
         sizes = self._sizes([option.total_storage for option in search_space])
         by_fqn: dict[str, list[ShardingOption]] = {}
         for number in sorted(range(len(sizes)), key=sizes.__getitem__):
@@ -58,7 +59,7 @@ class BinProposer(Proposer):
 
     @override
     def propose(self) -> list[ShardingOption] | None:
-        """Return the proposal that waits for feedback, or None when there are no more."""
+        """Return the current proposal, None after the last; `feedback` advances to the next one."""
         return self._proposal
 
     @override
@@ -69,7 +70,7 @@ class BinProposer(Proposer):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Go on to the next proposal; ValueError if the first feedback has no topology."""
+        """Advance to the next proposal; raise ValueError if the first call has no topology."""
         if self._later is None:
             if storage_constraint is None:
                 raise ValueError("The first feedback needs a topology as `storage_constraint`.")
@@ -81,12 +82,12 @@ class BinProposer(Proposer):
         self._proposal = next(self._later, None)
 
     def _sizes(self, storages: Sequence[Storage]) -> list[int]:
-        """Return the memory that options are sorted by."""
+        """Choose the kind of memory to count, and return each option's size in it, in bytes."""
         self._kind = "hbm" if any(storage.hbm for storage in storages) else "ddr"
         return [getattr(storage, self._kind) for storage in storages]
 
     def _by_bin(self, topology: Topology) -> Iterator[list[int]]:
-        """Yield the number of each table's option, in the proposals after the first."""
+        """Yield the proposals after the first: the index of the chosen option in each table."""
         held = [getattr(device.storage, self._kind) for device in topology.devices]
         capacity, bins = sum(held), self.bins_per_device * len(held)
         if not capacity:
@@ -110,7 +111,10 @@ Layer = tuple[Sequence[int], Sequence[int]] | tuple[Ints, Ints]
 
 
 def _layers(tables: Sequence[Sequence[tuple[float, float]]], bins: int) -> list[Layer]:
-    """Return a layer for each table, given the memory in bins and the perf of its options."""
+    """Return for each table and bin the cheapest combination's option and its previous bin.
+
+    `tables` has the memory, in bins, and the perf of each option. Unreached bins have -1.
+    """
     layers: list[Layer] = []
     spent, held = [0.0] + [inf] * (bins - 1), [0.0] * bins
     for table in tables:
@@ -132,7 +136,7 @@ def _layers(tables: Sequence[Sequence[tuple[float, float]]], bins: int) -> list[
 
 
 def _trace(layers: Sequence[Layer], end: int) -> list[int]:
-    """Return the option of each table in the combination that ends in a bin."""
+    """Return the best combination with a total in bin `end`: the option of each table."""
     chosen = []
     for option, previous in reversed(layers):
         chosen.append(int(option[end]))
@@ -141,15 +145,17 @@ def _trace(layers: Sequence[Layer], end: int) -> list[int]:
 
 
 class BinProposer2D(BinProposer):
-    """Proposes, for each total of HBM, the options of the least summed perf, whatever their DDR.
+    """Proposes, for each total of HBM, the options with the least summed perf at any fitting DDR.
 
-    The HBM of all devices is cut into bins and so is their DDR. Table by table, each pair of bins
-    that is reached keeps the cheapest combination of options that ends in it, the first of equals,
-    with its memory in single precision. Options of a shard that is larger than the HBM of every
-    device, or the DDR of every host, are left out. The first proposal has the smallest option of
-    each table, by HBM and DDR; then comes one for each bin of HBM, from the fullest down.
+    The HBM and the DDR of all devices are each divided into bins. Table by table, each reached pair
+    of bins keeps the cheapest combination of options with totals in these bins (the first, if
+    several are equally cheap) and its memory in single precision. An option is left out if one of
+    its shards exceeds the HBM of every device or the DDR of every host. The first proposal has the
+    smallest option of each table, by HBM plus DDR; the next ones are those of the HBM bins, from
+    the fullest to the emptiest.
 
-    TorchEasyRec proposes this since May 2026; unlike its proposer, this one can be loaded again.
+    TorchEasyRec makes these proposals since May 2026; unlike its proposer, this one can be loaded
+    more than once.
     """
 
     def __init__(self, bins_per_device: int = 100, ddr_bins_per_device: int = 25) -> None:
@@ -183,19 +189,19 @@ class BinProposer2D(BinProposer):
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The bins of HBM and of DDR; a kind of memory that no device has is one bin for everything."""
+    """The bins of HBM and of DDR; memory that no device has gets one bin of infinite size."""
 
     bins: tuple[int, int]
-    size: tuple[float, float]  # bytes of a bin, infinite where there is no such memory
-    largest: tuple[float, float]  # bytes of a shard that a device, or a host for DDR, can hold
+    size: tuple[float, float]  # bytes per bin, infinite if no device has such memory
+    largest: tuple[float, float]  # most HBM of a device, most DDR of a host, in bytes
 
     def in_bins(self, held: Ints) -> Singles:
-        """Return bytes of shape (N, 2) in bins."""
+        """Convert bytes of HBM and DDR, shape (N, 2), to bins, in single precision."""
         return np.asarray(held / np.array(self.size), np.float32)
 
 
 def axes_of(storage: Ints, host_ranks: int, bins_per_device: tuple[int, int]) -> Axes:
-    """Return the bins of devices with HBM and DDR of shape (ranks, 2), on hosts of `host_ranks`."""
+    """Return the bins for devices with `storage` bytes of HBM and DDR, shape (ranks, 2)."""
     ranks = len(storage)
     of_hosts = np.add.reduceat(storage[:, 1], np.arange(0, ranks, host_ranks))
     held = (storage[:, 0].max(), of_hosts.max())
@@ -211,9 +217,9 @@ def axes_of(storage: Ints, host_ranks: int, bins_per_device: tuple[int, int]) ->
 
 
 def _cheapest(tables: Sequence[tuple[Ints, Singles, Singles]], axes: Axes) -> Iterator[list[int]]:
-    """Yield the options of the cheapest combination in each bin of HBM, the fullest first.
+    """Yield the cheapest combination of options in each reached HBM bin, the fullest bin first.
 
-    A table has the numbers of its options, their memory in bins, and their perf.
+    Each table is given as its option numbers, their memory in bins, shape (N, 2), and their perf.
     """
     held, spent = np.zeros((1, 2), np.float32), np.zeros(1, np.float32)
     layers: list[Layer] = []
@@ -231,6 +237,6 @@ def _cheapest(tables: Sequence[tuple[Ints, Singles, Singles]], axes: Axes) -> It
 
 
 def _first_least(group: Ints, cost: Singles) -> Ints:
-    """Return where each group, in ascending order, has its least cost, the first of equals."""
+    """Return, for each group in ascending order, the index of its (first) least cost."""
     order = np.lexsort((cost, group))
     return order[np.unique(group[order], return_index=True)[1]]

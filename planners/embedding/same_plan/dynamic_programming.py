@@ -1,4 +1,7 @@
-"""Dynamic programming over memory bins, compiled: torchrec's proposals and TorchEasyRec's."""
+"""Compiled dynamic programming over memory bins.
+
+It makes the proposals of torchrec's DynamicProgrammingProposer and TorchEasyRec's BinProposer.
+"""
 
 from collections.abc import Generator
 from typing import Annotated
@@ -21,11 +24,11 @@ Bins2 = Annotated[Bins, 2]
 def bin_proposals(
     space: SearchSpace, devices: Devices, bins_per_device: int = 100, *, hbm_only: bool = False
 ) -> Generator[Ints, Floats, None]:
-    """Yield the proposals of BinProposer in order: option numbers in chunks of shape (P, T).
+    """Yield the proposals of BinProposer in chunks of option numbers, shape (P, T), P <= 256.
 
-    P is at most 256. With `hbm_only` they are the first ones of torchrec's
-    DynamicProgrammingProposer. The tables of each are in torchrec's order, by their smallest
-    option. Devices without any memory, where torchrec divides by zero, get only one proposal.
+    With `hbm_only`, yield the proposals that torchrec's DynamicProgrammingProposer makes after its
+    first `load`. Tables are in torchrec's order, by the size of their smallest option. If the
+    devices have no memory, where torchrec divides by zero, yield only the first proposal.
     """
     if not space.tables:
         return
@@ -43,15 +46,15 @@ def bin_proposals(
     scratch = np.zeros((4, bins))
     perf = space.option_perf[options]
     count = _fill(memory, perf, first, choice, previous, reached, *scratch)
-    for end in range(count, 0, -_CHUNK):  # the fullest first
+    for end in range(count, 0, -_CHUNK):  # the fullest bins first
         ends = reached[max(0, end - _CHUNK) : end][::-1]
         yield _trace(choice, previous, options, first, ends)
 
 
 def by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
-    """Return option numbers table by table, and the start of each table in them, shape (T + 1,).
+    """Return the option numbers grouped by table, shape (O,), and each table's start, (T + 1,).
 
-    Options are sorted by size within a table, and tables by their smallest option.
+    Options are sorted by size within a table, and tables by the size of their smallest option.
     """
     by_size = np.argsort(size, kind="stable")
     _, smallest = np.unique(space.table[by_size], return_index=True)
@@ -62,7 +65,7 @@ def by_table(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
     return by_size[np.argsort(table, kind="stable")], first
 
 
-# A kernel that makes arrays would take longer to compile.
+# The caller passes all arrays, because a kernel that creates arrays takes longer to compile.
 @kernel
 def _fill(
     memory: Floats,
@@ -76,17 +79,19 @@ def _fill(
     exact: Floats,
     best: Floats,
 ) -> int:
-    """Find the cheapest combination of options for each bin, table by table.
+    """Find the cheapest combination of options for each total of memory, adding table after table.
 
-    Options take `memory`, in bins and ascending within a table, and `perf`, in milliseconds; table
-    t has first[t] to first[t + 1]. Sets for each table and bin the option's number within its table
-    and the bin that the tables before it fill, shapes (T, bins), if the bin is reached. Returns how
-    many bins all tables reach, and sets `reached` to them, the emptiest first.
+    A combination has one option of each table so far, and its memory, rounded down to whole bins,
+    is its bin. Table t has the options first[t] to first[t + 1]; each uses `memory`, in bins and
+    ascending within a table, and `perf`, in milliseconds.
 
-    Invariant: the states of the tables so far are in ascending order of bins, and so of their exact
-    memory. The first option that is too large for a state is thus too large for all later ones. An
-    equally cheap combination never replaces an earlier one, as in torchrec, whose loops run over
-    options outside and states inside too.
+    For each table and each bin reached so far, set `choice` to the option's number within its table
+    and `previous` to the bin of the tables before it, shapes (T, bins). Return the number of bins
+    that combinations of all tables reach; `reached` starts with these bins, in ascending order.
+
+    Invariant: the states, one per reached bin, ascend by bin and so by exact memory. If an option
+    is too large for one state, it is too large for all later states. Of equally cheap combinations
+    the first is kept, as in torchrec: the outer loop is over options, the inner one over states.
     """
     bins, count = len(reached), 1
     for table in range(len(choice)):
@@ -95,7 +100,7 @@ def _fill(
         for option in range(first[table], first[table + 1]):
             more_memory, more_perf = memory[option], perf[option]
             if kept >= 0 and memory[kept] == more_memory and perf[kept] <= more_perf:
-                continue  # it ends wherever `kept` does, and is nowhere cheaper
+                continue  # this option reaches the same bins as `kept` at no lower cost
             kept = option
             for state in range(count):
                 total = held[state] + more_memory
@@ -119,7 +124,7 @@ def _fill(
 
 
 def _trace(choice: Choices, previous: Bins2, options: Ints, first: Ints, ends: Bins) -> Ints:
-    """Return the combinations of options that end in the bins, shape (P, T)."""
+    """Return the best combination for each bin in `ends`, as option numbers of shape (P, T)."""
     chosen = np.empty((len(ends), len(choice)), np.int64)
     for table in range(len(choice) - 1, -1, -1):
         chosen[:, table] = options[first[table] + choice[table, ends]]

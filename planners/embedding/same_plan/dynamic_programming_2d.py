@@ -1,4 +1,4 @@
-"""Dynamic programming over bins of HBM and of DDR, compiled: TorchEasyRec's present proposals."""
+"""Compiled dynamic programming over HBM and DDR bins: TorchEasyRec's proposals since May 2026."""
 
 from collections.abc import Generator
 from typing import Annotated
@@ -20,9 +20,9 @@ Numbers = npt.NDArray[np.int32]
 def bin_proposals_2d(
     space: SearchSpace, devices: Devices, bins_per_device: int = 100, ddr_bins_per_device: int = 25
 ) -> Generator[Ints, Floats, None]:
-    """Yield the proposals of BinProposer2D in order: option numbers in chunks of shape (P, T).
+    """Yield the proposals of BinProposer2D in chunks of option numbers, shape (P, T), P <= 256.
 
-    P is at most 256. The tables of each proposal are in the order of their smallest options.
+    Within each proposal, tables are sorted by the size of their smallest option.
     """
     if not space.tables:
         return
@@ -46,16 +46,19 @@ def bin_proposals_2d(
 def _fill_cells(
     memory: Singles2, perf: Singles, first: Ints, hbm_bins: int, ddr_bins: int
 ) -> tuple[Numbers, Numbers, Ints, Numbers]:
-    """Find the cheapest combination of options for each cell, a pair of bins, table by table.
+    """Find the cheapest combination of options for each cell, adding table after table.
 
-    Options take `memory`, in bins, shape (O, 2), and `perf`, in milliseconds; table t has first[t]
-    to first[t + 1]. Returns the option of each cell that is reached, the cell that the tables
-    before it reach, counted within theirs, and `layer`: table t reaches the cells layer[t] to
-    layer[t + 1], in ascending order. Last come the cheapest of the last table's cells for each bin
-    of HBM, the fullest first.
+    A cell is a pair of an HBM bin and a DDR bin. Table t has the options first[t] to first[t + 1];
+    each uses `memory`, in bins, shape (O, 2), and `perf`, in milliseconds.
 
-    Sums are in single precision, and an equally cheap combination never replaces an earlier one;
-    the loops run over states outside and options inside, in the order of BinProposer2D.
+    Return `options`, `previous`, `layer` and `ends`. The cells that tables 0 to t reach together,
+    in ascending order, are the entries layer[t] to layer[t + 1] of two arrays: `options` has table
+    t's option, and `previous` the index of the cell that it extends among table t - 1's cells.
+    `ends` has the index of the cheapest of the last table's cells for each reached HBM bin, the
+    fullest bin first.
+
+    Sums are in single precision. Of equally cheap combinations the first is kept: the outer loop is
+    over states, the inner one over options, as in BinProposer2D.
     """
     tables = len(first) - 1
     slot = np.full(hbm_bins * ddr_bins, -1, np.int32)
@@ -106,7 +109,7 @@ def _fill_cells(
 
 @allocating_kernel
 def _trace(options: Numbers, previous: Numbers, layer: Ints, ends: Numbers) -> Ints:
-    """Return the combinations of options that end in some cells of the last table, (P, T)."""
+    """Return the best combination for each cell in `ends`, as indices of options, shape (P, T)."""
     tables = len(layer) - 1
     chosen = np.empty((len(ends), tables), np.int64)
     ends = ends.copy()

@@ -1,4 +1,4 @@
-"""Placement of proposals, rows of option numbers, as by torchrec's partitioners."""
+"""Places proposals, which are rows of option numbers, exactly as torchrec's partitioners do."""
 
 import numpy as np
 from torchrec.distributed.planner.constants import MAX_SIZE
@@ -9,15 +9,16 @@ from planners.embedding.same_plan.placing.rows import place_rows
 from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
-# MemoryBalancedPartitioner ends its bisection once it knows the least HBM within this many bytes.
+# MemoryBalancedPartitioner ends its bisection when the interval is at most this many bytes wide.
 _CLOSE = int(mb_to_bytes(10))
 
 
 class Partition:
-    """Places proposals, each on empty devices, and keeps the best plan.
+    """Places each proposal on empty devices and remembers the best plan.
 
-    `best` has the option numbers of that plan in its order, shape (T,), and `best_rating` its
-    milliseconds: None and, as in torchrec, 2**63 before the first plan.
+    `best` contains the option numbers of the best plan, shape (T,), and `best_rating` the
+    milliseconds of its slowest rank. Before the first plan they are None and, as in torchrec,
+    2**63.
     """
 
     def __init__(
@@ -33,14 +34,15 @@ class Partition:
 
     @property
     def best_ranks(self) -> Ints:
-        """The rank of each shard of the best plan, option after option; there must be a plan."""
+        """The rank of each shard of the best plan, option by option; requires a plan."""
         assert self.best is not None
         return self._of_shards(self._ranks, self.best)
 
     def place(self, rows: Ints) -> Floats:
-        """Return the rating of each row of a (P, T) array, NaN for one that cannot be placed.
+        """Place proposals of shape (P, T); return the rating of each, NaN if it cannot be placed.
 
-        Unless `exact`, a row that is no better than one before may be off in its last bits.
+        Unless `exact`, the rating of a proposal that does not improve on the best plan may differ
+        from torchrec's in the last bits.
         """
         rows = np.ascontiguousarray(rows)
         if self._rules.searches is not None:
@@ -54,7 +56,10 @@ class Partition:
         return ratings
 
     def _place_balanced(self, row: Ints, searches: int) -> float:
-        """Return the rating on the least HBM, found by bisection, that rates well enough."""
+        """Bisect for the least HBM per rank that keeps the rating in tolerance; return that rating.
+
+        Return NaN if the proposal cannot be placed. Invariant: `placed` needs at most `enough` HBM.
+        """
         placed = self._place_one(row, 0)
         if placed is None:
             return np.nan
@@ -80,7 +85,7 @@ class Partition:
         return rating
 
     def _place_one(self, row: Ints, hbm: int) -> tuple[float, Ints] | None:
-        """Place a row on ranks with `hbm` bytes, unless that is 0; return its rating and ranks."""
+        """Return a proposal's rating and ranks, or None; `hbm` = 0 means each rank's own HBM."""
         rating, ranks = np.empty(1), np.empty_like(self._ranks)
         chosen = place_rows(
             self._inputs, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks
@@ -88,12 +93,12 @@ class Partition:
         return None if chosen < 0 else (float(rating[0]), ranks)
 
     def _of_shards(self, ranks: Ints, row: Ints) -> Ints:
-        """Return the ranks of the shards of some options, one option after the other."""
+        """Return the ranks of the shards of a row's options as a flat array, option by option."""
         counts = np.diff(self._space.first_shard)[row]
         there: Ints = ranks[np.arange(ranks.shape[1]) < counts[:, np.newaxis]]
         return there
 
     def _shards(self, row: Ints) -> Ints:
-        """Return the shards of some options, one option after the other."""
+        """Return the shard numbers of a row's options as a flat array, option by option."""
         first = self._space.first_shard
         return np.concatenate([np.arange(first[option], first[option + 1]) for option in row])

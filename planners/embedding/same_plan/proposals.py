@@ -25,12 +25,12 @@ _LARGEST_CHUNK = 256
 
 
 def stream(proposer: Proposer, space: SearchSpace, devices: Devices) -> Stream:
-    """Return the proposals of a new proposer with the settings of this one."""
+    """Return the stream of proposals that a new proposer with this one's settings makes."""
     return STREAMS[type(proposer)](proposer, space, devices)
 
 
 def depends_on_ratings(proposer: Proposer) -> bool:
-    """Whether a proposer needs the exact ratings of its earlier proposals."""
+    """Whether a proposer's next proposals depend on the exact ratings of its earlier ones."""
     return type(proposer) is GreedyProposer and proposer._threshold is not None
 
 
@@ -43,7 +43,7 @@ def _greedy(proposer: GreedyProposer, space: SearchSpace, _: Devices) -> Stream:
 
 
 def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
-    """Yield rows, each with the next option of the table that takes the most memory."""
+    """Yield proposals; each replaces the option with the most memory by its table's next one."""
     options, first = _by_score(space, use_depth)
     memory = _memory_order(space)[options]
     memory[first[1:] - 1] = 0  # a table's last option has no successor
@@ -59,25 +59,25 @@ def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
 
 
 def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
-    """Return options by table, the best first, and the start of each table, shape (T + 1,)."""
+    """Return options grouped by table, the best first, and each table's start, shape (T + 1,)."""
     score = space.largest_shard if use_depth else _sums(space)
     first = np.concatenate([[0], np.cumsum(np.bincount(space.table))])
     return np.lexsort((score, space.table)), first
 
 
 def _sums(space: SearchSpace) -> Floats:
-    """Return the perf of each option by Python's `sum`, as torchrec sorts by it, shape (O,).
+    """Return the perf of each option in milliseconds, shape (O,), summed by Python's `sum`.
 
-    Since Python 3.12 `sum` compensates for rounding; `option_perf` never does.
+    TorchRec sorts by this sum. Unlike `option_perf`, it compensates for rounding since Python 3.12.
     """
     perf = space.total[space.estimate].tolist()
     return np.array([sum(perf[first:end]) for first, end in pairwise(space.first_shard.tolist())])
 
 
 def _memory_order(space: SearchSpace) -> Ints:
-    """Return numbers that sort options by memory as GreedyProposer does; empty ones get 0.
+    """Return each option's place in GreedyProposer's order by memory; 0 for one without memory.
 
-    It compares the HBM of the largest shard, the HBM of all shards, and then likewise DDR.
+    It compares the HBM of the largest shard, the HBM of all shards, and then the same two for DDR.
     """
     largest = np.maximum.reduceat(space.storage[space.estimate], space.first_shard[:-1])
     memory = np.stack([largest, space.option_storage], 2)[:, :2].reshape(-1, 4)
@@ -88,9 +88,9 @@ def _memory_order(space: SearchSpace) -> Ints:
 
 
 def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
-    """Stop when more than `threshold` rows in succession have rated no better than the best.
+    """Yield proposals until more than `threshold` successive ones did not improve the best rating.
 
-    A chunk contains only rows that torchrec would propose for any ratings of its rows.
+    A chunk contains only proposals that torchrec would make whatever ratings the chunk receives.
     """
     best = inf
     worse = 0
@@ -100,13 +100,13 @@ def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
             return
         ratings = yield np.array(chunk)
         for rating in ratings:
-            if rating > 0:  # torchrec takes a rating of 0 for none
+            if rating > 0:  # torchrec treats a rating of 0 as a missing rating
                 worse = 0 if rating < best else worse + 1
                 best = min(best, rating)
 
 
 def _grid(proposer: GridSearchProposer, space: SearchSpace, _: Devices) -> Stream:
-    """Yield all combinations, the last table changing fastest, or none where they are too many."""
+    """Yield all combinations of options, or none if they exceed the proposer's maximum number."""
     options, first = _by_score(space, use_depth=True)
     counts = np.diff(first)
     combinations = prod(counts.tolist())
@@ -118,7 +118,7 @@ def _grid(proposer: GridSearchProposer, space: SearchSpace, _: Devices) -> Strea
 
 
 def _uniform(proposer: UniformProposer, space: SearchSpace, _: Devices) -> Stream:
-    """Yield the best option of each table by sharding type, for the types that all tables have."""
+    """Yield, for each sharding type that all tables support, the best option of each table."""
     options, _first = _by_score(space, proposer._use_depth)
     types: dict[str, int] = {}
     kind = np.array([types.setdefault(o.sharding_type, len(types)) for o in space.options])
@@ -131,7 +131,7 @@ def _uniform(proposer: UniformProposer, space: SearchSpace, _: Devices) -> Strea
 
 
 def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
-    """Stack rows, few at first so that a search soon looks at the clock."""
+    """Yield rows in chunks that grow from 16 to 256, so that a search checks the clock early."""
     remaining = iter(rows)
     for size in chain((16, 32, 64, 128), repeat(_LARGEST_CHUNK)):
         chunk = list(islice(remaining, size))
@@ -154,7 +154,7 @@ def _bins_2d(proposer: BinProposer2D, space: SearchSpace, devices: Devices) -> S
     return bin_proposals_2d(space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device)
 
 
-# Compiled modules are imported by the functions, so that this table loads quickly.
+# The functions import the compiled modules, so that importing this module is quick.
 STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     GreedyProposer: _greedy,
     UniformProposer: _uniform,

@@ -1,4 +1,4 @@
-"""Settings of torchrec's partitioners, for the compiled one."""
+"""The settings of torchrec's partitioners that the compiled partitioner follows."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,16 @@ from torchrec.distributed.planner.types import Partitioner
 
 @dataclass(frozen=True, slots=True)
 class PartitionRules:
-    """The settings of GreedyPerfPartitioner, or with `searches` of MemoryBalancedPartitioner."""
+    """The settings of GreedyPerfPartitioner or, if `searches` is set, MemoryBalancedPartitioner."""
 
-    by_perf: bool = False  # the groups of most perf are placed first, else those of most storage
-    balance_modules: bool = False  # modules with fewest tables come first of all
-    searches: int | None = None  # a proposal is placed again on less HBM, at most this often
-    tolerance: float = 0.0  # its rating may then be worse by this fraction
+    by_perf: bool = False  # place groups of tables by descending perf, else by descending storage
+    balance_modules: bool = False  # before that, place modules with fewer tables first
+    searches: int | None = None  # most times that a proposal is placed again, on less HBM
+    tolerance: float = 0.0  # fraction by which less HBM may make the rating worse
 
 
 def rules_of(partitioner: Partitioner) -> PartitionRules | None:
-    """Return the rules of a partitioner, or None where it is not compiled, e.g. any subclass."""
+    """Return a partitioner's settings; None if its type, e.g. a subclass, has no compiled form."""
     if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
         return PartitionRules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
     if type(partitioner) is MemoryBalancedPartitioner:

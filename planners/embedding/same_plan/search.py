@@ -1,4 +1,4 @@
-"""TorchRec's search, compiled: the same proposals, the same plan."""
+"""A compiled form of torchrec's search: it tries the same proposals and finds the same plan."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -21,9 +21,9 @@ Words = npt.NDArray[np.uint64]
 class SamePlan:
     """Finds the plan that torchrec finds with these proposers and a partitioner's rules.
 
-    Once the deadline has passed, the best plan so far is returned, as in torchrec. The clock is
-    read between chunks, so that some proposals are always tried. `proposals` counts those made so
-    far, repeated ones included.
+    After the deadline, it returns the best plan so far, as torchrec does. It checks the clock only
+    between chunks of proposals, so it always tries the first chunk. `proposals` is the number of
+    proposals made so far, including repeated ones.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SamePlan:
         self.proposals = 0
 
     def __call__(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
-        """Try all proposals, one proposer after the other."""
+        """Try the proposals of each proposer in turn; return the best plan, or NotFound."""
         exact = any(depends_on_ratings(proposer) for proposer in self._proposers)
         trial = _TriedProposals(space, Partition(space, devices, self._rules, exact))
         self.proposals = 0
@@ -52,7 +52,7 @@ class SamePlan:
 
 
 class _TriedProposals:
-    """Tries each set of options once, in the order in which it is first proposed."""
+    """Places each distinct set of options once, when it is first proposed; caches the rating."""
 
     def __init__(self, space: SearchSpace, partition: Partition) -> None:
         self._space = space
@@ -66,10 +66,10 @@ class _TriedProposals:
         self._last: Ints | None = None
 
     def ratings(self, rows: Ints) -> Floats:
-        """Return the rating of each proposal of a (P, T) array, NaN for one without a place."""
+        """Return the rating of each proposal of a (P, T) array, NaN if it cannot be placed."""
         numbers: list[int] = []
         fresh: list[int] = []
-        # A sum of random words stands for a set of options: their order does not change it.
+        # The sum of its options' random words identifies a set of options in any order.
         for index, (one, other) in enumerate(_sums(self._words, rows).tolist()):
             number = self._numbers.setdefault((one, other), len(self._numbers))
             if number == len(self._ratings) + len(fresh):
@@ -93,7 +93,7 @@ class _TriedProposals:
             self._last = failed[-1]
 
     def outcome(self) -> Found | NotFound:
-        """Return the best plan so far, or else the proposals that failed."""
+        """Return the best plan so far, else NotFound with the smallest and the last proposal."""
         best = self._partition.best
         if best is None:
             return NotFound(self._smallest, self._last, len(self._ratings))
@@ -107,9 +107,9 @@ class _TriedProposals:
 
 
 def _sums(words: Words, rows: Ints) -> Words:
-    """Return the sum of each row's words, shape (P, 2), by adding changes from row to row.
+    """Return the sum of each row's words, shape (P, 2), from the changes between adjacent rows.
 
-    Unsigned sums wrap around, so that no order of additions changes them.
+    Unsigned sums wrap around, so the order of additions does not change the result.
     """
     differ = rows[1:] != rows[:-1]
     steps = words[rows[1:][differ]] - words[rows[:-1][differ]]
@@ -118,9 +118,10 @@ def _sums(words: Words, rows: Ints) -> Words:
 
 
 def _words(options: Sequence[ShardingOption]) -> Words:
-    """Return two random words for each option, equal ones for options that torchrec finds equal.
+    """Return two random 64-bit words for each option, shape (O, 2); equal options share theirs.
 
-    TorchRec compares hashes, which are slow; only options that share all names need theirs.
+    TorchRec compares options by their hashes, which are slow to compute. This computes hashes only
+    for options that have the same table, sharding type and kernel.
     """
     names = [(option.fqn, option.sharding_type, option.compute_kernel) for option in options]
     times = Counter(names)

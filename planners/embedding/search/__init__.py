@@ -1,1 +1,1 @@
-"""Compiled searches for a plan."""
+"""Shared parts of the compiled searches: the search space, kernels, estimates and deadlines."""

@@ -1,9 +1,9 @@
-"""Decorators that compile the loops of the search with numba, and keep the machine code on disk.
+"""Decorators that compile the loops of the search with numba and cache the machine code on disk.
 
-A kernel is a function that Python calls. It is compiled once, for the types of its annotations. Its
-machine code is kept under a key made of its own code, of all code and constants that it uses, of
-the code that compiles it, of numba's release and of the processor. So an edit elsewhere compiles
-nothing again, and stale code is never loaded.
+A kernel is a compiled function that Python calls. It is compiled once, for the types in its
+annotations. The cache key covers the kernel's code, all code and constants that it uses, this
+module, the releases of numba and NumPy, and the processor. So an edit of unrelated code causes no
+compilation, and stale machine code is never loaded.
 """
 
 import logging
@@ -38,19 +38,19 @@ KERNELS: dict[str, list[Any]] = {}
 wait_for: Callable[[str], None] | None = None
 """Waits for another process that compiles the kernels of a module, if there is one."""
 
-# Otherwise numba counts references to arrays in the innermost loops, eight times the work. A
-# function compiled with this cannot make arrays.
+# Turns off numba's reference counts of arrays, which make the innermost loops take eight times as
+# long. A function compiled with this option cannot create arrays.
 _UNCOUNTED = {"_nrt": False}
 
-# Only compiled code calls a subroutine. A wrapper for Python would take longer to compile than most
-# subroutines themselves.
+# Only compiled code calls a subroutine, so it needs no wrapper for Python, which would take longer
+# to compile than most subroutines.
 _NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 class _Part(JITCodeLibrary):
-    """The code of a subroutine, optimized by LLVM only as a part of a kernel.
+    """The code of a subroutine, which LLVM optimizes only as a part of a kernel.
 
-    Numba would optimize each subroutine alone, with all that it calls, and throw the result away.
+    By default numba also optimizes each subroutine with its callees, and discards the result.
     """
 
     def _optimize_final_module(self) -> None: ...
@@ -72,12 +72,12 @@ class _PartCompiler(compiler.Compiler):
 
 
 def kernel(function: F) -> F:
-    """Compile a function that Python calls and that makes no arrays."""
+    """Compile a function that Python calls and that creates no arrays."""
     return _kernel(function, **_UNCOUNTED)
 
 
 def allocating_kernel(function: F) -> F:
-    """Compile a function that Python calls and that makes arrays."""
+    """Compile a function that Python calls and that creates arrays."""
     return _kernel(function)
 
 
@@ -87,15 +87,15 @@ def subroutine(function: F) -> F:
 
 
 def merged(function: F) -> F:
-    """Compile a function that kernels call, and have LLVM copy it to each place of a call."""
+    """Compile a function that kernels call, and have LLVM inline it into each caller."""
     return _subroutine(function, forceinline=True)
 
 
 def inlined(function: F) -> F:
-    """Have numba copy a function into each of its callers; it may return a part of an array.
+    """Have numba inline a function into each caller; the function may return an array view.
 
-    This takes time that grows with the square of the caller's length: for functions that are short
-    or called once.
+    Use it for functions that are short or called once: the time that numba takes grows with the
+    square of the caller's length.
     """
     return cast(F, numba.njit(inline="always", **_UNCOUNTED)(function))
 
@@ -115,24 +115,24 @@ def _subroutine(function: F, **options: bool) -> F:
     )
     if dispatcher is not function:
         compile_for = dispatcher.compile
-        # Numba would compile it again for each constant that it is called with.
+        # Otherwise numba compiles the function again for each constant argument.
         dispatcher.compile = lambda types_: compile_for(tuple(map(types.unliteral, types_)))
     return cast(F, dispatcher)
 
 
 def load(dispatcher: Any) -> None:
-    """Load a kernel into this process; compile and keep it first if no machine code is kept."""
+    """Load a kernel into this process; if it is not cached, compile and cache it first."""
     dispatcher.compile(_signature(dispatcher.py_func))
 
 
 def is_kept(dispatcher: Any) -> bool:
-    """Whether a kernel need not be compiled."""
+    """Whether a kernel's machine code is cached on disk."""
     kept: _Kept = dispatcher._cache
     return kept.path(_signature(dispatcher.py_func)) is not None
 
 
 class _Kept:
-    """Takes the place of numba's cache of one function (numba.core.caching._Cache)."""
+    """The disk cache of one kernel, in place of numba's own (numba.core.caching._Cache)."""
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function
@@ -149,7 +149,7 @@ class _Kept:
             path = self.path(signature)
         if path is None:
             return None
-        # A file that cannot be read is compiled again.
+        # If the file cannot be read, the kernel is compiled again.
         with suppress(OSError, EOFError, ImportError, AttributeError, pickle.UnpicklingError):
             payload = pickle.loads(path.read_bytes())
             return compiler.CompileResult._rebuild(target_context, *payload)
@@ -157,7 +157,7 @@ class _Kept:
     def save_overload(self, signature: Any, result: Any) -> None:
         try:
             folder = kept_folder()
-            # Renamed when whole, so that no process reads a half-written file.
+            # Renamed when complete, so that no process reads a half-written file.
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
                 try:
                     file.write(serialize.dumps(result._reduce()))
@@ -171,10 +171,10 @@ class _Kept:
             logger.warning("Compiled kernels could not be kept: %s.", error)
 
     def flush(self) -> None:
-        """Forget nothing: machine code belongs to its key for ever."""
+        """Do nothing: the machine code of a key never becomes stale."""
 
     def path(self, signature: Any) -> Path | None:
-        """Return the file that has the machine code, if there is one."""
+        """Return the path of the cached machine code, or None."""
         name = self._name(signature)
         return next((f / name for f in _folders() if (f / name).is_file()), None)
 
@@ -193,15 +193,15 @@ def _file_name(function: FunctionType, signature: str) -> str:
 
 @cache
 def _compiler() -> str:
-    """Return a hash of this module and `records`, on which all machine code depends."""
+    """Return a hash of this module and `records`, because all machine code depends on them."""
     sources = (Path(__file__), Path(records.__file__))
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def _code(function: FunctionType) -> Iterator[str]:
-    """Yield everything that decides on a function's machine code, of all its callees too."""
+    """Yield the code and constants that a function's machine code depends on, including callees."""
     waiting: list[Any] = [function]
-    seen: dict[int, Any] = {}  # the values stay alive, so that no id is used twice
+    seen: dict[int, Any] = {}  # keeps the values alive, so that no id is used twice
     while waiting:
         value = waiting.pop()
         value = getattr(value, "py_func", value)
@@ -239,7 +239,7 @@ def _signature(function: FunctionType) -> tuple[Any, ...]:
 
 
 def _numba_type(hint: Any) -> Any:
-    """Return numba's type of an annotation: a number, a NamedTuple of these, a whole C array."""
+    """Return numba's type of an annotation: a number, C-contiguous array or NamedTuple of these."""
     if hint in (bool, int, float):
         return {bool: types.boolean, int: types.int64, float: types.float64}[hint]
     if hasattr(hint, "_fields"):
@@ -253,7 +253,7 @@ def _numba_type(hint: Any) -> Any:
 
 
 def kept_folder() -> Path:
-    """Return the folder for new machine code: the first that can be written."""
+    """Return the folder for new machine code: the first writable one. Raise OSError if none is."""
     for folder in _folders():
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -263,10 +263,10 @@ def kept_folder() -> Path:
 
 
 def _folders() -> list[Path]:
-    """Return all folders that may hold machine code: NUMBA_CACHE_DIR alone, if that is set.
+    """Return the folders to look for machine code in: only NUMBA_CACHE_DIR, if it is set.
 
-    Otherwise the folder next to the sources, which a container's image has from its build, and the
-    user's cache.
+    Otherwise they are `__pycache__` next to this file, which a container image can contain, and the
+    user's cache folder.
     """
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(chosen)]

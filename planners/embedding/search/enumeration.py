@@ -1,4 +1,4 @@
-"""TorchRec's enumerator, asking its estimators once for each distinct shard."""
+"""TorchRec's enumerator, sped up: it calls the estimators once per distinct shard."""
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -25,26 +25,26 @@ from planners.embedding.search.unmade_shards import (
     leave_unmade,
 )
 
-# The functions by which torchrec's enumerator cuts a table, and finds how its shards are placed.
+# The names of torchrec's functions that cut a table into shards and that choose `partition_by`.
 _CUT = "calculate_shard_sizes_and_offsets"
 _BY_TYPE = "get_partition_by_type"
 
 
 class _KeptOption(SharedOption):
-    """An option that is its own copy, while the enumerator stores the search space."""
+    """An option that `deepcopy` does not copy, so that storing the search space is cheap."""
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> "_KeptOption":
         return self
 
 
 class DistinctShardEnumerator(EmbeddingEnumerator):
-    """Returns the options of torchrec's enumerator, with equal estimates, in less time.
+    """Returns the same options and estimates as torchrec's enumerator, in less time.
 
-    Shards are made when they are first read. Estimators are asked for each size of shard once, and
-    for many tables at once: see Estimation. Where an estimator is not torchrec's own, or looks
-    across the shards of an option, all shards are made and estimated one by one.
+    It creates shards when they are first read, and estimates each shard size once, for many tables
+    in one call: see Estimation. If an estimator is not torchrec's own, or depends on several shards
+    of an option, it creates all shards and estimates them one by one.
 
-    `last_stored_search_space` keeps these same options: copy them before setting ranks.
+    `last_stored_search_space` contains the returned options, not copies; copy before setting ranks.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -58,7 +58,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
     ) -> list[ShardingOption]:
-        """Return torchrec's options in its order, each with equal estimates."""
+        """Return the same options as torchrec, in the same order and with the same estimates."""
         self._stashed.clear()
         self._special.clear()
         options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
@@ -67,13 +67,13 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         return options
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
-        """Fill in the estimates of all shards, of one shard of each size where that is enough."""
+        """Set the estimates of all shards; estimate only one shard per size if that suffices."""
         layouts = [layout for layout in map(_layout_of, sharding_options) if layout is not None]
         if len(layouts) < len(sharding_options):
             super().populate_estimates(sharding_options)
             return
         if all(map(_looks_at_one_shard, self._estimators)):
-            with suppress(Exception):  # its text may list shards: it is raised again with all below
+            with suppress(Exception):  # raised again below, where its text can list all shards
                 self._estimate_sizes(sharding_options, layouts)
                 return
         for option, layout in zip(sharding_options, layouts, strict=True):
@@ -85,7 +85,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     def _estimate_sizes(
         self, options: list[ShardingOption], layouts: Sequence[ShardLayout]
     ) -> None:
-        """Estimate each size of shard once, and leave all shards unmade."""
+        """Estimate each shard size once; create no shards yet."""
         in_lanes = all(map(_is_torchrecs, self._estimators))
         constraints = [estimator._constraints for estimator in self._estimators]
         ask = super().populate_estimates
@@ -109,9 +109,9 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         return buckets
 
     def _is_special(self, parameter: str, module: nn.Module) -> bool:
-        """Whether a table may have buckets or stashed weights.
+        """Whether a table may have buckets or stashed weights; cached per module.
 
-        TorchRec searches all tables of the module for each of the two, and for each option.
+        TorchRec would search all tables of the module twice for each option.
         """
         if isinstance(module, EmbeddingBagCollection):
             configs = module.embedding_bag_configs
@@ -130,9 +130,9 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
 
 def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
-    """Return torchrec's `enumerate`, changed to put a ShardLayout in place of an option's shards.
+    """Return a copy of torchrec's `enumerate` that gives options a ShardLayout instead of shards.
 
-    A version of unknown structure is returned unchanged.
+    If torchrec's function is not of the expected form, return it unchanged.
     """
     torchrecs: Any = EmbeddingEnumerator.enumerate
     code = getattr(torchrecs, "__code__", None)
@@ -157,7 +157,7 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
 
 
 def _layout_of(option: ShardingOption) -> ShardLayout | None:
-    """Return the layout in place of an option's shards, or None."""
+    """Return the ShardLayout that an option has instead of shards, or None if it has shards."""
     size = option.shards[0].size if option.shards else None
     return size if isinstance(size, ShardLayout) else None
 
@@ -174,7 +174,7 @@ def _looks_at_one_shard(estimator: ShardEstimator) -> bool:
 
 
 def _is_torchrecs(estimator: ShardEstimator) -> bool:
-    """Whether an estimator of torchrec calculates with torchrec's own configuration alone."""
+    """Whether an estimator has no configuration, or torchrec's own one without annotations."""
     config = getattr(estimator, "_config", None)
     return config is None or not (
         any(kind.__module__.partition(".")[0] != "torchrec" for kind in type(config).__mro__[:-1])
@@ -183,10 +183,10 @@ def _is_torchrecs(estimator: ShardEstimator) -> bool:
 
 
 def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConfig:
-    """Return the configuration with only its annotated methods in `dir`.
+    """Return a copy of the configuration for which `dir` lists only the annotated methods.
 
-    TorchRec looks for annotations by a scan of `dir(config)`, some fourteen times a shard, and
-    most configurations have none.
+    TorchRec scans `dir(config)` for annotated methods about 14 times per shard, and most
+    configurations have none.
     """
     names = tuple(_annotated(config))
     plain = type(config)
@@ -197,7 +197,7 @@ def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConf
         {
             "__dir__": lambda self: names,
             "__module__": plain.__module__,
-            # Pickle cannot find a class made here by its name; it is made again.
+            # Pickle cannot find this class by name, so unpickling creates it again.
             "__reduce_ex__": lambda self, protocol: (_with_remembered_annotations, (original,)),
         },
     )
@@ -205,7 +205,7 @@ def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConf
 
 
 def _annotated(config: HardwarePerfConfig) -> Iterable[str]:
-    """Yield the public methods that carry an attribute, as torchrec's annotations set them."""
+    """Yield the names of public methods with attributes, such as torchrec's annotations set."""
     for name in dir(config):
         if not name.startswith("_"):
             attribute = getattr(config, name, None)

@@ -1,4 +1,4 @@
-"""TorchRec's estimates of many shards at once, by its own estimators."""
+"""Estimates many shards per call of torchrec's own estimators, by passing arrays for numbers."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -15,15 +15,15 @@ from planners.embedding.search.unmade_shards import Estimates, Ints, ShardLayout
 Ask = Callable[[list[ShardingOption]], None]
 """Has torchrec's estimators fill in the estimates of the shards of some options."""
 
-# Lanes save no time for fewer shards than this.
+# With fewer shards than this, lanes (see Lanes) save no time.
 _FEW = 4
 
-# `sum` adds the lookups of at most this many features alike as floats and as lanes. Since Python
-# 3.12 it compensates for the rounding of floats alone, which changes the sum of three.
+# Up to this number of features, `sum` gives equal results for floats and for lanes. Since Python
+# 3.12 it compensates for the rounding of floats only, which can change a sum of three.
 _ADDED_ALIKE = 2 if sum([0.1] * 10) == 1 else math.inf
 
-# Attributes that differ from lane to lane, or that no estimate depends on. Options that share lanes
-# are equal in all other attributes; a name only leads to the constraints.
+# Attributes that may differ between lanes, or that no estimate depends on. Options that share lanes
+# are equal in all other attributes. Estimators use the name only to look up constraints.
 _OF_TABLES = {
     "name",
     "_tensor",
@@ -43,7 +43,7 @@ _OF_CONSTRAINTS = {
 
 
 class Diverged(Exception):
-    """A formula asked a question that is true in some lanes only: those of the mask `true`."""
+    """A condition in a formula is true in some lanes and false in others; `true` is the mask."""
 
     def __init__(self, true: npt.NDArray[np.bool_]) -> None:
         super().__init__("The lanes have to go different ways.")
@@ -51,15 +51,15 @@ class Diverged(Exception):
 
 
 class Lanes(np.ndarray[Any, np.dtype[Any]]):
-    """An array of Python's own numbers, in the place of one number in a formula.
+    """An array of Python numbers that takes the place of one number in a formula.
 
-    Every lane gets the result that Python gets with its number alone, to the last bit, in exact
-    integers and in floats. Where lanes would take different branches, Diverged is raised.
+    Each element (lane) gets the same result, to the last bit, as the formula with that number
+    alone, in exact integers and in floats. Raises Diverged if lanes would take different branches.
     """
 
     @classmethod
     def of(cls, numbers: Iterable[Any]) -> Self:
-        """Return lanes with these numbers."""
+        """Create lanes from numbers, one lane per number."""
         listed = list(numbers)
         lanes = np.empty(len(listed), object).view(cls)
         lanes[:] = listed
@@ -82,10 +82,10 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
 
     @override
     def __float__(self) -> float:
-        """Return NaN if any lane is NaN, else infinity: torchrec asks `math.isnan` and no more."""
+        """Return NaN if any lane is NaN, else infinity; torchrec only calls `math.isnan` on it."""
         return math.nan if any(map(math.isnan, self)) else math.inf
 
-    # NumPy's would change the formula's arguments; these return new lanes, as Python's numbers do.
+    # NumPy's versions modify the formula's arguments; these return new lanes, like numbers.
     __iadd__: Any = np.ndarray.__add__
     __isub__: Any = np.ndarray.__sub__
     __imul__: Any = np.ndarray.__mul__
@@ -93,15 +93,15 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
 
 
 class Estimation:
-    """Asks torchrec's estimators about options with these layouts.
+    """Estimates each shard size of some options with torchrec's estimators.
 
-    A shard's estimates depend on its option and its size alone, and a row-wise table has one or
-    two sizes of shard however many ranks there are. Option i has the estimates first[i] to
-    first[i + 1], one for each size.
+    A shard's estimates depend only on its option and its size, and a row-wise table has one or two
+    shard sizes for any number of ranks. Option i has the estimates first[i] to first[i + 1], one
+    for each size.
 
-    With `constraints`, those of each estimator, options that differ in their tables alone are
-    estimated at once, in lanes, as far as torchrec's formulas allow. Two shards of each calculation
-    are also asked for one by one: if one differs in a bit, all shards are.
+    If `constraints`, one per estimator, are given, options that differ only in their tables are
+    estimated together in lanes, as far as torchrec's formulas allow. Two shards of each such
+    calculation are also estimated alone; if one differs in any bit, all shards are estimated alone.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Estimation:
         self._one_by_one(left)
 
     def _in_lanes(self) -> tuple[list[int], Ints]:
-        """Estimate in lanes; return the shards to check, and the options that are left."""
+        """Estimate in lanes; return shard numbers to check, and the options not estimated yet."""
         groups: dict[Hashable, list[int]] = {}
         checks, left = [], [np.empty(0, np.int64)]
         for number, option in enumerate(self._options):
@@ -138,7 +138,7 @@ class Estimation:
             else:
                 groups.setdefault(self._key(option), []).append(number)
         waiting = [np.concatenate([*map(self._shards, group)]) for group in groups.values()]
-        ways = 8 * len(waiting)  # lanes that part more often than this save no time
+        ways = 8 * len(waiting)  # after more splits of lanes than this, lanes save no time
         while waiting:
             shards = waiting.pop()
             if len(shards) < _FEW or ways < 0:
@@ -150,7 +150,7 @@ class Estimation:
             except Diverged as error:
                 ways -= 1
                 waiting += [shards[error.true], shards[~error.true]]
-            except Exception:  # an error of torchrec's is raised again by plain numbers
+            except Exception:  # estimating with plain numbers raises an error of torchrec again
                 left.append(shards)
             else:
                 self.estimates.put(shards, option.shards[0])
@@ -163,7 +163,7 @@ class Estimation:
         """Return a key that is equal for options that may share lanes."""
         values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
         try:
-            hash(values)  # all at once, which takes a tenth of the time of one by one
+            hash(values)  # one hash of all values takes a tenth of the time of one per value
         except TypeError:
             values = tuple(map(hashable, values))
         table = id(option.tensor), option.name
@@ -189,7 +189,7 @@ class Estimation:
         return np.arange(self.first[number], self.first[number + 1])
 
     def _together(self, shards: Ints) -> ShardingOption:
-        """Return one option with one shard, in lanes, that stands for all of these."""
+        """Return one option with one shard, which represents all these shards in lanes."""
         numbers = self._option[shards].tolist()
         one = self._options[numbers[0]]
         tables = [self._layouts[number].table for number in numbers]
@@ -206,7 +206,7 @@ class Estimation:
         return with_shards(self._options[number], shards, ShardingOption)
 
     def _differ(self, checks: Sequence[int]) -> bool:
-        """Whether an estimator answers differently when asked for one shard alone."""
+        """Whether any of these shards gets different estimates when it is estimated alone."""
         options = [self._sample(self._option[shard], [self._sizes[shard]]) for shard in checks]
         self._ask(options)
         for shard, option in zip(checks, options, strict=True):
@@ -219,7 +219,7 @@ class Estimation:
         return False
 
     def _one_by_one(self, numbers: Ints) -> None:
-        """Ask for each shard of these options."""
+        """Estimate each shard size of these options in plain numbers."""
         chosen = numbers.tolist()
         samples = [self._sample(number, self._layouts[number].sizes) for number in chosen]
         self._ask(samples)
@@ -230,7 +230,7 @@ class Estimation:
 
 
 class _Tables:
-    """Stands for the tensors of several tables of one type, as far as estimators read them."""
+    """Replaces the tensors of several tables of one type; has the attributes estimators read."""
 
     def __init__(self, one: Any, sizes: Sequence[tuple[int, int]]) -> None:
         self.shape = tuple(map(Lanes.of, zip(*sizes, strict=True)))
@@ -240,14 +240,14 @@ class _Tables:
             self._optimizer_classes = one._optimizer_classes
 
     def numel(self) -> Any:
-        """Return the number of elements of each tensor."""
+        """Return the number of elements of each tensor, in lanes."""
         return self.shape[0] * self.shape[1]
 
     nelement = numel
 
 
 def hashable(value: Any) -> Hashable:
-    """Return a key that is equal for equal values; an opaque object equals only itself."""
+    """Return a key that is equal for equal values; other unhashable objects get their `id`."""
     if isinstance(value, list | tuple):
         return type(value), *map(hashable, value)
     try:

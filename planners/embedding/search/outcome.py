@@ -9,7 +9,7 @@ from planners.embedding.search.space import Ints
 
 
 class Deadline:
-    """A moment `seconds` from now on a clock; without seconds it never passes."""
+    """The time `seconds` from now on a clock; a deadline without seconds never passes."""
 
     def __init__(
         self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
@@ -20,16 +20,16 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that are left: negative once it has passed, infinite where it never does."""
+        """The remaining seconds: negative after the deadline, infinite if there is none."""
         return math.inf if self.seconds is None else self._end - self._clock()
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
+        """Whether the deadline has passed."""
         return self.left < 0
 
     def after(self, part: float) -> "Deadline":
-        """Return the deadline after a part of the remaining time."""
+        """Return an earlier deadline, after a part (0 to 1) of the remaining time."""
         return Deadline(None if self.seconds is None else part * self.left, self._clock)
 
 
@@ -37,27 +37,27 @@ class Deadline:
 class Found:
     """A plan: the option of each table, and the ranks of their shards."""
 
-    options: Ints  # in the order of the plan, shape (T,)
-    ranks: Ints  # of each shard of these options, one after the other
+    options: Ints  # option numbers in the order of the plan, shape (T,)
+    ranks: Ints  # the rank of each shard of these options, option by option
     rating: float  # milliseconds of the slowest rank, as torchrec's perf model adds them
-    proposals: int  # different ones that were tried
-    partitions: int  # of them could be placed
-    bound: float = 0.0  # milliseconds; the search has proven that no plan rates below
+    proposals: int  # number of different proposals that were tried
+    partitions: int  # number of these proposals that could be placed
+    bound: float = 0.0  # milliseconds; the search has proven that no plan has a lower rating
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """No proposal could be placed; the options of two of them, None where there was no proposal."""
+    """The outcome if no plan was found; contains two of the failed proposals, if there were any."""
 
-    smallest: Ints | None  # needs the least HBM, then DDR, then SSD; the first of equals
-    last: Ints | None
-    proposals: int  # different ones that were tried
-    bound: float = 0.0  # as above; infinite where it is proven that nothing fits
-    tried: str = ""  # the attempts at a plan and at a proof, where both failed
+    smallest: Ints | None  # options of the proposal with the least HBM, then DDR, then SSD
+    last: Ints | None  # options of the last proposal
+    proposals: int  # number of different proposals that were tried
+    bound: float = 0.0  # as in Found; infinite if it is proven that no plan fits
+    tried: str = ""  # the searches and provers that ran, if neither a plan nor a proof was found
 
     @property
     def verdict(self) -> str:
-        """Return a clause on whether a plan exists; empty where no proof was tried."""
+        """Return a clause that reports whether a plan exists; empty if no proof was tried."""
         if math.isinf(self.bound):
             return "it is proven that no plan fits"
         if not self.tried:

@@ -1,7 +1,8 @@
-"""NamedTuples of arrays that compiled code passes by reference.
+"""A numba type for NamedTuples of arrays that compiled code passes by reference.
 
-Numba passes a tuple as the fields of all its arrays, some hundred arguments. Taking them apart and
-putting them together was half of the code given to LLVM, and half of the search's own time.
+By default, numba passes every field of every array in a tuple as a separate argument, about a
+hundred of them. Unpacking and repacking these took half of the code that LLVM compiled and half of
+the search's run time.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from numba.extending import register_model, typeof_impl
 
 
 class Record(types.Type):
-    """Type of a NamedTuple; compiled code reads its fields, and passes it on as a whole."""
+    """Numba type of a NamedTuple that compiled code passes as a single pointer."""
 
     def __init__(self, of: Any, fields: Sequence[types.Type]) -> None:
         self.tuple = types.NamedTuple([getattr(field, "tuple", field) for field in fields], of)
@@ -26,11 +27,11 @@ class Record(types.Type):
 
 
 def record_of(of: Any, fields: Sequence[types.Type]) -> Record:
-    """Return the type of a NamedTuple with these fields, and register it for its values."""
+    """Return the numba type of the NamedTuple `of`, and register it for values of that class."""
     record = Record(of, fields)
 
     def type_of(value: Any, context: Any) -> Record | None:
-        # Compiled code would read an array of another type as if it were one of these.
+        # Check all fields: compiled code would misread an array of another type.
         found = [typeof_impl(field, context) for field in value]
         return record if found == list(record.fields.values()) else None
 
@@ -52,8 +53,8 @@ class _Pointer(PrimitiveModel):
         super().__init__(manager, record, manager[record.tuple].get_value_type().as_pointer())
 
     def from_argument(self, builder: Any, value: Any) -> Any:
-        # The attributes of the place of the result (noalias, nocapture): nothing else is written
-        # there and no pointer is kept, so that LLVM may read a field once, before a loop.
+        # Copies the attributes of the result's pointer (noalias, nocapture): the fields are never
+        # written and the pointer is not kept, so LLVM may read a field once, before a loop.
         value.attributes.update(builder.function.args[0].attributes)
         return value
 
@@ -71,7 +72,7 @@ def _from_python(record: Record, value: Any, context: Any) -> NativeValue:
 
 
 def _fill(record: Record, value: Any, struct: Any, context: Any) -> None:
-    """Write where the arrays are, without numba's checks: `type_of` has compared all types."""
+    """Write the array structs without numba's type checks: `type_of` has checked all types."""
     builder, api = context.builder, context.pyapi
     for index, field in enumerate(record.fields.values()):
         item = api.tuple_getitem(value, index)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Kernels are compiled for arrays of this many dimensions, and of one where none is given.
+# Kernels are compiled for arrays with the annotated number of dimensions, by default one.
 Ints2 = Annotated[Ints, 2]
 Floats2 = Annotated[Floats, 2]
 Floats3 = Annotated[Floats, 3]
@@ -34,56 +34,56 @@ _MILLISECONDS = attrgetter(
 
 
 class Placement(IntEnum):
-    """The way in which the shards of an option go onto devices."""
+    """The rule by which the shards of an option are assigned to devices."""
 
     UNIFORM = 0  # shard i on rank i
     DEVICE = 1  # each shard on a device of its own choice
     HOST_ROWS = 2  # on one host, shard i on its i-th device (table_row_wise)
     HOST_COLUMNS = 3  # on one host, each shard on a device of its own choice (table_column_wise)
     HOSTS = 4  # on several hosts, shard i on their i-th device (grid_shard)
-    NOWHERE = 5  # torchrec refuses this sharding type where the placement is tried
+    NOWHERE = 5  # torchrec's partitioner cannot place this sharding type
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """The options of all tables, S shards of K distinct estimates in O options of T tables.
+    """The options of all tables as arrays: T tables, O options, S shards, K distinct estimates.
 
-    A table here is one parameter with its module's path (torchrec's `fqn`); tables are numbered as
-    they first appear in the options, which is the order of torchrec's proposals. `perf` is by
-    component: forward and backward compute, forward and backward comms, prefetch.
+    A table is one parameter with its module's path (torchrec's `fqn`). Tables are numbered in the
+    order of their first options, which is the order of torchrec's proposals. The components of
+    `perf` are forward and backward compute, forward and backward comms, and prefetch.
     """
 
-    options: Sequence["ShardingOption"]  # that the arrays were made from
-    table: Ints  # of each option, shape (O,)
+    options: Sequence["ShardingOption"]  # the options that the arrays describe
+    table: Ints  # the table of each option, shape (O,)
     first_shard: Ints  # option o has the shards first_shard[o] to first_shard[o + 1], (O + 1,)
-    estimate: Ints  # which one each shard has, shape (S,)
+    estimate: Ints  # the estimate number of each shard, shape (S,)
     storage: Ints  # bytes of HBM, DDR and SSD of each estimate, shape (K, 3)
-    perf: Floats  # milliseconds of each estimate, shape (K, 5)
-    total: Floats  # `Perf.total` of each estimate, shape (K,)
+    perf: Floats  # milliseconds of each component of each estimate, shape (K, 5)
+    total: Floats  # milliseconds (`Perf.total`) of each estimate, shape (K,)
     placement: Ints  # a `Placement` for each option, shape (O,)
     group: Ints  # equal for tables that are placed together (torchrec's `dependency`), shape (T,)
-    module: Ints  # that a table belongs to, shape (T,)
-    option_storage: Ints  # the sum over an option's shards in torchrec's order, shape (O, 3)
-    option_perf: Floats  # likewise, shape (O,)
+    module: Ints  # the module number of each table, shape (T,)
+    option_storage: Ints  # bytes summed over each option's shards, shape (O, 3)
+    option_perf: Floats  # milliseconds summed over each option's shards in torchrec's order, (O,)
     largest_shard: Floats  # `Perf.total` of an option's most expensive shard, shape (O,)
 
     @property
     def tables(self) -> int:
-        """T, the number of tables."""
+        """The number of tables, T."""
         return len(self.group)
 
     def estimates_of(self, option: int) -> Ints:
-        """Return which estimate each shard of an option has."""
+        """Return the estimate number of each shard of an option."""
         return self.estimate[self.first_shard[option] : self.first_shard[option + 1]]
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """The capacity of the ranks; those that do not fill a host are on none."""
+    """The memory of all ranks; ranks after the last whole host belong to no host."""
 
-    storage: Ints  # bytes of HBM, DDR and SSD, shape (ranks, 3)
-    local_ranks: int  # breaks ties between devices
-    host_ranks: int  # of a host of torchrec's partitioner (its intra-group size)
+    storage: Ints  # bytes of HBM, DDR and SSD of each rank, shape (ranks, 3)
+    local_ranks: int  # torchrec's local world size, which breaks ties between ranks
+    host_ranks: int  # ranks per host of torchrec's partitioner (its intra-group size)
 
     @property
     def ranks(self) -> int:
@@ -97,7 +97,7 @@ class Devices:
 
 
 def devices_of(topology: "Topology") -> Devices:
-    """Return the devices of a topology, as they are after any reservation."""
+    """Return the devices of a topology, with its current storage (after any reservation)."""
     return Devices(
         storage=np.array([_BYTES(device.storage) for device in topology.devices], np.int64),
         local_ranks=topology.local_world_size,
@@ -106,7 +106,7 @@ def devices_of(topology: "Topology") -> Devices:
 
 
 def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
-    """Return options with estimates as arrays; ValueError where these are not in whole bytes."""
+    """Return estimated options as arrays; raise ValueError if storage is not in whole bytes."""
     from planners.embedding.search.unmade_shards import all_unmade
 
     tables: dict[str, ShardingOption] = {}
@@ -139,7 +139,7 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
 
 @dataclass(frozen=True, slots=True)
 class _Shards:
-    """The shards of options, and their distinct estimates as rows."""
+    """The shards of all options, and their distinct estimates, one per row."""
 
     first_shard: Ints
     estimate: Ints
@@ -150,7 +150,7 @@ class _Shards:
 
 def _made(options: Sequence["ShardingOption"]) -> _Shards:
     shards = [shard for option in options for shard in option.shards]
-    keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share them
+    keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share both
     distinct = dict(zip(keys, shards, strict=True)).values()
     return _Shards(
         first_shard=np.cumsum([0, *(len(option.shards) for option in options)], dtype=np.int64),
@@ -162,7 +162,7 @@ def _made(options: Sequence["ShardingOption"]) -> _Shards:
 
 
 def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
-    """Return the same as `_made`, without making the shards."""
+    """Return the same arrays as `_made`, without creating the shards."""
     first = [option.first for option in shards]
     counts = [len(option.layout.sizes) for option in shards]
     begin = np.cumsum([0, *counts])

@@ -1,4 +1,4 @@
-"""Options that make their shards when these are first read."""
+"""Sharding options that create their shards only when `shards` is first read."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ _UNMADE = "_unmade_shards"
 
 
 class ShardLayout:
-    """How a table is cut into shards: the distinct sizes, and the index of each shard's size.
+    """How a table is cut into shards: the distinct `sizes`, and each shard's index in `sizes`.
 
-    `cut` returns torchrec's own lists of sizes and offsets.
+    `which` has these indices, `table` the table's shape; `cut` returns torchrec's lists of sizes
+    and offsets.
     """
 
     __slots__ = ("cut", "sizes", "table", "which")
@@ -39,7 +40,7 @@ class ShardLayout:
 
 
 class Estimates:
-    """TorchRec's estimates of many shards, as a column for each attribute of Perf and Storage."""
+    """TorchRec's estimates of many shards: one array for each attribute of Perf and Storage."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -47,7 +48,7 @@ class Estimates:
         self._columns: dict[str, dict[str, Numbers]] = {"perf": {}, "storage": {}}
 
     def put(self, numbers: Any, shard: Shard) -> None:
-        """Take the estimates of the shards of these numbers; they may be in lanes."""
+        """Store a shard's estimates under its number, or lanes of estimates under many numbers."""
         for name, columns in self._columns.items():
             for attribute, value in vars(getattr(shard, name)).items():
                 if attribute not in columns:
@@ -55,11 +56,11 @@ class Estimates:
                 columns[attribute][numbers] = value
 
     def perf(self, number: Any) -> Perf:
-        """Return the `Perf` of a shard, or one of arrays for several numbers."""
+        """Return the `Perf` of one shard number, or a `Perf` of arrays for several numbers."""
         return self._record("perf", number)
 
     def storage(self, number: Any) -> Storage:
-        """Return the `Storage` of a shard, or one of arrays for several numbers."""
+        """Return the `Storage` of one shard number, or a `Storage` of arrays for several."""
         return self._record("storage", number)
 
     def _record(self, name: str, number: Any) -> Any:
@@ -71,14 +72,14 @@ class Estimates:
 
 @dataclass(frozen=True)
 class UnmadeShards:
-    """Shards of an option, not made yet: its layout, and its estimates from `first` on."""
+    """An option's shards before they are created: a layout, and estimates from `first` on."""
 
     layout: ShardLayout
     estimates: Estimates
     first: int
 
     def make(self) -> list[Shard]:
-        """Return new shards; those of one size share their estimates."""
+        """Create the shards; shards of equal size share their estimate objects."""
         return [
             Shard(size, offset, *self._known[which])
             for size, offset, which in zip(
@@ -93,18 +94,18 @@ class UnmadeShards:
 
 
 class SharedOption(ShardingOption):
-    """An option that is cheap to copy: a copy has shards of its own and shares all the rest."""
+    """An option that is cheap to copy: `deepcopy` copies its shards and shares everything else."""
 
     def __getattr__(self, name: str) -> Any:
         unmade = self.__dict__.get(_UNMADE)
         if name != "shards" or unmade is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name}")
         shards = self.__dict__.setdefault("shards", unmade.make())
-        self.__dict__.pop(_UNMADE, None)  # a reader may change them
+        self.__dict__.pop(_UNMADE, None)  # the caller may modify the shards
         return shards
 
     def __getstate__(self) -> dict[str, Any]:
-        self.shards  # noqa: B018  # makes them
+        self.shards  # noqa: B018  # creates the shards
         return self.__dict__
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
@@ -119,7 +120,7 @@ class SharedOption(ShardingOption):
 def with_shards(
     option: ShardingOption, shards: list[Shard], kind: type[ShardingOption] | None = None
 ) -> ShardingOption:
-    """Return a shallow copy of an option, of its own kind or another one, with these shards."""
+    """Return a shallow copy of an option with these shards, as an instance of `kind` if given."""
     copied = object.__new__(kind or type(option))
     vars(copied).update(vars(option))
     vars(copied).pop(_UNMADE, None)
@@ -128,20 +129,23 @@ def with_shards(
 
 
 def leave_unmade(option: ShardingOption, shards: UnmadeShards, kind: type[SharedOption]) -> None:
-    """Give an option these shards, which it makes when they are first read, and this class."""
+    """Set an option's class to `kind`, and have it create these shards when first read."""
     option.__class__ = kind
     vars(option).pop("shards", None)
     vars(option)[_UNMADE] = shards
 
 
 def unmade_shards(option: ShardingOption) -> UnmadeShards | None:
-    """Return the shards of an option if they are not made yet, else None."""
+    """Return an option's UnmadeShards, or None if its shards exist already."""
     unmade: UnmadeShards | None = vars(option).get(_UNMADE)
     return unmade
 
 
 def all_unmade(options: Iterable[ShardingOption]) -> list[UnmadeShards] | None:
-    """Return the shards of all options if none is made and one call estimated all, else None."""
+    """Return the UnmadeShards of all options, or None.
+
+    None if an option's shards exist already, or if the options have different Estimates objects.
+    """
     unmade: list[UnmadeShards] = []
     for option in options:
         shards = unmade_shards(option)

@@ -1,8 +1,8 @@
-"""Compilation ahead of a search, in other processes; `python -m` this module compiles everything.
+"""Compiles kernels in other processes ahead of a search; run as a script, it compiles all kernels.
 
-Many processes may need the same kernels at once, such as the ranks of a job. One process on the
-machine compiles a module of kernels and holds a lock on a file as long as it lives; the others wait
-for the machine code that it keeps. For most modules it imports neither torch nor torchrec.
+Several processes, such as the ranks of a job, may need the same kernels at once. One process on the
+machine compiles a module of kernels and holds a file lock as long as it lives; the others wait for
+the cached machine code. For most modules, the compiling process imports neither torch nor torchrec.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ BINS = ("same_plan.dynamic_programming",)
 BINS_2D = ("same_plan.dynamic_programming_2d",)
 """The modules that proposers over bins of memory use as well."""
 
-# In the order in which a search needs them, except for the one that takes longest to compile.
+# In the order in which a search needs them, except `local.rounds`, which takes longest to compile.
 BEST_PLAN = (
     *SAME_PLAN,
     "best_plan.local.rounds",
@@ -40,7 +40,7 @@ BEST_PLAN = (
 
 _POLL_SECONDS = 0.02
 _SILENT_SECONDS = 2.0  # a longer wait is announced
-_NICENESS = 10  # of a process that nobody waits for
+_NICENESS = 10  # of a compiling process that no search waits for
 
 logger = logging.getLogger("shardbench")
 
@@ -50,26 +50,26 @@ _soon: list[str] = []
 
 
 class CannotCompile(Exception):
-    """Another process could not compile kernels; the text is a clause with the reason."""
+    """A compiling process failed or could not be started; the text is a clause with the reason."""
 
     def __init__(self, reason: object) -> None:
         super().__init__(f"its kernels could not be compiled: {str(reason).rstrip('.')}")
 
 
 def kernels_of(proposers: Iterable[object]) -> tuple[str, ...]:
-    """Return the modules of kernels for torchrec's plan with these proposers."""
+    """Return the modules of kernels that a search for torchrec's plan with these proposers uses."""
     names = {type(proposer).__name__ for proposer in proposers}
     bins = BINS if names & {"DynamicProgrammingProposer", "BinProposer"} else ()
     return (*SAME_PLAN, *bins, *(BINS_2D if "BinProposer2D" in names else ()))
 
 
 def are_loaded(modules: Iterable[str]) -> bool:
-    """Whether this process has loaded all of these kernels."""
+    """Whether this process has loaded the kernels of all these modules."""
     return _loaded.issuperset(modules)
 
 
 def load(modules: Iterable[str]) -> None:
-    """Load kernels into this process; compile those that are not kept."""
+    """Load the kernels of these modules into this process; compile kernels that are not cached."""
     from planners.embedding.search import compiling
 
     for module in modules:
@@ -80,7 +80,7 @@ def load(modules: Iterable[str]) -> None:
 
 
 def are_kept(modules: Iterable[str]) -> bool:
-    """Whether none of these kernels has to be compiled."""
+    """Whether all kernels of these modules are loaded or cached on disk."""
     from planners.embedding.search import compiling
 
     return all(
@@ -96,10 +96,10 @@ def _kernels(module: str) -> Sequence[Any]:
 
 
 def advance(modules: Iterable[str], urgent: bool = False) -> bool:
-    """Have processes compile the missing kernels, without waiting; return whether none is missing.
+    """Start processes that compile missing kernels; return, without waiting, True if none is.
 
-    At most one process started here runs at a time, at low priority; if `urgent`, one for each
-    core, at normal priority. Raises CannotCompile.
+    At most one process started here runs at a time, at low priority; if `urgent`, one per core, at
+    normal priority. Raise CannotCompile if an earlier process failed or none can be started.
     """
     for module, process in list(_running.items()):
         if process.poll() is not None:
@@ -113,14 +113,14 @@ def advance(modules: Iterable[str], urgent: bool = False) -> bool:
 
 
 def _check_success(module: str, process: "subprocess.Popen[str]") -> None:
-    """Raise CannotCompile if a process has ended without keeping its module."""
+    """Raise CannotCompile if a finished process has not cached all kernels of its module."""
     _, errors = process.communicate()
     if not are_kept((module,)):
         raise CannotCompile(errors.strip().rpartition("\n")[2] or f"exit code {process.returncode}")
 
 
 def _start(module: str, missing: Sequence[str], niceness: int) -> None:
-    """Start a process that compiles a module and then others, unless one is doing so already."""
+    """Start a process that compiles `module`, then `missing`, unless `module` is locked."""
     lock = _locked(module)
     if lock is None:
         return
@@ -144,7 +144,10 @@ def _start(module: str, missing: Sequence[str], niceness: int) -> None:
 
 
 def _locked(module: str) -> IO[str] | None:
-    """Return a file that holds the lock on a module, or None if another process compiles it."""
+    """Lock a module and return the lock file; None if it is locked already or cached.
+
+    Raise CannotCompile if the lock file cannot be opened.
+    """
     from planners.embedding.search.compiling import kept_folder
 
     try:
@@ -160,7 +163,7 @@ def _locked(module: str) -> IO[str] | None:
 
 
 def begin(modules: Iterable[str]) -> None:
-    """Start compiling kernels that are needed soon, on all cores; calling one then waits for it."""
+    """Start to compile kernels on all cores; the first call of a kernel waits for its module."""
     from planners.embedding.search import compiling
 
     _soon[:] = modules
@@ -170,10 +173,10 @@ def begin(modules: Iterable[str]) -> None:
 
 
 def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-    """Have kernels compiled on all cores, together with those of `begin`, and wait for them.
+    """Compile modules, and those passed to `begin`, on all cores; wait until `modules` are cached.
 
-    A wait of more than two seconds is announced on the logger `shardbench`. Returns without kernels
-    that no process can compile.
+    After two seconds of waiting, log a warning on the logger `shardbench`. If no process can
+    compile the kernels, return without them.
     """
     began = clock()
     with suppress(CannotCompile):
@@ -199,7 +202,7 @@ def _announce() -> None:
 
 
 def compile_ahead(modules: Iterable[str]) -> None:
-    """Compile kernels on all cores, wait, and load them."""
+    """Compile kernels in processes on all cores, wait for them, and load them into this process."""
     modules = tuple(modules)
     wait_for(modules)
     load(modules)
@@ -210,23 +213,23 @@ def _cores() -> int:
 
 
 def _speed_up_numba() -> None:
-    """Change numba so that it compiles faster in a process that does nothing else."""
+    """Patch numba to compile faster; only for a process that does nothing but compile."""
     from numba.core.targetconfig import TargetConfig
 
     @cache
     def defaults(kind: Any) -> dict[str, Any]:
         return {name: option.default for name, option in kind.options.items()}
 
-    gc.disable()  # collecting takes a seventh of the time
-    sys.modules["scipy.linalg"] = cast(Any, None)  # numba would import it, for products of matrices
-    # Numba compares all flags whenever it looks up the type of a call, another seventh.
+    gc.disable()  # garbage collection takes a seventh of the time
+    sys.modules["scipy.linalg"] = cast(Any, None)  # keeps numba from importing it for products
+    # Numba reads all flags at each lookup of a call's type, which takes another seventh.
     TargetConfig.values = lambda flags: defaults(flags.__class__) | flags._values
 
 
 def _compile_here(module: str, others: Iterable[str]) -> None:
-    """Compile a module that the parent process has locked, and then those that nobody has locked.
+    """Compile `module`, which the parent process has locked, then all unlocked `others`.
 
-    One process for several modules starts numba only once.
+    Compiling several modules in one process starts numba only once.
     """
     _speed_up_numba()
     load([module])

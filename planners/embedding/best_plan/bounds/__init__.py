@@ -1,1 +1,1 @@
-"""Proven bounds on the rating of all plans."""
+"""Proven lower bounds on the ratings of all plans."""

@@ -1,9 +1,10 @@
-"""Lower bounds on the slowest rank's milliseconds by relaxations of the plan.
+"""Lower bounds on the slowest rank's milliseconds, from relaxations of the problem.
 
-In a plan that rates z, each shard costs at most z, and the shards of each rank together cost at
-most z. So z is impossible if the cheapest choice of options with such shards, within all devices'
-memory, costs more than z times the ranks. The options that z allows change only at the options'
-largest shards, which leaves a few values to try (the threshold of bottleneck problems).
+In a plan with rating z, each shard costs at most z, and so does the sum of the shards on each rank.
+So z is impossible if the cheapest choice of options with such shards, within the summed memory of
+all devices, costs more than z times the number of ranks. The set of options that z allows changes
+only at the costs of their largest shards, so only these values are tried (threshold method for
+bottleneck problems).
 """
 
 import math
@@ -20,18 +21,18 @@ from planners.embedding.search.space import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """A proven lower bound, and the option of each table in the relaxed plan that it comes from."""
+    """A proven lower bound on all ratings, and the options of the relaxed plan that attains it."""
 
-    milliseconds: float  # infinite if no device can hold some table
-    options: Ints  # shape (T,); -1 where there is none
+    milliseconds: float  # infinite if it is proven that no plan exists
+    options: Ints  # the option of each table, -1 if unknown, shape (T,)
 
 
 def linear_bound(found: Candidates, deadline: Deadline | None = None) -> LowerBound:
-    """Return the bound of the linear relaxation: options in parts, memory and perf in sum.
+    """Return the bound of the linear relaxation: fractions of options, limits only in sum.
 
-    It is the Lagrangian bound at the solver's dual prices of memory, which holds for any prices, as
-    an exact sum over the tables. So neither tolerances nor rounding enter it. A solver that a
-    deadline stops proves less.
+    It is the Lagrangian bound at the solver's dual prices of memory. This bound is valid for any
+    prices and is summed exactly over the tables, so tolerances and rounding cannot make it wrong.
+    It is lower if the deadline stops the solver.
     """
     if len(found.without_options):
         return LowerBound(math.inf, np.full(found.space.tables, -1))
@@ -45,17 +46,17 @@ def linear_bound(found: Candidates, deadline: Deadline | None = None) -> LowerBo
 def integer_bound(
     found: Candidates, at_least: float = 0.0, deadline: Deadline | None = None
 ) -> LowerBound:
-    """Return the bound of the relaxation that keeps options whole and each host's memory apart.
+    """Return the bound of the relaxation with whole options, and memory and time summed by host.
 
-    Only the ranks within a host share memory and time. `at_least` is a known bound, below which
-    nothing is tried. A solver that a deadline stops proves less.
+    `at_least` is a known bound; no lower ratings are tried. The result is lower if the deadline
+    stops the solver.
     """
 
     def solve(limit: float) -> tuple[float, Ints]:
         allowed = found.only(found.largest <= limit)
         if len(allowed.without_options):
             return math.inf, np.full(found.space.tables, -1)
-        # HiGHS's tolerances are absolute: they are small in a unit near the bound.
+        # HiGHS's tolerances are absolute, so scale values by about the bound to make them small.
         unit = max(limit, at_least) or 1.0
         return HostProgramme(allowed, unit).solve(deadline or Deadline())
 
@@ -65,12 +66,12 @@ def integer_bound(
 def least_possible(
     largest: Floats, solve: Callable[[float], tuple[float, Ints]], at_least: float = 0.0
 ) -> tuple[float, Ints]:
-    """Return the least rating that is possible, and the choice of options that reaches it.
+    """Return the least rating that the relaxation allows, and the choice of options for it.
 
     `largest` has the milliseconds of the options' largest shards; sorted, they are the steps.
-    `solve(z)` returns the cost per rank of the cheapest choice of options with shards of at
-    most z, and that choice. The cost falls as z grows. So the first step at which a rating below
-    the next step is possible gives the least rating; galloping and bisection find it.
+    `solve(z)` returns the cost per rank of the cheapest choice of options with shards of at most z,
+    and that choice. Invariant: its cost never rises with z. So the first step with a cost below the
+    next step gives the least rating; galloping and bisection find this step.
     """
     steps = np.unique(largest)
     solved: dict[int, tuple[float, Ints]] = {}

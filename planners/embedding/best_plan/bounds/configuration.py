@@ -1,15 +1,14 @@
 """The bound by patterns: the configuration programme, solved by column generation.
 
-Each device holds a pattern: shards that it has room for, in memory and in time z (Gilmore and
-Gomory 1961, for cutting stock). A rating z is impossible if no mixture of patterns, one for each
-device, covers all tables. A mixture may cover a table by several options in parts; if only that
-makes z possible, the programme branches on the table: one option alone, or all others (branch and
-price).
+A pattern is a set of shards that fits on a device, in its memory and in time z (Gilmore and Gomory
+1961, for cutting stock). A rating z is impossible if no mixture of patterns, one per device, covers
+all tables. A mixture may cover a table by fractions of several options. If z is possible only in
+this way, the programme branches on the table: one option alone, or all others (branch and price).
 
-The proof is by LP duality: z is impossible if the tables' values sum to more than those of the most
-valuable patterns of all devices, for any values of tables. HiGHS solves the master programme, which
-proposes values; the compiled search for patterns (pricing) has the last word, so no tolerance of a
-solver enters.
+The proof is by LP duality: z is impossible if, for some values of the tables, the sum of all values
+exceeds the summed value of the most valuable pattern of each device. HiGHS solves the master
+programme, which proposes values. The compiled search for patterns (pricing) then decides, so the
+solver's tolerances cannot make the proof wrong.
 """
 
 import math
@@ -29,12 +28,12 @@ from planners.embedding.search.space import Floats, Ints, Placement
 
 Bools = npt.NDArray[np.bool_]
 
-_WORK = 40_000_000  # in nodes of the search for a pattern, some 20 million a second of CPU
-_PART_OF_WORK = 0.5  # of the remaining work, for one rating
-_ROUND = 5_000  # the work of a round of the master programme
+_WORK = 40_000_000  # nodes of the search for patterns, about 20 million per second of CPU
+_PART_OF_WORK = 0.5  # part of the remaining work to use for one rating
+_ROUND = 5_000  # the work of a round of the master programme, in nodes
 _MOST_BRANCHES = 200
-_SAFETY = 1e-8  # more than the rounding of a sum, as a part of it
-# The master's values swing: they are averaged with the best ones so far (Wentges 1997).
+_SAFETY = 1e-8  # more than the relative rounding error of a sum
+# The master's values oscillate, so they are averaged with the best values so far (Wentges 1997).
 _SMOOTHING = 0.7
 
 
@@ -45,9 +44,9 @@ def pattern_bound(
     branches: int = _MOST_BRANCHES,
     work: int = _WORK,
 ) -> float:
-    """Return a bound of `at_least` or more; infinite if it is proven that there is no plan.
+    """Return a bound of at least `at_least`, a known bound; infinite if it proves there is no plan.
 
-    `at_most` is the rating of a known plan. The effort is counted, not timed.
+    `at_most` is the rating of a known plan. `work` limits the nodes; no clock is used.
     """
     programme = ConfigurationProgramme(found, work)
     if math.isinf(at_most) and programme.impossible(found.any_rating, branches):
@@ -60,17 +59,17 @@ def pattern_bound(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Shards of an option: a device may hold up to `most`, each of them a share of the table."""
+    """One shard of an option; a pattern can contain up to `most` copies of the shard."""
 
     option: int
     table: int
     estimate: Floats  # milliseconds, then bytes by kind
-    share: float
+    share: float  # the fraction of the table that one copy covers
     most: int
 
 
 class Pieces:
-    """The pieces of all candidates, and the kinds of devices: those of equal memory."""
+    """The pieces of all candidates, and the kinds of devices (devices with equal memory)."""
 
     def __init__(self, found: Candidates) -> None:
         space = found.space
@@ -93,13 +92,13 @@ class Pieces:
         table = int(space.table[option])
         figures = np.column_stack([space.total[shards], space.storage[shards][:, self._kinds]])
         if placement in (Placement.UNIFORM, Placement.HOST_ROWS):
-            # One shard on a device; a more expensive one is a larger share of the table.
+            # One shard per device; a more expensive shard counts as a larger share of the table.
             weight = figures[:, 0] if figures[:, 0].any() else figures.sum(axis=1)
             weight = weight if weight.any() else np.ones(len(shards))
             rows = np.unique(np.column_stack([weight / weight.sum(), figures]), axis=0)
             rows = rows[rows[:, 0] > 0]
             return [_Piece(option, table, row[1:], float(row[0]), 1) for row in rows]
-        # Shards that need nothing go anywhere; each of the others counts as the smallest of them.
+        # Ignore shards that need nothing; count each other shard as the smallest of these.
         taking = figures[figures.any(axis=1)]
         if not len(taking):
             return [_Piece(option, table, figures[0], 1.0, 1)]
@@ -109,7 +108,10 @@ class Pieces:
         return [_Piece(option, table, taking.min(axis=0), 1 / len(taking), most)]
 
     def items(self, limit: float, kind: int, allowed: npt.NDArray[np.bool_]) -> tuple[Items, Ints]:
-        """Return the capacity of a kind of device within a time limit, and the items' options."""
+        """Return the items of a kind of device within a time limit, and the option of each item.
+
+        An item is 1 to `most` copies of a piece.
+        """
         whole = np.concatenate([[limit or 1e-300], np.maximum(self._capacity[kind], 1)])
         cost = self._estimate / whole
         largest = cost.max(axis=1)
@@ -128,7 +130,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A pattern of a kind of devices."""
+    """A pattern for one kind of device, as a column of the master programme."""
 
     kind: int
     tables: Ints
@@ -137,7 +139,7 @@ class _Column:
 
 
 class ConfigurationProgramme:
-    """Decides whether a rating is possible for devices that hold patterns."""
+    """Proves that ratings are impossible, by patterns and with a limited amount of work."""
 
     def __init__(self, found: Candidates, work: int) -> None:
         self._found, self._work = found, work
@@ -150,7 +152,7 @@ class ConfigurationProgramme:
         self._branches, self._enough = 0, 0.0
 
     def impossible(self, limit: float, branches: int = 0) -> bool:
-        """Whether it is proven, with at most `branches`, that no plan rates `limit` or less."""
+        """Whether at most `branches` branches prove that no plan rates `limit` or less."""
         allowed = np.zeros(len(self._table), bool)
         allowed[self._found.options] = True
         self._branches = branches
@@ -173,7 +175,7 @@ class ConfigurationProgramme:
         divided = np.where(parts < 1 - 1e-6, parts * (1 - parts), 0.0) * self._size
         score = np.bincount(self._table, divided, minlength=self._tables)
         table = int(score.argmax())
-        if score[table] < 1e-9:  # all options are whole
+        if score[table] < 1e-9:  # no table has fractions of options
             return False
         options = np.flatnonzero((self._table == table) & allowed)
         likeliest = options[parts[options].argmax()]
@@ -192,12 +194,12 @@ class ConfigurationProgramme:
         return self._work <= self._enough
 
     def _solve(self, limit: float, allowed: Bools, columns: list[_Column]) -> tuple[bool, Floats]:
-        """Return whether a rating is refuted, else the parts of options; add columns.
+        """Return whether a rating is refuted, and the fraction of each option; extend `columns`.
 
         Column generation: the master programme's duals are values of tables, for which pricing
-        finds better patterns. `total` is the value of the best patterns of all devices. By duality
-        no mixture covers more of the tables than `total` divided by the sum of their values: if
-        that is below 1, the rating is refuted.
+        finds better patterns. `total` is the summed value of all devices' best patterns. By duality
+        no mixture covers more of every table than `total` divided by the sum of the tables' values.
+        If this is below 1, the rating is refuted.
         """
         counts = self._pieces.counts
         kinds = range(len(counts))
@@ -212,7 +214,7 @@ class ConfigurationProgramme:
             master.add(column)
         prices = [np.full(of_kind.cost.shape[1], 1.0 / self._tables) for of_kind in items]
         center = worth = np.full(self._tables, 1 / self._tables)
-        level = np.full(len(counts), 1.0 / counts.sum())  # of a device, if all are worth 1
+        level = np.full(len(counts), 1.0 / counts.sum())  # value per device, 1 for all devices
         reached, best, smooth = 0.0, 0.0, True
         while not self._spent:
             self._work -= _ROUND
@@ -222,7 +224,7 @@ class ConfigurationProgramme:
                     break
             tried = _SMOOTHING * center + (1 - _SMOOTHING) * worth if smooth else worth
             improved = False
-            # A proof has to exclude patterns above the first floor; patterns above the second one
+            # A proof must exclude patterns above the first floor. Patterns above the second floor
             # still improve the mixture.
             for floor in (1 - 1e-7,) if smooth else (1 - 1e-7, reached):
                 total = 0.0
@@ -257,7 +259,7 @@ class ConfigurationProgramme:
     def _mixed(
         self, master: "_Master", columns: list[_Column]
     ) -> tuple[float, Floats, Floats, Floats]:
-        """Return the covered part, the values of tables and of devices, and parts of options."""
+        """Return the covered part, the values of tables and device kinds, and option fractions."""
         reached, worth, level, mix = master.solve()
         parts = np.zeros(len(self._table))
         for column, much in zip(columns, mix, strict=True):
@@ -273,7 +275,7 @@ class ConfigurationProgramme:
 
 
 class _Master:
-    """The master programme: the mixture of patterns that covers the most of every table."""
+    """The master programme: maximises the least covered part of any table over all mixtures."""
 
     def __init__(self, tables: int, counts: Floats) -> None:
         self._tables = tables
@@ -287,13 +289,13 @@ class _Master:
         highs.addCol(-1.0, 0.0, 2.0, tables, rows, np.full(tables, -1.0))
 
     def add(self, column: _Column) -> None:
-        """Add a pattern."""
+        """Add a pattern as a column."""
         rows = np.append(column.tables, self._tables + column.kind).astype(np.int32)
         shares = np.append(column.shares, 1.0)
         self._highs.addCol(0.0, 0.0, highspy.kHighsInf, len(rows), rows, shares)
 
     def solve(self) -> tuple[float, Floats, Floats, Floats]:
-        """Return the covered part of all tables, the duals of tables and of devices, the mix."""
+        """Return the least covered part, the duals of tables and device kinds, and the mixture."""
         self._highs.run()
         solution = self._highs.getSolution()
         duals, values = np.array(solution.row_dual), np.array(solution.col_value)

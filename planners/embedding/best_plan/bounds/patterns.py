@@ -1,7 +1,8 @@
-"""The most valuable pattern of a device: bounds on it, and a compiled search for one.
+"""Bounds on the value of the most valuable pattern of a device, and a compiled search for one.
 
-A pattern is at most one item of each table, within the limits of a device: a multiple-choice
-knapsack with several limits. It is the pricing problem of the configuration programme.
+A pattern is a set of items, at most one per table, within the limits of a device (time, memory).
+Finding one is a multiple-choice knapsack problem with several limits, and the pricing problem of
+the configuration programme.
 """
 
 from typing import NamedTuple
@@ -12,37 +13,35 @@ from planners.embedding.best_plan.local.ranks import copy
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2
 
-_LEVELS = 256  # of a sum of limits in the dynamic programme; more take longer than they cut off
-_TOLERANCE = 1e-9  # a device may hold this part more than its limit, for rounding
-_STEPS = 150  # of prices; most end long before
+_LEVELS = 256  # levels of a weight in the dynamic programme; more cost more time than they save
+_TOLERANCE = 1e-9  # a pattern may exceed a limit by this part, because of rounding
+_STEPS = 150  # most subgradient steps; usually far fewer suffice
 
-# A pattern is searched for above levels that fall from the upper bound to the floor: near the upper
-# bound most branches are cut off at once.
+# The search looks for a pattern above levels that fall from the upper bound to the floor, because
+# near the upper bound it cuts off most branches early.
 _PARTS = (0.05, 0.15, 0.4, 1.0)
 _NEAR_THE_BOUND = 0.2  # a guess within this part of the way from the bound to the floor suffices
-_NODES = 50_000  # for each level
-_STEPS_OF_A_NODE = 50  # steps of the dynamic programme in the time of a node
+_NODES = 50_000  # most nodes for each level
+_STEPS_OF_A_NODE = 50  # steps of the dynamic programme that take as long as a node
 
 
 class Items(NamedTuple):
-    """What a device can hold of each table: at most one of its items; they begin at first[t].
+    """The items of all tables, sorted by table: fractions of a table that a device can contain."""
 
-    A cost is a part of the device's limit: time, then kinds of memory.
-    """
-
-    table: Ints  # shape (I,)
-    first: Ints  # shape (T + 1,)
-    share: Floats  # part of the table, shape (I,)
-    cost: Floats2  # shape (I, L)
+    table: Ints  # the table of each item, shape (I,)
+    first: Ints  # the index of each table's first item, shape (T + 1,)
+    share: Floats  # the fraction of its table, shape (I,)
+    cost: Floats2  # part of each limit (time, then kinds of memory) that it uses, shape (I, L)
 
 
 def most_valuable_pattern(
     items: Items, worth: Floats, prices: Floats, floor: float
 ) -> tuple[float, Ints, int]:
-    """Return an upper bound on a pattern's value, a pattern above `floor` if found, and the work.
+    """Return an upper bound on any pattern's value, a pattern above `floor` if found, and the work.
 
-    The pattern is an array of items. If none is found, the bound may be `floor`. The work is in
-    nodes. `prices` of limits are where the bound starts from; they are changed to better ones.
+    An item's value is its share times `worth` of its table. The pattern is an array of item
+    numbers, empty if none was found; the bound may then be `floor`. The work is in nodes. `prices`,
+    one per limit, are the multipliers to start from, and are updated to better ones.
     """
     best, used = np.empty(len(prices)), np.empty(len(prices))
     none = np.zeros(0, np.int64)
@@ -80,7 +79,7 @@ def most_valuable_pattern(
 
 @subroutine
 def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
-    """Return the Lagrangian bound on a pattern's value; write the use of limits by its items."""
+    """Return the Lagrangian bound on a pattern's value; set `used` to its items' use of limits."""
     most = 0.0
     used[:] = 0.0
     for limit in range(len(prices)):
@@ -112,8 +111,8 @@ def fit_prices(
     """Tighten the bound on a pattern's value by Polyak subgradient steps; update `prices`.
 
     The unused part of the limits is a subgradient of the bound. A Polyak step has the length
-    (bound - level) / norm^2, here times a factor that halves after 8 steps without success.
-    It ends when the bound is below `level`. Any prices give a valid bound.
+    (bound - level) / norm^2, here times a factor that is halved after 8 steps without progress.
+    Stop when the bound is below `level`. Invariant: any prices >= 0 give a valid bound.
     """
     most = _priced(items, worth, prices, used)
     least = most
@@ -148,27 +147,26 @@ def fit_prices(
 
 
 class Branches(NamedTuple):
-    """The items again, by table in the order of branching.
+    """The items as branches of the search, grouped by table in the order of branching.
 
-    Those of the table at depth d begin at first[d], the highest reduced value first; one of them is
-    nothing. Weights are costs in weighted sums of limits, in whole levels rounded down.
+    The branches of the table at depth d begin at first[d], the highest reduced value first; one of
+    them takes no item. There are S weighted sums of the limits.
     """
 
     first: Ints  # shape (D + 1,)
-    item: Ints  # -1 is nothing, shape (B,)
+    item: Ints  # item number, or -1 for no item, shape (B,)
     value: Floats
-    reduced: Floats  # the value less the price of its cost
+    reduced: Floats  # the value minus the price of its cost
     cost: Floats2  # shape (B, L)
-    weight: Ints2  # shape (B, S)
+    weight: Ints2  # cost in each weighted sum of limits, in levels, rounded down, shape (B, S)
 
 
 @kernel
 def fill_most(branches: Branches, most: Floats3) -> None:
-    """Fill in the value of tables from a depth on within each level of each sum of limits.
+    """Set `most[d, s, l]` to the highest value of tables from depth d on within l levels of sum s.
 
-    The dynamic programme of a knapsack with a single limit: an upper bound, since a sum of limits
-    relaxes them (a surrogate relaxation) and weights are rounded down. `most` has the shape (D + 1,
-    S, levels + 1).
+    This is the dynamic programme of a knapsack with a single limit. The values are upper bounds,
+    because a weighted sum of limits is a surrogate relaxation and weights are rounded down.
     """
     depths = len(branches.first) - 1
     sums, levels = most.shape[1], most.shape[2]
@@ -189,9 +187,9 @@ def fill_most(branches: Branches, most: Floats3) -> None:
 
 @kernel
 def guess(branches: Branches, most: Floats3, used: Floats, chosen: Ints) -> float:
-    """Write a pattern that fits, by following the dynamic programme of the last sum of limits.
+    """Set `chosen` to a pattern that fits, and return its value.
 
-    Return its value.
+    A heuristic: at each depth, take the fitting item that is best in `most` for the last sum.
     """
     value = 0.0
     number = most.shape[1] - 1
@@ -233,10 +231,10 @@ def find_above(
 ) -> tuple[float, int]:
     """Search depth first for a pattern above `level`; return its value, or `level`, and nodes left.
 
-    `rest` is the sum of the highest reduced values from a depth on. Invariant: the items chosen
-    before a depth fit, and every bound on their value with the best items after them (Lagrangian,
-    and the dynamic programme of each sum) is above `level`. If no nodes are left, the search was
-    cut off and proves nothing.
+    `rest[d]` is the sum of the highest reduced values from depth d on. Invariant: the items chosen
+    before a depth fit, and all upper bounds on the value of their completions (the Lagrangian one,
+    and that of each sum in `most`) are above `level`. If no nodes are left, the search was cut off
+    and proves nothing.
     """
     depths = len(branches.first) - 1
     limits, sums = len(prices), most.shape[1]
@@ -287,7 +285,7 @@ def find_above(
 
 
 def _branches(items: Items, worth: Floats, prices: Floats) -> Branches:
-    """Return the items of the tables with a value, the largest table first."""
+    """Return the branches for the items of all tables with `worth` > 0, the largest table first."""
     tables = np.flatnonzero((worth > 0) & (np.diff(items.first) > 0))
     size = np.zeros(len(worth))
     np.maximum.at(size, items.table, items.cost.max(axis=1))
@@ -307,7 +305,7 @@ def _branches(items: Items, worth: Floats, prices: Floats) -> Branches:
 
 
 def _sums(prices: Floats) -> Floats:
-    """Return weights of limits in sums: each alone, pairs, and last those of the prices."""
+    """Return the weights of limits in S sums, shape (L, S): single limits, pairs, then prices."""
     alone = np.eye(len(prices))
     pairs = [one + other for index, one in enumerate(alone) for other in alone[:index]]
     priced = prices + 1e-3 * prices.max() if prices.any() else np.ones(len(prices))

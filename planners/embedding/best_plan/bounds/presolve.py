@@ -1,10 +1,10 @@
-"""Presolve: rules out options that no plan within a rating can have.
+"""Presolve: rules out options that no plan with at most a given rating can contain.
 
-If all options of a table have a shard on every rank, every plan has that much on each rank. The
-rest of the memory and time must hold each option of the other tables by itself: for example, all
-shards that are cut by columns within a host, on one host. An option that does not fit is dropped,
-which may force other tables to one choice, and so on. An option is also dropped by its reduced cost
-in the linear relaxation.
+If all options of a table have a shard on every rank, every plan uses at least the smallest such
+shard's memory and time on each rank. Each option of the other tables must fit alone in the rest:
+for example, a host must have room for all shards of a HOST_COLUMNS option. Options that do not fit
+are dropped. This may leave another table with only options on every rank, and so on. Options are
+also dropped by their reduced cost in the linear relaxation.
 """
 
 import math
@@ -20,16 +20,16 @@ from planners.embedding.search.space import Floats, Placement
 
 Bools = npt.NDArray[np.bool_]
 
-_MOST_SHARDS = 4_000_000  # on every rank; with more, nothing is ruled out, as it takes too long
-_SAFETY = 1 + 1e-9  # for sums in floating point
-_PER_BLOCK = 2_000_000  # numbers of an array, which bounds its memory
+_MOST_SHARDS = 4_000_000  # uniform options times ranks; above, presolve would take too long
+_SAFETY = 1 + 1e-9  # allows for rounding of sums
+_PER_BLOCK = 2_000_000  # most elements of a temporary array, to limit memory
 
-_PRECISION = 2e-3  # of a bound, less than the gap that ends a search
-_FIRST_STEP = 5e-3  # of a bound; it doubles with each success
+_PRECISION = 2e-3  # relative precision of a bound, less than the gap that ends a search
+_FIRST_STEP = 5e-3  # first relative step of a bound; it doubles with each success
 
 
 class Presolve:
-    """Rules out options of candidates, by the shards on every rank and by reduced costs."""
+    """Rules out candidates that do not fit next to shards on every rank, or by reduced costs."""
 
     def __init__(self, found: Candidates) -> None:
         space, devices = found.space, found.devices
@@ -49,7 +49,7 @@ class Presolve:
         self._relaxation: LinearRelaxation | None = None
 
     def possible(self, limit: float, allowed: Bools | None = None) -> Bools:
-        """Return which candidates (of those allowed) have room in a plan of `limit` or less."""
+        """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
         found = self._found
         allowed = found.largest <= limit if allowed is None else allowed & (found.largest <= limit)
         if not self.worth_it:
@@ -67,7 +67,7 @@ class Presolve:
         return bool(np.logical_or.reduceat(allowed, self._found.first[:-1]).all())
 
     def _fitting(self, room: Floats, allowed: Bools) -> Bools:
-        """Return which allowed options fit by themselves next to the shards on every rank."""
+        """Return a mask of allowed options that fit alone next to the shards on every rank."""
         tables = self._found.space.tables
         choice = np.bincount(self._table[allowed], minlength=tables)
         uniform = self._uniform[allowed[self._uniform]]
@@ -89,7 +89,7 @@ class Presolve:
         return kept
 
     def _fit_somewhere(self, options: npt.NDArray[np.int64], left: Floats) -> Bools:
-        """Whether the remaining room holds an option's shards, all counted as its smallest one."""
+        """Return a mask of options that fit in `left`, counting each shard as the smallest one."""
         devices = self._found.devices
         least = self._least[options][:, None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -112,9 +112,9 @@ class Presolve:
     def refuted(
         self, limit: float, deadline: Deadline, allowed: Bools | None = None
     ) -> tuple[bool, Bools]:
-        """Whether it is proven that no plan rates `limit` or less, else the options it may have.
+        """Return whether it is proven that no plan rates <= `limit`, and a mask of options left.
 
-        Room and reduced costs rule out options in turns, until neither does.
+        Fitting and reduced costs rule out options alternately, until neither rules out any.
         """
         if self._relaxation is None:
             self._relaxation = LinearRelaxation(self._found)
@@ -132,7 +132,7 @@ class Presolve:
 
 
 def presolved(found: Candidates) -> Candidates:
-    """Return the candidates that have room in a plan of any rating."""
+    """Return the candidates that may fit in a plan of any rating."""
     if len(found.without_options):
         return found
     return found.only(Presolve(found).possible(math.inf))
@@ -141,9 +141,9 @@ def presolved(found: Candidates) -> Candidates:
 def presolve_bound(
     found: Candidates, at_least: float, at_most: float, deadline: Deadline
 ) -> tuple[float, Candidates]:
-    """Return a bound of `at_least` or more, and the candidates that a plan of `at_most` can have.
+    """Return a bound of at least `at_least`, and the candidates of plans that rate <= `at_most`.
 
-    `at_most` is the rating of a known plan, or infinite.
+    `at_most` is the rating of a known plan, or infinity.
     """
     presolve = Presolve(found)
     if not presolve.worth_it:
@@ -162,9 +162,9 @@ def presolve_bound(
 def climb(
     impossible: Callable[[float], bool], low: float, at_most: float, deadline: Deadline
 ) -> float:
-    """Return the highest rating that is proven impossible, from `low` up to a known plan's.
+    """Return the highest rating proven impossible, from `low` to `at_most`, a known plan's rating.
 
-    The first try is just below the known plan; further tries take growing steps and bisect.
+    Try just below `at_most` first, then growing steps up from `low`, then bisect.
     """
     high, step = at_most / (1 + _PRECISION), _FIRST_STEP
     try_high = math.isfinite(high)

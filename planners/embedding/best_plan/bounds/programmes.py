@@ -1,4 +1,4 @@
-"""The linear and the integer programme behind the lower bounds, solved by HiGHS."""
+"""The linear and the integer programme that the lower bounds use, solved by HiGHS."""
 
 import math
 from collections import Counter
@@ -16,10 +16,10 @@ from planners.embedding.search.space import Floats, Ints, Placement
 INTEGER_SAFETY = 1e-5
 """Part of an integer programme's bound that is taken off: HiGHS's tolerances are 1e-6 and less."""
 
-_UNIT = 2.0**-53  # one rounding changes a number by at most this part
+_UNIT = 2.0**-53  # relative error of one rounding, at most
 
-# Rounding changes the priced memory by at most this part: a few roundings each, since sums over
-# tables are exact. It matters if options differ by a few bytes: then prices are high.
+# Relative rounding error of the price of memory, at most: a few roundings per table, because sums
+# over tables are exact. It matters if options differ by only a few bytes, because prices are high.
 _ROUNDING = 16 * _UNIT
 
 _MOST_NODES = 100  # the bound rises most at the root
@@ -27,10 +27,10 @@ _INTEGER_GAP = 2e-3  # less than the gap that ends a search
 
 
 def least_perf(found: Candidates) -> Floats:
-    """Return the milliseconds that each candidate adds to all ranks together at least, shape (C,).
+    """Return the least milliseconds that each candidate adds to the sum over all ranks, (C,).
 
-    They are rounded down: a rating is a sum with a rounding at each shard, and may be a little less
-    than the exact sum, while `option_perf` may be a little more.
+    This is `option_perf`, lowered by the largest rounding error: a rating, rounded at each shard,
+    can be slightly below the exact sum, and `option_perf` can be slightly above it.
     """
     counts = np.diff(found.space.first_shard)[found.options]
     most_on_a_rank = np.maximum.reduceat(counts, found.first[:-1]).sum()
@@ -48,16 +48,16 @@ class Solver(highspy.Highs):
 
 
 def run_solver(highs: highspy.Highs, deadline: Deadline) -> None:
-    """Run the solver until it is done or the deadline has passed."""
-    # The solver's clock counts all its runs.
+    """Run the solver until it finishes or the deadline passes."""
+    # HiGHS's time limit applies to the sum of all its runs.
     highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
     highs.run()
 
 
 class LinearRelaxation:
-    """The linear programme: one option per table in parts, the memory of all devices together.
+    """The linear programme: fractions of options per table, within the memory of all devices.
 
-    HiGHS keeps its basis between limits.
+    HiGHS starts each solve from the basis of the previous one.
     """
 
     def __init__(self, found: Candidates) -> None:
@@ -84,9 +84,10 @@ class LinearRelaxation:
             self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
 
     def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
-        """Return the least milliseconds per rank, or inf, and the options with the largest parts.
+        """Return a lower bound in milliseconds, and each table's option with the largest fraction.
 
-        Options with shards above `limit` are left out.
+        Options with shards above `limit` milliseconds are left out. The bound is infinite if there
+        is proven to be no solution; without a solution the options are -1.
         """
         allowed = self._found.largest <= limit
         self._solve(allowed, deadline)
@@ -105,7 +106,7 @@ class LinearRelaxation:
     def affordable(
         self, limit: float, allowed: npt.NDArray[np.bool_], deadline: Deadline
     ) -> npt.NDArray[np.bool_] | None:
-        """Return which allowed options a plan of `limit` can have; None if there is no such plan.
+        """Return a mask of allowed options that a plan that rates <= `limit` can use; None if none.
 
         Reduced-cost fixing: a plan with an option costs at least the Lagrangian bound plus the
         option's reduced cost.
@@ -130,15 +131,15 @@ class LinearRelaxation:
         run_solver(self._highs, deadline)
 
     def _prices(self) -> Floats:
-        """Return the dual prices of memory, at least 0."""
+        """Return the solver's dual price of each kind of memory, raised to 0 if negative."""
         duals = np.array(self._highs.getSolution().row_dual[: self._kinds])
         return np.asarray(np.maximum(-duals, 0.0))
 
     def _lacks_memory(self, allowed: npt.NDArray[np.bool_]) -> bool:
-        """Whether the solver's dual ray proves that the options need more than all memory.
+        """Whether the solver's dual ray proves that the options need more memory than exists.
 
-        By Farkas' lemma: at the ray's prices the cheapest options cost more than all memory. As the
-        solver's own answer has tolerances, that is checked here, by more than rounding.
+        By Farkas' lemma they do if, at the ray's prices, the cheapest options cost more than all
+        memory. This checks it again, with a margin, because the solver's answer has tolerances.
         """
         _, known, ray = self._highs.getDualRay()
         if not known:
@@ -149,7 +150,7 @@ class LinearRelaxation:
         return bool(least > prices.sum() * (1 + 1e-9))
 
     def _priced(self, allowed: npt.NDArray[np.bool_], prices: Floats) -> float:
-        """Return the Lagrangian bound on all ranks together, which holds for any prices >= 0."""
+        """Return the Lagrangian bound on the sum over all ranks; valid for any prices >= 0."""
         priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
         least = math.fsum(np.minimum.reduceat(priced, self._found.first[:-1]))
         return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)
@@ -157,21 +158,21 @@ class LinearRelaxation:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Shards that a host may have; the value of a column is how many times it has them."""
+    """Shards of an option that one host gets together; a column counts the copies on the host."""
 
     column: int
-    most: int
+    most: int  # most copies of the part on the host
     table: int
-    number: int  # among the parts of its option
-    shards: Ints
-    everywhere: bool  # one shard on each device of the host; otherwise each on any device
+    number: int  # index among the parts of the option
+    shards: Ints  # estimate numbers of the shards
+    everywhere: bool  # if true, one shard on each device of the host; otherwise each on any device
 
 
 class HostProgramme:
     """The integer programme: minimise z, the perf per rank of the slowest host in units of `unit`.
 
-    Each option is taken or not. Its shards are whole numbers of shards on hosts, on any device
-    there. Ranks behind the last whole host count as one more host.
+    Each option has a 0-1 column. For its shards, integer columns count the copies on each host, on
+    any of its devices. The ranks after the last whole host count as one more host.
     """
 
     def __init__(self, found: Candidates, unit: float) -> None:
@@ -183,8 +184,8 @@ class HostProgramme:
         self._highs = highs = Solver()
         highs.setOptionValue("mip_max_nodes", _MOST_NODES)
         highs.setOptionValue("mip_rel_gap", _INTEGER_GAP)
-        highs.setOptionValue("mip_allow_restart", False)  # HiGHS may loop after one, at no node
-        # Not "threads": it must be equal for all solvers of a process, those of others too.
+        highs.setOptionValue("mip_allow_restart", False)  # after one, HiGHS may loop without nodes
+        # Not the option "threads", which must be equal for all HiGHS solvers of a process.
         highs.setOptionValue("parallel", "off")
         infinity = highspy.kHighsInf
         for _ in range(self._space.tables):
@@ -201,7 +202,7 @@ class HostProgramme:
         self._column_of = {option: self._add(option) for option in found.options.tolist()}
 
     def _add(self, option: int) -> int:
-        """Add an option, and how many of its shards each host may have; return its column."""
+        """Add an option's column and the columns of its shards on each host; return the former."""
         space, hosts = self._space, self._devices.hosts
         shards, placement = space.estimates_of(option), space.placement[option]
         table = int(space.table[option])
@@ -229,7 +230,7 @@ class HostProgramme:
         return column
 
     def _spread(self, column: int, hosts: int, part: Part) -> None:
-        """Let `part.most` copies of a part go to the first hosts if the option is taken."""
+        """Add columns that spread `part.most` copies over the first hosts if an option is taken."""
         row = self._highs.getNumRow()
         self._highs.addRow(0.0, 0.0, 1, np.array([column], np.int32), [-float(part.most)])
         for host in range(hosts):
@@ -238,7 +239,7 @@ class HostProgramme:
             self._parts[host].append(replace(part, column=on_host))
 
     def _load(self, host: int, shards: Ints) -> tuple[list[int], list[float]]:
-        """Return a host's rows and the shards' entries in them: perf, then memory of a device."""
+        """Return a host's row indices (perf, then memory) and the shards' coefficients in them."""
         start, end = self._hosts[host]
         capacity = self._devices.storage[start:end].mean(axis=0)
         used = self._space.storage[shards].sum(axis=0)
@@ -254,7 +255,7 @@ class HostProgramme:
         return column
 
     def solve(self, deadline: Deadline) -> tuple[float, Ints]:
-        """Return the bound in milliseconds, and the options of the best solution found, or -1s."""
+        """Return the bound in milliseconds and the best solution's options, -1 if none is known."""
         run_solver(self._highs, deadline)
         options = np.full(self._space.tables, -1)
         if self._highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:

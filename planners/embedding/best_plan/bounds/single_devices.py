@@ -1,10 +1,11 @@
 """The integer programme by host, with cutting planes for the capacity of single devices.
 
-A host's memory and time in sum let a large shard lie across devices. Two kinds of rows forbid that.
-Shards on every device of a host leave the rest of a device to any other shard. And next to a giant,
-a shard of more than half of a device in one kind, little else fits that needs this kind. The second
-kind of rows are conservative scales (dual feasible functions; Fekete and Schepers 2001): weights of
-shards that sum to at most 1 on any device, and so to at most the number of devices on a host.
+If only the sums of a host's memory and time are limited, a large shard can lie across devices. Two
+types of rows forbid this. First, a shard must fit on a device next to the shards that are on every
+device of the host. Second, a giant (a shard that needs more than half of a device in one kind, time
+or memory) leaves little of that kind to other shards. These rows use conservative scales (dual
+feasible functions; Fekete and Schepers 2001): weights of shards that sum to at most 1 on any
+device, and so to at most the number of devices on a host.
 """
 
 import math
@@ -27,21 +28,21 @@ from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
 
-_TRIES = 4  # ratings to refute by the linear relaxation: each halves the gap, in logarithms
-_MOST_NODES = 400  # four times those of the programme without these rows, as it proves more
-_LEAST_PART = 0.15  # smaller shards, as parts of a device, hardly ever break a row of their own
-_FACTORS, _LEAST_FACTOR = 12, 0.3  # of conservative scales; with a lower factor all weights are low
-_GIANT = 0.5 + 1e-9  # of a device, which holds at most one such shard
-_SLACK = 1e-6  # of a row, for the solver's tolerances
+_TRIES = 4  # ratings tried with the linear relaxation: each try halves the gap, in logarithms
+_MOST_NODES = 400  # four times as many as without these rows, because they prove more per node
+_LEAST_PART = 0.15  # smaller shards, as parts of a device, hardly ever violate their rows
+_FACTORS, _LEAST_FACTOR = 12, 0.3  # conservative scales per pair of kinds, and their least factor
+_GIANT = 0.5 + 1e-9  # part of a device; at most one such shard fits on it
+_SLACK = 1e-6  # added to each row's limit for the solver's tolerances
 
 
 def single_device_bound(
     found: Candidates, at_least: float, at_most: float, deadline: Deadline
 ) -> LowerBound:
-    """Return a bound of `at_least` or more; `at_most` is the rating of a known plan.
+    """Return a lower bound from `at_least`, a known bound, to `at_most`, a known plan's rating.
 
-    Its options, if it has some, are whole, and each host has room for them. The effort is counted,
-    and also ends at a deadline.
+    Its options, unless they are -1, fit in the memory of each host. The work is limited by counts
+    and by the deadline.
     """
     presolve = Presolve(found)
 
@@ -69,19 +70,19 @@ def single_device_bound(
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A cutting plane: the sum of columns times factors is at most a limit."""
+    """A cutting plane: the sum of `factors` times the values of `columns` is at most `limit`."""
 
     columns: Ints
     factors: Floats
     limit: float
 
     def broken(self, values: Floats) -> bool:
-        """Whether a solution breaks the row."""
+        """Whether a solution, the values of all columns, violates the row."""
         return bool(self.factors @ values[self.columns] > self.limit + _SLACK)
 
 
 class DeviceProgramme(HostProgramme):
-    """The integer programme for plans that rate `limit` or less; rows are added as needed."""
+    """The integer programme for plans that rate `limit` or less; it adds violated rows."""
 
     def __init__(self, found: Candidates, limit: float) -> None:
         super().__init__(found, limit)
@@ -93,7 +94,7 @@ class DeviceProgramme(HostProgramme):
         ]
 
     def refuted(self, deadline: Deadline) -> bool:
-        """Whether options in parts prove that no plan rates `limit` or less; adds broken rows."""
+        """Whether the linear relaxation proves that no plan rates <= `limit`; add violated rows."""
         highs = self._highs
         highs.setOptionValue("solve_relaxation", True)
         run_solver(highs, deadline)
@@ -103,9 +104,9 @@ class DeviceProgramme(HostProgramme):
         return bool(highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible)
 
     def least(self, deadline: Deadline) -> LowerBound:
-        """Return a lower bound on plans of `limit` or less; infinite if there is none.
+        """Return a lower bound on plans that rate `limit` or less; infinite if none exists.
 
-        Whole options break other rows than options in parts: it is solved again with those.
+        If the solution violates more rows, add them and solve again.
         """
         least, options = self.solve(deadline)
         if (options >= 0).all() and self._add_rows():
@@ -115,7 +116,7 @@ class DeviceProgramme(HostProgramme):
         return LowerBound(least, options)
 
     def _add_rows(self) -> bool:
-        """Add the rows that the last solution breaks; return whether there are any."""
+        """Add the rows that the last solution violates; return whether there are any."""
         values = np.array(self._highs.getSolution().col_value)
         broken = [row.broken(values) for row in self._left]
         for row in compress(self._left, broken):
@@ -125,7 +126,7 @@ class DeviceProgramme(HostProgramme):
         return any(broken)
 
     def _rows(self, host: int, parts: list[Part]) -> Iterator[_Row]:
-        """Yield the rows of a host that hold for all plans."""
+        """Yield the cutting planes of a host; they are valid for all plans."""
         if not parts:
             return
         start, end = self._hosts[host]
@@ -144,9 +145,10 @@ class DeviceProgramme(HostProgramme):
 
 
 def _replicated_rows(needs: Floats, parts: list[Part]) -> Iterator[_Row]:
-    """Yield, for each kind: a table's shard plus the shards on every device fit on one device.
+    """Yield rows: a table's shard fits on a device next to the shards that are on every device.
 
-    A table has one option, so its options share a row, except for different shards of one option.
+    There is one row per kind. A plan uses one option per table, so a table's options share a row;
+    different shards of an option have different rows.
     """
     even = [part for part in parts if part.everywhere]
     replicated = np.array([needs[part.shards].min(axis=0) for part in even])
@@ -167,11 +169,12 @@ def _replicated_rows(needs: Floats, parts: list[Part]) -> Iterator[_Row]:
 
 
 def _cut_weights(needs: Floats, shards: Ints) -> Iterator[Floats]:
-    """Yield weights of shards that sum to at most 1 on any device.
+    """Yield weights of shards, one array per scale; the weights on any device sum to at most 1.
 
-    Take a kind that giants make scarce, another kind, and a factor f. A shard weighs its need of
-    the other kind, but at most f times its need of the scarce one. So all shards next to a giant
-    that leaves r of the scarce kind weigh at most f r, and the giant may weigh 1 - f r.
+    Take a kind of need (time or memory) that giants make scarce, another kind, and a factor f. The
+    weight of a shard is its need of the other kind, but at most f times its need of the scarce one.
+    If a giant leaves r of the scarce kind, the shards next to it weigh at most f r together, so the
+    giant may weigh 1 - f r.
     """
     for scarce, other in permutations(range(needs.shape[1]), 2):
         giants = needs[shards, scarce] > _GIANT

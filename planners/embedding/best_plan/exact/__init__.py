@@ -1,1 +1,1 @@
-"""The exact search, for small problems."""
+"""The exact search for small problems, by branch and bound."""

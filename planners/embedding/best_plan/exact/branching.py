@@ -1,17 +1,17 @@
-"""Branch and bound over options and ranks, compiled: is there a plan within given capacities?
+"""Compiled branch and bound over options and ranks: does a plan exist within given capacities?
 
-Tables are decided one by one: first the table, then its option, then a rank or a host for each of
-its parts. A table with one fitting option comes first, then the largest table by its smallest
+It decides a table's option, then a rank or a host for each of its parts, then the next table. It
+takes a table with only one fitting option first, otherwise the table with the largest smallest
 option: the fail-first principle (Haralick and Elliott 1980). A part is one shard, or all shards
-that go onto one host, or onto all ranks, together. Time is a capacity like memory, in whole units,
-so all sums are exact.
+that are placed on one host, or on all ranks, together. Time is a capacity like memory, in whole
+units, so all sums are exact.
 
-A branch ends if some undecided table has no option left that fits by itself, or if all undecided
-tables need more than all ranks can still take at one of several prices of time and memory: a
-surrogate constraint (Glover 1968), which holds for any prices. Symmetry: of equal ranks in equal
-hosts one is tried, and of equal parts none goes where an earlier one has been tried in vain.
+A branch ends if an undecided table has no option that fits by itself. It also ends if, at one of
+several vectors of prices for time and memory, the undecided tables cost more than the remaining
+capacity is worth: a surrogate constraint (Glover 1968), which is valid for any prices. Symmetry: it
+tries one of several equal ranks in equal hosts, and no part where an equal part has been tried.
 
-The stack is kept in arrays, so that a search can be left at any moment and continued.
+The stack consists of arrays, so that the search can stop at any time and continue later.
 """
 
 import numpy as np
@@ -35,12 +35,12 @@ EXHAUSTED, STOPPED, FITS = 0, 1, 2
 ANY = 1e300
 """A number above any price."""
 
-_SAFETY = 1 + 1e-9  # for rounding in prices
+_SAFETY = 1 + 1e-9  # allows for rounding of prices
 
 
 @subroutine
 def _push_part(layout: Layout, stack: Stack, table: int, part: int, barred: int) -> None:
-    """Add a frame that decides where a part of a table's option goes."""
+    """Push a frame that decides the rank or host of a part; `barred` has bits of excluded ranks."""
     frame = stack.figures[0]
     stack.figures[0] += 1
     option = stack.chosen[table]
@@ -66,7 +66,7 @@ def _push_part(layout: Layout, stack: Stack, table: int, part: int, barred: int)
                 first = stack.where[table, 0] // size * size
                 last = first + size
         for rank in range(first, last):
-            # The first of the equal ranks may be on another host: take the first one here.
+            # The first of the equal ranks may be outside [first, last): take the first inside.
             first_here = True
             for other in range(first, rank):
                 if stack.alike[frame, other] == stack.alike[frame, rank]:
@@ -104,9 +104,10 @@ def _push_part(layout: Layout, stack: Stack, table: int, part: int, barred: int)
 
 @subroutine
 def _absorbed(layout: Layout, stack: Stack, kind: int) -> float:
-    """Return the highest price of undecided shards that all ranks can still take.
+    """Return an upper bound on the price of the undecided shards that still fit on all ranks.
 
-    On each rank: the price of its rest, or of its rest of one kind at the highest price density.
+    For each rank it is the price of the remaining capacity, or, if lower for one kind of capacity,
+    its remaining amount times the highest price per unit of any fitting option.
     """
     total = 0.0
     for rank in range(len(layout.capacity)):
@@ -122,9 +123,9 @@ def _absorbed(layout: Layout, stack: Stack, kind: int) -> float:
 
 @subroutine
 def _push_table(layout: Layout, stack: Stack) -> bool:
-    """Add a frame that decides the next table, unless the bound shows that there is no plan.
+    """Push a frame that decides the next table's option, unless a bound proves there is no plan.
 
-    Return whether it was added.
+    Return whether a frame was pushed.
     """
     frame = stack.figures[0]
     choices = stack.choices[frame]
@@ -185,7 +186,7 @@ def _push_table(layout: Layout, stack: Stack) -> bool:
 
 @subroutine
 def _begin(layout: Layout, stack: Stack) -> None:
-    """Reset the search to its beginning, with nothing decided."""
+    """Reset the search: full capacities, no decisions, and a frame for the first table."""
     for rank in range(len(layout.capacity)):
         for kind in range(3):
             stack.left[rank, kind] = layout.capacity[rank, kind]
@@ -196,9 +197,10 @@ def _begin(layout: Layout, stack: Stack) -> None:
 
 @subroutine
 def _barred_next(layout: Layout, stack: Stack, frame: int) -> int:
-    """Return the bits of ranks where the next part need not go, if it equals this one.
+    """Return bits of the ranks on which the next part need not be tried, if it equals this part.
 
-    This part has been tried there, and equal parts are interchangeable.
+    This part has been tried on these ranks, and equal parts are interchangeable. Return 0 if the
+    parts differ.
     """
     option, part = stack.chosen[stack.table[frame]], stack.part[frame]
     begin = layout.shard[option]
@@ -223,7 +225,10 @@ def _is_any(flags: npt.NDArray[np.bool_]) -> bool:  # numpy's takes long to comp
 
 @kernel
 def search(layout: Layout, stack: Stack, begin: bool, work: int) -> int:
-    """Begin or continue until a plan is found, all is tried, or this work is done."""
+    """Search until a plan is found (FITS), all is tried (EXHAUSTED) or `work` is done (STOPPED).
+
+    If `begin`, start from the beginning; otherwise continue.
+    """
     if begin:
         _begin(layout, stack)
     until = stack.figures[1] + work

@@ -1,4 +1,4 @@
-"""The arrays of the exact search, and compiled tests: what fits where, which ranks are alike."""
+"""The arrays of the exact search, and compiled tests for fitting shards and equal ranks."""
 
 from typing import NamedTuple
 
@@ -10,54 +10,55 @@ from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints
 
 
 class Layout(NamedTuple):
-    """Tables, their options and the parts of options; options are numbered table by table.
+    """The problem as arrays; options are numbered table by table.
 
-    Needs and capacities are in units of time, bytes of HBM and bytes of DDR.
+    A part of an option is the shards placed by one decision (see `branching`). Needs and capacities
+    are in units of time, bytes of HBM and bytes of DDR. There are P vectors of prices.
     """
 
     first: Ints  # the index of each table's first option
-    placement: Ints  # of each option
+    placement: Ints  # the Placement of each option
     parts: Ints  # the number of parts of each option
     shard: Ints  # the index of each option's first shard in `estimate`
-    estimate: Ints  # of each shard; on single devices equal ones follow each other
-    need: Ints2  # of each estimate, shape (K, 3)
+    estimate: Ints  # the estimate number of each shard; equal ones for single devices are adjacent
+    need: Ints2  # time, HBM and DDR of each estimate, shape (K, 3)
     largest: Ints  # units of time of each option's most expensive shard
-    size: Floats  # of each option: the largest need of a shard, as a part of a rank
-    price: Floats2  # of each option, by kind of price, shape (P, O)
+    size: Floats  # largest need of any shard of each option, as a part of a rank's capacity
+    price: Floats2  # the summed price of each option's needs, shape (P, O)
     weight: Floats2  # price of a unit of time, of a byte of HBM and of DDR, shape (P, 3)
-    density: Floats3  # the highest price per unit or byte of an option's shards, shape (P, O, 3)
-    label: Ints  # of each rank; ranks with equal labels get the same shards of all options
-    capacity: Ints2  # of each rank, shape (W, 3)
+    density: Floats3  # highest price per unit or byte among an option's shards, shape (P, O, 3)
+    label: Ints  # of each rank; equal if ranks have equal memory and get the same fixed shards
+    capacity: Ints2  # time, HBM and DDR of each rank, shape (W, 3)
     host_ranks: int
-    on_hosts: bool  # whether any option goes onto hosts
+    on_hosts: bool  # whether any option is placed by host
 
 
 class Stack(NamedTuple):
-    """The state of the search: the rest of each rank, and a frame for each decision on the path.
+    """The state of the search: remaining capacities, and a frame for each decision on the path.
 
-    A frame decides the option of a table (`part` is -1) or the place of a part.
+    A frame decides the option of a table (`part` is -1) or the rank or host of a part.
     """
 
-    left: Ints2  # capacity of each rank that is left, shape (W, 3)
-    open: npt.NDArray[np.bool_]  # whether a table is undecided
-    chosen: Ints  # option of each table
-    where: Ints2  # rank or host of each part, shape (T, most parts)
-    table: Ints  # of each frame
-    part: Ints
-    next: Ints  # the index of the next choice
+    left: Ints2  # remaining capacity of each rank, shape (W, 3)
+    open: npt.NDArray[np.bool_]  # whether each table is still undecided
+    chosen: Ints  # the option of each table
+    where: Ints2  # the rank or host of each part, shape (T, most parts)
+    table: Ints  # the table of each frame
+    part: Ints  # the part of each frame, or -1
+    next: Ints  # the index of each frame's next choice
     choice_count: Ints
-    at: Ints  # the place of the part now, or -1
+    at: Ints  # the rank or host on which the frame's part is now, or -1
     choices: Ints2  # options, ranks or hosts, shape (frames, most)
-    barred: Ints  # bits of ranks or hosts where the part need not go
-    alike: Ints2  # by frame, the first rank (host) that equals each rank, shape (frames, W)
-    figures: Ints  # depth, work done
-    priced: Floats  # scratch by kind of price
+    barred: Ints  # bits of ranks or hosts on which each frame's part need not be tried
+    alike: Ints2  # the first rank (host) that is equal to each rank (host), shape (frames, W)
+    figures: Ints  # number of frames, work done
+    priced: Floats  # scratch, shape (2 P,)
     dense: Floats2  # scratch, shape (P, 3)
 
 
 @subroutine
 def fits(layout: Layout, stack: Stack, estimate: int, rank: int) -> bool:
-    """Whether a rank has room for one more shard of an estimate."""
+    """Whether a shard with this estimate fits in a rank's remaining capacity."""
     need, left = layout.need, stack.left
     return bool(
         need[estimate, 0] <= left[rank, 0]
@@ -68,7 +69,7 @@ def fits(layout: Layout, stack: Stack, estimate: int, rank: int) -> bool:
 
 @subroutine
 def _room(layout: Layout, stack: Stack, estimate: int, rank: int, most: int) -> int:
-    """Return how many shards of this estimate a rank can take, or `most`."""
+    """Return how many shards of this estimate still fit on a rank, at most `most`."""
     for kind in range(3):
         need = layout.need[estimate, kind]
         if need > 0:
@@ -78,7 +79,7 @@ def _room(layout: Layout, stack: Stack, estimate: int, rank: int, most: int) -> 
 
 @subroutine
 def _shards_fit(layout: Layout, stack: Stack, begin: int, end: int, first: int, last: int) -> bool:
-    """Whether each run of equal shards in [begin, end) fits on these ranks by itself."""
+    """Whether each run of equal shards in [begin, end), alone, fits on ranks [first, last)."""
     index = begin
     while index < end:
         estimate = layout.estimate[index]
@@ -98,7 +99,7 @@ def _shards_fit(layout: Layout, stack: Stack, begin: int, end: int, first: int, 
 
 @subroutine
 def block_fits(layout: Layout, stack: Stack, begin: int, start: int, count: int) -> bool:
-    """Whether `count` shards from `begin` on fit one by one on the ranks from `start` on."""
+    """Whether shard `begin` + i fits on rank `start` + i, for each i below `count`."""
     for index in range(count):
         stack.figures[1] += 1
         if not fits(layout, stack, layout.estimate[begin + index], start + index):
@@ -108,7 +109,7 @@ def block_fits(layout: Layout, stack: Stack, begin: int, start: int, count: int)
 
 @subroutine
 def option_fits(layout: Layout, stack: Stack, option: int) -> bool:
-    """Whether an option fits by itself: a necessary condition, not always a sufficient one."""
+    """Whether an option may fit in the remaining capacity: a necessary condition only."""
     begin, end = layout.shard[option], layout.shard[option + 1]
     ranks, size = len(layout.capacity), layout.host_ranks
     placement = layout.placement[option]
@@ -134,7 +135,7 @@ def option_fits(layout: Layout, stack: Stack, option: int) -> bool:
 
 @subroutine
 def put(layout: Layout, stack: Stack, option: int, part: int, at: int, sign: int) -> None:
-    """Put a part of an option on a rank or host, or with sign -1 take it off."""
+    """Place a part of an option on a rank or host, or remove it if `sign` is -1."""
     begin = layout.shard[option]
     placement = layout.placement[option]
     if placement == Placement.DEVICE or placement == Placement.HOST_COLUMNS:
@@ -163,7 +164,7 @@ def _same_rank(layout: Layout, stack: Stack, one: int, other: int) -> bool:
 
 @subroutine
 def _same_host(layout: Layout, stack: Stack, one: int, other: int) -> bool:
-    """Whether the ranks of two hosts are equal in some order."""
+    """Whether the ranks of two hosts can be matched one to one with equal ranks."""
     size = layout.host_ranks
     used = 0
     for index in range(size):
@@ -183,10 +184,10 @@ def _same_host(layout: Layout, stack: Stack, one: int, other: int) -> bool:
 
 @subroutine
 def find_alike(layout: Layout, stack: Stack, frame: int, hosts: bool) -> None:
-    """Write for each rank (or host) the first one that equals it: they are interchangeable.
+    """Set a frame's `alike`: for each rank (or host) the first one that is interchangeable with it.
 
-    Invariant: exchanging two equal ranks of equal hosts maps the plans below a frame onto
-    themselves, so one rank is tried for all that equal it.
+    Invariant: exchanging two equal ranks of equal hosts maps the set of plans below a frame onto
+    itself, so only one of several equal ranks needs to be tried.
     """
     alike = stack.alike[frame]
     size = layout.host_ranks

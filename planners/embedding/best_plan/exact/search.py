@@ -1,8 +1,8 @@
-"""The exact search, for small problems: it finds a plan and proves it best, as far as work goes.
+"""The exact search for small problems: finds an optimal plan and proves it, if the work suffices.
 
-Branch and bound decides whether any plan with a rating below z fits. If none fits just below the
-best plan's rating, that plan is proven best. If this takes too long, lower z are tried, and each
-impossible z is a lower bound.
+Branch and bound decides whether any plan with a rating below z exists. If none exists just below
+the best plan's rating, that plan is proven optimal. If this takes too long, lower values of z are
+tried, and each one that is proven impossible is a lower bound.
 """
 
 import math
@@ -20,22 +20,22 @@ from planners.embedding.search.space import Floats, Ints, Placement
 NO_BETTER = 1e-10
 """Plans within this part of each other count as equally good."""
 
-_UNITS = 2.0**47  # of time below z, so that sums of 64 shards and more stay below 2**63
-_AT_ONCE = 4_000_000  # work between two looks at the clock
-_PARTS_OF_PRICE = 16  # prices are multiples of this part, a grid of 153
-_NARROW = 1e-3  # a smaller gap is not bisected
-# Parts of the work: for the question below the best plan, then for each of six lower ratings; the
-# rest is for the first question again.
+_UNITS = 2.0**47  # units of time per rating z, so that sums of 64 shards and more are below 2**63
+_AT_ONCE = 4_000_000  # work between two checks of the deadline
+_PARTS_OF_PRICE = 16  # prices are multiples of 1/16, a grid of 153
+_NARROW = 1e-3  # smaller gaps are not bisected
+# Parts of the work: to prove the best plan optimal, then for each of six lower ratings; the rest is
+# for the first again.
 _FIRST, _BETWEEN, _BISECTIONS = 0.3, 0.06, 6
 
 _SINGLE = (Placement.DEVICE, Placement.HOST_COLUMNS)  # shards go onto devices one by one
 
 
 class ExactSearch:
-    """Searches for a plan better than the best one known, or for a proof that there is none.
+    """Searches for a plan better than the best known one, or for a proof that none exists.
 
-    `least` is proven: no plan rates less. `plan` has the options, and the ranks of their shards,
-    of a plan that rates `rating`, if the search has found the best known one.
+    `least` is a proven lower bound on all ratings, and `rating` the best known one. `plan` contains
+    the options and the ranks of their shards if this search found the best known plan, else None.
     """
 
     def __init__(self, found: Candidates) -> None:
@@ -48,11 +48,14 @@ class ExactSearch:
 
     @property
     def proven(self) -> bool:
-        """Whether no plan is better than the best known, or there is none."""
+        """Whether it is proven that no plan is better than the best known, or that none exists."""
         return self.least >= self.rating * (1 - 2 * NO_BETTER)
 
     def run(self, least: float, rating: float, work: int, deadline: Deadline) -> None:
-        """Search until the best plan is proven or the work is done; a later run continues."""
+        """Search until the best plan is proven optimal or `work` is done; a later run continues.
+
+        `least` and `rating` are the bound and the best rating known now.
+        """
         self._left = work
         self.least = max(self.least, least)
         if rating < self.rating:
@@ -73,7 +76,7 @@ class ExactSearch:
         self._ask_below_best(work, deadline)
 
     def _ask_below_best(self, work: int, deadline: Deadline) -> None:
-        """Ask for plans that are better than the best one until there is none."""
+        """Search for better plans until none exists, or the work or the time has run out."""
         while not self.proven and self._left > 0 and not deadline.passed:
             limit = self.rating * (1 - NO_BETTER)
             if self._question is None or self._question.limit != limit:
@@ -85,7 +88,7 @@ class ExactSearch:
                 break
 
     def _about(self, limit: float) -> "_Question":
-        """Return the question whether a plan rates `limit` or less, with its possible options."""
+        """Return a search for a plan that rates `limit` or less, with options left by presolve."""
         refuted, possible = self._presolve.refuted(limit, Deadline())
         return _Question(None if refuted else self._found.only(possible), limit)
 
@@ -104,7 +107,7 @@ class ExactSearch:
 
 
 class _Question:
-    """Whether a plan of these candidates (none if None) rates a limit or less."""
+    """Decides whether a plan of `found` rates `limit` or less; if `found` is None, no plan does."""
 
     def __init__(self, found: Candidates | None, limit: float) -> None:
         self.limit = limit
@@ -119,7 +122,7 @@ class _Question:
             search(self._layout, self._stack, True, 0)
 
     def go_on(self, work: int) -> tuple[int, int]:
-        """Search for this work; return how it ended, and the work done."""
+        """Continue the search for `work`; return EXHAUSTED, STOPPED or FITS, and the work done."""
         if self._found is None:
             return EXHAUSTED, 0
         before = int(self._stack.figures[1])
@@ -127,7 +130,7 @@ class _Question:
         return int(answer), int(self._stack.figures[1]) - before + 1
 
     def plan(self) -> tuple[Ints, Ints]:
-        """Return the options and ranks of the plan that was found."""
+        """Return the found plan: the option of each table, and the rank of each of their shards."""
         assert self._found is not None
         size, ranks = self._layout.host_ranks, []
         for option, where in zip(self._stack.chosen.tolist(), self._stack.where, strict=True):
@@ -143,7 +146,7 @@ class _Question:
 
 
 def _order(found: Candidates, estimates: Ints, placement: int) -> Ints:
-    """Return the order of placing shards: on single devices the largest first."""
+    """Return the order in which to place an option's shards: on single devices, largest first."""
     if placement not in _SINGLE:
         return np.arange(len(estimates))
     space = found.space
@@ -152,7 +155,7 @@ def _order(found: Candidates, estimates: Ints, placement: int) -> Ints:
 
 
 def _layout(found: Candidates, shards: list[Ints], limit: float) -> Layout:
-    """Lay out the candidates for the question whether a plan rates `limit` or less."""
+    """Return the candidates as arrays for the search for a plan that rates `limit` or less."""
     space, devices = found.space, found.devices
     most = limit if math.isfinite(limit) else float(space.option_perf[found.options].sum()) or 1.0
     unit = most / _UNITS
@@ -203,7 +206,7 @@ def _layout(found: Candidates, shards: list[Ints], limit: float) -> Layout:
 
 
 def _same_numbers(found: Candidates, estimates: Ints) -> Ints:
-    """Return the same number for estimates of equal milliseconds and bytes."""
+    """Return the estimate numbers, replacing equal estimates (milliseconds and bytes) by one."""
     figures = np.column_stack([found.space.total, found.space.storage])
     _, number = np.unique(figures, axis=0, return_inverse=True)
     _, first = np.unique(number, return_index=True)
@@ -211,7 +214,7 @@ def _same_numbers(found: Candidates, estimates: Ints) -> Ints:
 
 
 def _labels(found: Candidates, placement: Ints, shards: list[Ints], on_hosts: bool) -> Ints:
-    """Return equal labels for ranks of equal memory that get the same shards of all options."""
+    """Return a label per rank: equal for ranks with equal memory and equal shards of any option."""
     devices = found.devices
     seen: dict[tuple[int, ...], int] = {}
     labels = []
@@ -228,10 +231,10 @@ def _labels(found: Candidates, placement: Ints, shards: list[Ints], on_hosts: bo
 
 
 def _weights(found: Candidates, used: Floats, allowed: Ints) -> Floats:
-    """Return prices of all time and all memory, at which the tables cost most; they sum to 1.
+    """Return vectors of prices for all time, HBM and DDR, shape (P, 3); each vector sums to 1.
 
-    The best prices of a grid (Lagrangian multipliers), the best ones without each kind, and each
-    kind alone, shape (P, 3).
+    They are Lagrangian multipliers from a grid: the vector at which the tables cost most, the same
+    with each kind's price at 0, and each kind alone.
     """
     steps = range(_PARTS_OF_PRICE + 1)
     grid = np.array(

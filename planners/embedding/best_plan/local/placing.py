@@ -1,4 +1,4 @@
-"""Placing a table where it adds the least cost, compiled, and taking it off again."""
+"""Compiled functions that place a table where it adds the least cost, or remove it again."""
 
 from planners.embedding.best_plan.local.ranks import (
     cost_with,
@@ -18,7 +18,10 @@ from planners.embedding.search.space import Ints, Placement
 
 @subroutine
 def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
-    """Put each shard on the rank in [start, end) where it adds least; return the added cost."""
+    """Put each shard on the rank in [start, end) where it adds least cost; return the sum.
+
+    `ranks` is set to the chosen ranks.
+    """
     added = 0.0
     estimates, shard = estimates_of(tables, option), tables.first_shard[option]
     state.work[0] += len(estimates) * (end - start)
@@ -38,10 +41,10 @@ def _spread(tables: Tables, state: State, option: int, start: int, end: int, ran
 
 @subroutine
 def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[float, int]:
-    """Return the least cost of a block of shards, one per device of a host, and that host.
+    """Return the host where a block of shards adds the least cost, preceded by that cost.
 
-    `shard` is the first of the block. The option has `blocks` on hosts already: TorchRec gives no
-    host another one before all have as many.
+    A block has one shard per device of a host, from `shard` on. `blocks` of the option are already
+    placed: torchrec gives no host a second block before every host has one, and so on.
     """
     hosts = len(state.taken)
     least, chosen = NOWHERE, 0
@@ -62,7 +65,7 @@ def _least_host(tables: Tables, state: State, shard: int, blocks: int) -> tuple[
 
 @subroutine
 def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ranks: Ints) -> None:
-    """Put the shards on consecutive ranks from `start` on."""
+    """Put shards on consecutive ranks from `start` on, and write these to `ranks`."""
     for index in range(len(estimates)):
         put(tables, state, start + index, estimates[index], 1)
         recount(tables, state, start + index)
@@ -87,7 +90,7 @@ def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> fl
 
 @subroutine
 def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -> float:
-    """Put all shards on devices of the host where they add least; return the added cost."""
+    """Put all shards on devices of the single host where they add least cost; return that cost."""
     least, chosen = NOWHERE, 0
     for host in range(len(state.taken)):
         start = host * tables.host_ranks
@@ -101,7 +104,7 @@ def _place_on_one_host(tables: Tables, state: State, option: int, ranks: Ints) -
 
 @subroutine
 def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
-    """Put an option where it adds least, write its ranks, and return the added cost."""
+    """Place an option where it adds least cost, write its ranks, and return the added cost."""
     placement = tables.placement[option]
     if placement == Placement.DEVICE:
         return _spread(tables, state, option, 0, len(tables.capacity), ranks)
@@ -117,7 +120,10 @@ def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
 
 @subroutine
 def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
-    """Return the cost that an option would add; counting stops at `least` or more."""
+    """Return the cost that an option would add; may return early with a value of at least `least`.
+
+    The plan is unchanged, up to rounding; the ranks of the trial go to scratch arrays.
+    """
     placement, shard = tables.placement[option], tables.first_shard[option]
     if placement == Placement.UNIFORM:
         added = 0.0
@@ -139,10 +145,10 @@ def _would_add(tables: Tables, state: State, option: int, least: float) -> float
 
 @subroutine
 def insert(tables: Tables, state: State, table: int, limit: float) -> None:
-    """Put a table back with the option and on the ranks that add least.
+    """Place a table with the option and on the ranks that add the least cost.
 
-    Options with a shard of `limit` milliseconds or more cannot improve a plan of that rating, and
-    are skipped. If all have one, the option with the smallest largest shard is taken.
+    Skip options with a shard of `limit` milliseconds or more, because they cannot improve a plan of
+    that rating. If this skips all options, take the one with the cheapest largest shard.
     """
     least, chosen = NOWHERE, -1
     smallest, fallback = NOWHERE, -1
@@ -164,6 +170,6 @@ def insert(tables: Tables, state: State, table: int, limit: float) -> None:
 
 @subroutine
 def remove(tables: Tables, state: State, table: int) -> None:
-    """Take a table off its ranks."""
+    """Remove a table's shards from their ranks."""
     count_moves(tables, state, table, -1)
     put_all(tables, state, state.chosen[table], ranks_of(tables, state, table), -1)

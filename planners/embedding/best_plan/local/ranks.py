@@ -1,8 +1,8 @@
-"""The ranks of a plan, compiled: contents, cost and moved bytes of each.
+"""Compiled functions for the load and the cost of ranks, and for the bytes that a plan moves.
 
-The cost of a plan is a sum over its ranks: a steep power of the rank's perf, a mild power of its
-memory, and a penalty on memory that is missing. The steep power approximates the maximum (the
-slowest rank) and, unlike it, still falls when the second slowest rank gets less.
+The cost of a plan is a sum over its ranks of a high power of the rank's perf, a power of its
+memory with a small weight, and a penalty for memory beyond the capacity. The high power of perf
+approximates the maximum (the slowest rank) but also rewards less load on the second slowest rank.
 """
 
 from typing import Any
@@ -20,13 +20,13 @@ from planners.embedding.best_plan.local.state import (
 from planners.embedding.search.compiling import inlined, subroutine
 from planners.embedding.search.space import Floats, Ints, Ints2
 
-_MEMORY_WEIGHT = 0.1  # memory that is there decides only between plans of about equal perf
-_MOST_LOAD = 100.0  # times the target; more would overflow at the steepest power
+_MEMORY_WEIGHT = 0.1  # memory within capacity decides only between plans of about equal perf
+_MOST_LOAD = 100.0  # highest load, times the target; more would overflow at the highest power
 
 
 @subroutine
 def sum_of(values: Floats) -> float:
-    """Return the sum, taken from the first to the last."""
+    """Return the sum of the values, added from first to last."""
     total = 0.0
     for value in values:
         total += value
@@ -35,21 +35,21 @@ def sum_of(values: Floats) -> float:
 
 @subroutine
 def copy(target: npt.NDArray[Any], source: npt.NDArray[Any]) -> None:
-    """Copy as many values as both arrays have room for."""
+    """Copy the first values of `source` to `target`, up to the length of the shorter array."""
     for index in range(min(len(target), len(source))):
         target[index] = source[index]
 
 
 @subroutine
 def copy_rows(target: Ints2, source: Ints2) -> None:
-    """Copy row by row, as many values as both have room for."""
+    """Copy each row of `source` to `target`, up to the length of the shorter rows."""
     for row in range(len(source)):
         copy(target[row], source[row])
 
 
 @subroutine
 def where_largest(values: Floats) -> int:
-    """Return the index of the largest value, the first of equal ones."""
+    """Return the index of the largest value, the first if several are equal."""
     largest = 0
     for index in range(len(values)):
         if values[index] > values[largest]:
@@ -59,7 +59,7 @@ def where_largest(values: Floats) -> int:
 
 @inlined
 def estimates_of(tables: Tables, option: int) -> Ints:
-    """Return the estimates of an option's shards."""
+    """Return the estimate numbers of an option's shards, as a view."""
     return tables.estimate[tables.first_shard[option] : tables.first_shard[option + 1]]
 
 
@@ -104,7 +104,7 @@ def cost_with(tables: Tables, state: State, rank: int, estimate: int) -> float:
 
 @subroutine
 def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> None:
-    """Put a shard on a rank, or with sign -1 take it off; `recount` then updates the cost."""
+    """Add a shard to a rank, or remove it if `sign` is -1; call `recount` to update the cost."""
     state.perf[rank] += sign * tables.total[estimate]
     state.memory[rank, 0] += sign * tables.storage[estimate, 0]
     state.memory[rank, 1] += sign * tables.storage[estimate, 1]
@@ -120,7 +120,7 @@ def recount(tables: Tables, state: State, rank: int) -> None:
 
 @subroutine
 def move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
-    """Return the price of a shard's bytes if this rank is not its previous one, else 0."""
+    """Return the cost of moving a shard to this rank: 0 if it was there before."""
     if len(tables.home) == 0 or tables.home[shard] == rank:
         return 0.0
     return float(state.figures[PRICE] * tables.weight[shard])
@@ -128,7 +128,7 @@ def move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
 
 @subroutine
 def count_moves(tables: Tables, state: State, table: int, sign: int) -> None:
-    """Add the bytes that a table moves to the state's, or with sign -1 subtract them."""
+    """Add the bytes that a table moves to the state's total, or subtract them if `sign` is -1."""
     if len(tables.home) == 0:
         return
     ranks, shard = ranks_of(tables, state, table), tables.first_shard[state.chosen[table]]
@@ -139,13 +139,13 @@ def count_moves(tables: Tables, state: State, table: int, sign: int) -> None:
 
 @subroutine
 def all_cost(state: State) -> float:
-    """Return the cost of a plan: that of its ranks and of the bytes it moves."""
+    """Return the cost of a plan: the sum of its ranks' costs and the price of its moved bytes."""
     return float(sum_of(state.cost) + state.figures[PRICE] * state.figures[MOVED])
 
 
 @subroutine
 def put_all(tables: Tables, state: State, option: int, ranks: Ints, sign: int) -> None:
-    """Put all shards of an option on these ranks, or with sign -1 take them off."""
+    """Add all shards of an option to these ranks, or remove them if `sign` is -1; update costs."""
     estimates = estimates_of(tables, option)
     state.work[0] += len(estimates)
     for index in range(len(estimates)):

@@ -1,11 +1,11 @@
-"""Local search over plans, compiled: large neighbourhood search with simulated annealing.
+"""Compiled local search over plans: large neighbourhood search with simulated annealing.
 
-A round takes a few tables out and puts each back where it adds least cost (Shaw 1998). A worse plan
-is accepted while there is heat, which falls to nothing along a run.
+A round removes a few tables and puts each back where it adds least cost (Shaw 1998). It accepts a
+worse plan within a threshold, which falls to 0 in the course of a run.
 
 The penalty on missing memory rises while plans do not fit and falls while they do, so the search
-oscillates around the edge of what fits (strategic oscillation, Glover 1977). The price of a moved
-byte does the same around the budget of moves.
+oscillates around plans that just fit (strategic oscillation, Glover 1977). In the same way, the
+price of a moved byte keeps plans near the budget of moved bytes.
 """
 
 import math
@@ -41,10 +41,10 @@ from planners.embedding.best_plan.local.state import (
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Ints, Placement
 
-# Every 512 rounds, which is enough to count, the penalty on missing memory and the price of a moved
-# byte are tuned by this factor so that a fifth of the plans fit: most of the search is then at the
-# edge, and there are plans to note. The limits keep the penalty above a rank's cost at the target
-# (1) and both within the range of a float's precision.
+# Every 512 rounds, the penalty on missing memory and the price of a moved byte are multiplied or
+# divided by this factor, so that a fifth of the plans fit: most plans are then just too large, and
+# enough fit to find better ones. The limits keep the penalty above a rank's cost at the target (1)
+# and both within float precision.
 _TUNING_ROUNDS = 512
 _TUNING = 1.5
 _FITTING_SHARE = 0.2
@@ -53,7 +53,7 @@ _LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6
 
 _MIXED_ORDER = 8  # one round in 8 puts tables back in random order, not the largest first
 
-_ROUND = 500  # the work of a round besides rating ranks, in ratings of a rank
+_ROUND = 500  # the other work of a round, in ratings of a rank
 
 _TABLES_AT_FULL_HEAT = 32
 """With more tables the heat is less in proportion: a round changes a smaller part of the cost."""
@@ -66,7 +66,7 @@ _target_of = subroutine(target_of)
 
 @subroutine
 def _random(state: State, below: int) -> int:
-    """Return a whole number from 0 to below - 1 (xorshift, Marsaglia 2003)."""
+    """Return a random integer from 0 to `below` - 1 (xorshift, Marsaglia 2003)."""
     x = state.random[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -86,7 +86,7 @@ def _fits(tables: Tables, state: State) -> bool:
 
 @subroutine
 def _refresh(tables: Tables, state: State) -> None:
-    """Sum and rate all ranks again, which drops accumulated rounding."""
+    """Recompute perf, memory and cost of all ranks, which removes accumulated rounding errors."""
     state.perf[:] = 0.0
     state.memory[:] = 0
     state.figures[MOVED] = 0.0
@@ -104,10 +104,10 @@ def _refresh(tables: Tables, state: State) -> None:
 
 @subroutine
 def _note_if_best(tables: Tables, state: State) -> bool:
-    """Keep the plan if it fits, is within the budget and the best so far; return whether it fits.
+    """Record the current plan if it fits, is within the move budget and is the best so far.
 
-    After a new best plan, tables with a shard of its rating or more get another option: no better
-    plan has such a shard.
+    Return whether it fits. After a new best plan, tables with a shard that costs at least the new
+    best rating get another option, because no better plan has such a shard.
     """
     if not _fits(tables, state):
         return False
@@ -138,7 +138,7 @@ def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
 
 @subroutine
 def _largest_first(tables: Tables, state: State, count: int) -> None:
-    """Sort the picked tables by size: large ones are put back while there is room for them."""
+    """Sort the picked tables by descending size, so that large ones are placed while they fit."""
     for end in range(1, count):
         table, place = state.picked[end], end
         while place > 0 and tables.size[state.picked[place - 1]] < tables.size[table]:
@@ -149,10 +149,10 @@ def _largest_first(tables: Tables, state: State, count: int) -> None:
 
 @subroutine
 def _pick(tables: Tables, state: State) -> int:
-    """Pick 2 to MOST_REMOVED tables; return how many.
+    """Pick 2 to MOST_REMOVED random tables to remove; return their number.
 
-    The first five are alternately from the costliest rank (in one round of four a random one) and
-    from another rank, as far as 2 tries a table find some; the others are random.
+    The first five alternate between the costliest rank (in one of four rounds a random rank) and
+    another random rank, unless two tries per table find too few; the others are on any rank.
     """
     count = len(state.chosen)
     ranks = len(state.perf)
@@ -195,10 +195,10 @@ def _search(
     end: float,
     temperature: float,
 ) -> int:
-    """Place tables, then improve the plan; one kernel, since one compiles faster than two.
+    """Place the tables in `order`, then improve the plan; return the number of rounds.
 
-    Invariant of a round: `perf`, `memory`, `cost` and the bytes moved are those of `chosen` and
-    `ranks`, up to rounding, which `_refresh` drops.
+    A single kernel, because it compiles faster than two. Invariant of a round: `perf`, `memory`,
+    `cost` and the moved bytes match `chosen` and `ranks`, up to rounding that `_refresh` removes.
     """
     _refresh(tables, state)
     for table in order:
@@ -208,7 +208,7 @@ def _search(
             state.chosen[table] = options[table]
             place(tables, state, options[table], ranks_of(tables, state, table))
             count_moves(tables, state, table, 1)
-    if len(options) > 0:  # even if `order` is empty, as all tables were placed before
+    if len(options) > 0:  # even if `order` is empty, because all tables are already placed
         _note_if_best(tables, state)
     cost = all_cost(state)
     fits = False
@@ -244,7 +244,7 @@ def _search(
         for index in range(count):
             insert(tables, state, state.picked[index], state.figures[BEST])
         changed = all_cost(state)
-        # Threshold accepting (Dueck and Scheuer 1990) with a random threshold that cools linearly.
+        # Threshold accepting (Dueck and Scheuer 1990): a random threshold that shrinks linearly.
         worse = temperature * (1.0 - part) * _random(state, 1000) / 1000.0
         if changed <= cost * (1.0 + worse):
             fits = _note_if_best(tables, state)
@@ -265,9 +265,9 @@ _NO_TABLES = np.empty(0, np.int64)
 
 
 def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
-    """Place the given option of each table where it adds least, in this order.
+    """Place each table in `order` with its given option where that adds the least cost.
 
-    A table with option -1 gets the option that adds least.
+    A table with option -1 gets the option that adds the least cost.
     """
     _search(tables, state, order, options, 0, 0.0, 0.0, 0.0)
 
@@ -275,19 +275,19 @@ def construct(tables: Tables, state: State, order: Ints, options: Ints) -> None:
 def improve(
     tables: Tables, state: State, work: int, begin: float, end: float, temperature: float
 ) -> int:
-    """Improve the plan by rounds until `work`, in ratings of a rank, is done; return their number.
+    """Improve the plan for `work` ratings of a rank; return the number of rounds.
 
-    `begin` and `end`, from 0 to 1, are the part of the whole run that this is. The heat falls
-    linearly to 0 along the run, from `temperature`, a part of the cost.
+    This call is the part of a whole run from `begin` to `end`, between 0 and 1. In the course of
+    the run, the accepted rise in cost falls linearly from `temperature`, relative to cost, to 0.
     """
     heat = temperature * min(1.0, _TABLES_AT_FULL_HEAT / len(state.chosen))
     return _search(tables, state, _NO_TABLES, _NO_TABLES, work, begin, end, heat)
 
 
 def parts_of_run(state: State, work: float) -> Iterator[tuple[int, float, float]]:
-    """Yield `work`, `begin` and `end` of `improve` until the state's work is done.
+    """Yield `work`, `begin` and `end` for calls of `improve` until the state has done `work`.
 
-    Between them is time to look at the clock.
+    The caller can check the clock between these calls.
     """
     while state.work[0] < work:
         done = int(state.work[0])

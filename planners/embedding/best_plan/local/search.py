@@ -1,4 +1,4 @@
-"""The local search for a better plan: starts, runs of annealing from them, and the best plan."""
+"""The local search: makes starting plans, improves them by annealing, and keeps the best plan."""
 
 import math
 
@@ -12,32 +12,35 @@ from planners.embedding.search.space import Ints, Placement
 
 
 class LocalSearch:
-    """Improves plans made of candidates. The same seed and calls give the same plans."""
+    """Improves plans that consist of candidates; the same seed and calls give the same plans.
+
+    `bound` is a proven lower bound, `proposed` the outcome of torchrec's proposals.
+    """
 
     def __init__(
         self, found: Candidates, bound: float, proposed: Found | NotFound, seed: int
     ) -> None:
         self._found, self._proposed, self._seed = found, proposed, seed
         self.tables = local_tables(found)
-        self.bound = bound  # milliseconds that no plan rates below
+        self.bound = bound  # milliseconds; no plan has a lower rating
         self.rounds = self.starts = 0
         self.best: State | None = None
         self.best_rating = proposed.rating if isinstance(proposed, Found) else math.inf
 
     def restrict(self, found: Candidates) -> None:
-        """Use fewer candidates from now on; states stay valid."""
+        """Use fewer candidates from now on; existing states remain valid."""
         self._found = found
         self.tables = local_tables(found)._replace(slot=self.tables.slot)
 
     def start_at(self, options: Ints, work: int) -> State:
-        """Return a plan with these options, placed one by one and improved a little."""
+        """Return a plan with these options, shape (T,), placed one by one and slightly improved."""
         state = self._empty(doublings=0)
         construct(self.tables, state, self._order(options), options)
         self.improve(state, work, 0.7, 0.9, temperature=1.0)
         return state
 
     def start_that_fits(self, work: int, deadline: Deadline) -> State:
-        """Return the proposed plan; without one, search until any plan fits or the work is done."""
+        """Return the proposed plan; if there is none, search until a plan fits or work runs out."""
         state = self._empty(doublings=0)
         if isinstance(self._proposed, Found):
             table_of = self._found.space.table
@@ -51,7 +54,7 @@ class LocalSearch:
         return state
 
     def resume(self, start: State, doublings: int) -> State:
-        """Return a new state at `start`'s best plan, else at its current one."""
+        """Return a new state with the best plan that `start` found, else with its current plan."""
         state = self._empty(doublings)
         state.chosen[:] = start.best_chosen if start.found else start.chosen
         state.ranks[:] = start.best_ranks if start.found else start.ranks
@@ -60,7 +63,7 @@ class LocalSearch:
     def improve(
         self, state: State, work: int, begin: float, end: float, temperature: float
     ) -> None:
-        """Improve a plan, as `rounds.improve` does, and keep it if it is the best so far."""
+        """Improve a plan, as `rounds.improve` does, and record it if it is the best so far."""
         self.rounds += improve(self.tables, state, work, begin, end, temperature)
         if state.best_rating < self.best_rating:
             self.best, self.best_rating = state, state.best_rating
@@ -72,11 +75,11 @@ class LocalSearch:
 
     @property
     def _scale(self) -> float:
-        """Milliseconds to measure ranks by: the bound, unless that is zero."""
+        """Milliseconds by which ranks' loads are scaled: the bound, or a fallback if it is 0."""
         return self.bound or float(self._found.largest.max()) or 1.0
 
     def _order(self, options: Ints) -> Ints:
-        """Return tables in the order of placing: the least freedom first, then the largest."""
+        """Return the tables in placing order: most restricted placement first, then largest."""
         space = self._found.space
         first = space.estimate[space.first_shard[options]]
         parts = (space.storage[first] * self.tables.share.min(0)).max(1)

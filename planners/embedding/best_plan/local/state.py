@@ -1,4 +1,4 @@
-"""The state of the local search, as arrays for compiled code."""
+"""The state of the local search and its tables, as arrays for compiled code."""
 
 import math
 from collections.abc import Sequence
@@ -19,76 +19,76 @@ BEST, TARGET, PENALTY, BOUND, PRICE, BUDGET, MOVED = 0, 1, 2, 3, 4, 5, 6
 MOST_REMOVED = 12
 """A round takes out at most this number of tables; with more, few rounds improve anything."""
 
-_FIRST_PENALTY = 1000.0  # that a first plan fits; it is tuned from there
-# Times the bound: a lower target is out of reach where memory is scarce, a higher one too easy.
+_FIRST_PENALTY = 1000.0  # high enough that the first plan fits; tuned later
+# Highest target, times the bound: if memory is scarce, a lower one is out of reach; higher is easy.
 _FARTHEST_TARGET = 1.15
-# Times the best plan: on a rank far above the target, perf would outweigh any missing memory.
+# Lowest target, times the best rating: far above a target, perf would outweigh missing memory.
 _LEAST_TARGET = 0.3
 
 
 class Tables(NamedTuple):
-    """The tables to be placed; option numbers and shards are those of the search space."""
+    """The tables to place. Options and shards have the numbers of SearchSpace, as do its fields."""
 
-    options: Ints  # the candidates, table after table
+    options: Ints  # the candidates' option numbers, table by table
     first: Ints  # the index of each table's first candidate
-    size: Floats  # of each table: the memory of its smallest option, as a part of all memory
+    size: Floats  # memory of each table's smallest option, as a part of all memory
     slot: Ints  # the index of each table's first shard in `State.ranks`
     first_shard: Ints
     estimate: Ints
     storage: Ints2
     total: Floats
     placement: Ints
-    largest: Floats  # of each option
-    capacity: Ints2  # shape (ranks, 3)
+    largest: Floats  # milliseconds of each option's most expensive shard
+    capacity: Ints2  # bytes of HBM, DDR and SSD of each rank, shape (ranks, 3)
     share: Floats2  # 1 / capacity; a capacity of 0 counts as one byte
     host_ranks: int
     home: Ints  # the previous rank of each shard, or -1; empty without a previous plan
-    weight: Ints  # bytes that each shard moves if it goes to another rank
+    weight: Ints  # bytes moved if a shard is on any rank but its home
 
 
 class State(NamedTuple):
-    """A plan that is being changed, and the best one so far."""
+    """The current plan of a local search, and the best plan that it has found."""
 
     chosen: Ints  # the option of each table
-    ranks: Ints  # of each shard; a table's begin at its slot
-    perf: Floats  # of each rank
-    memory: Ints2  # of each rank, shape (ranks, 3)
-    cost: Floats  # of each rank
+    ranks: Ints  # the rank of each shard; table t's begin at slot[t]
+    perf: Floats  # milliseconds of each rank
+    memory: Ints2  # bytes used on each rank, shape (ranks, 3)
+    cost: Floats  # the cost of each rank (see local.ranks)
     scratch: Ints
-    picked: Ints  # the tables that are taken out, shape (MOST_REMOVED,)
-    kept_options: Ints  # this and the next four undo a round
+    picked: Ints  # the tables that a round removes, shape (MOST_REMOVED,)
+    kept_options: Ints  # this and the next four arrays undo a round
     kept_ranks: Ints2
     kept_perf: Floats
     kept_memory: Ints2
     kept_cost: Floats
-    taken: Ints  # blocks of one option on each host, shape (hosts,)
+    taken: Ints  # number of one option's blocks on each host, shape (hosts,)
     best_chosen: Ints
     best_ranks: Ints
     figures: Floats  # best rating, target, penalty, bound; price of a byte, budget, bytes moved
     random: npt.NDArray[np.uint64]
-    doublings: Ints  # the power of perf is 12 times 2 to this, shape (1,)
-    work: Ints  # ratings of a rank so far, shape (1,)
+    doublings: Ints  # the exponent of perf in the cost is 12 * 2**doublings, shape (1,)
+    work: Ints  # number of ratings of a rank so far, shape (1,)
 
     @property
     def best_rating(self) -> float:
-        """Milliseconds of the best plan here, else of the one to beat; infinite without either."""
+        """Milliseconds of the best plan found or given to beat; infinite if there is neither."""
         best = float(self.figures[BEST])
         return best if best < NOWHERE else math.inf
 
     @property
     def found(self) -> bool:
-        """Whether a plan better than the known one was found here."""
+        """Whether this search has found a plan better than the one it was given to beat."""
         return bool(self.best_chosen[0] >= 0)
 
     def best_plan(self, tables: Tables) -> tuple[Ints, Ints]:
-        """Return the best plan: the option of each table, and the ranks of their shards."""
+        """Return the best plan: the option of each table, and the rank of each of their shards."""
         counts = np.diff(tables.first_shard)[self.best_chosen].tolist()
         slots = zip(tables.slot.tolist(), counts, strict=False)
         ranks = [self.best_ranks[slot : slot + count] for slot, count in slots]
         return self.best_chosen.copy(), np.concatenate(ranks)
 
     def place(self, tables: Tables, table_of: Ints, options: Ints, ranks: Ints) -> None:
-        """Set some tables' options and the ranks of their shards, listed option by option."""
+        """Set some tables' options, and their shards' ranks as a flat array, option by option."""
         ends = np.cumsum(np.diff(tables.first_shard)[options])
         for option, on in zip(options.tolist(), np.split(ranks, ends[:-1]), strict=False):
             table = table_of[option]
@@ -97,7 +97,7 @@ class State(NamedTuple):
 
 
 def local_tables(found: Candidates) -> Tables:
-    """Lay candidates out for the local search."""
+    """Return the arrays of the local search for some candidates, without a previous plan."""
     space, storage = found.space, found.devices.storage
     most = np.maximum.reduceat(np.diff(space.first_shard)[found.options], found.first[:-1])
     part = (found.space.option_storage / np.maximum(storage.sum(axis=0), 1)).sum(axis=1)
@@ -123,9 +123,9 @@ def local_tables(found: Candidates) -> Tables:
 def new_state(
     tables: Tables, seed: Sequence[int], best: float, bound: float, doublings: int
 ) -> State:
-    """Return a state with nothing placed, to search for plans that rate less than `best`.
+    """Return a state with nothing placed, for a search for plans with a rating below `best`.
 
-    `bound` is a lower bound on all ratings. The power of perf is 12 times 2 to `doublings`.
+    `bound` is a lower bound on all ratings. The exponent of perf in the cost is 12 * 2**doublings.
     """
     count, ranks = len(tables.first) - 1, len(tables.capacity)
     shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
@@ -155,6 +155,6 @@ def new_state(
 
 
 def target_of(best: float, bound: float) -> float:
-    """Return the rating to aim at: halfway from the best plan to the bound, within limits."""
+    """Return the target rating of the cost: halfway between best plan and bound, within limits."""
     target = min(0.5 * (best + bound), _FARTHEST_TARGET * bound)
     return target if best >= NOWHERE else max(target, _LEAST_TARGET * best)

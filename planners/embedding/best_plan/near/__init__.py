@@ -1,1 +1,1 @@
-"""Plans near another one: what moves, the search among those that move little, their bound."""
+"""Plans near a previous plan: the bytes that they move, a search within a budget, and a bound."""

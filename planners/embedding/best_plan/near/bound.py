@@ -1,7 +1,8 @@
-"""A lower bound for plans that move at most a budget of bytes of a previous plan.
+"""A lower bound on the ratings of plans that move at most a budget of bytes from a previous plan.
 
-It is a linear relaxation. All plans keep to memory and time in sum. Such a plan also leaves most
-shards at home: on each rank, the shards that stay must fit, and cost no more than the slowest rank.
+It is a linear relaxation: it limits the memory and time of all ranks in sum. A plan within the
+budget also leaves most shards on their previous rank (their home). On each rank, these shards must
+fit in its memory and cost no more than the slowest rank.
 """
 
 import math
@@ -17,12 +18,12 @@ from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement
 
-# The cost of missing all of the budget or of memory, in units of the bound. With it the programme
-# always has a solution, and its prices prove a bound. The budget's is high: a byte of a small table
-# may be worth far more than a byte of the largest one, which may be all of the budget.
+# The cost of exceeding the budget or the memory by 100 %, in units of the bound, so that the
+# programme always has a solution and its prices prove a bound. The budget's is high, because a byte
+# of a small table may be worth far more than one of the largest, which may use the whole budget.
 _MISSING = {"budget": 1e7, "memory": 1e3}
 
-_SAFETY = 1e-13  # more than rounding changes, as a part of all numbers added
+_SAFETY = 1e-13  # more than the rounding error, relative to the sum of all numbers added
 
 
 def near_bound(
@@ -32,10 +33,10 @@ def near_bound(
     at_least: float,
     deadline: Deadline | None = None,
 ) -> float:
-    """Return a lower bound on the milliseconds of plans that move at most a budget of bytes.
+    """Return a lower bound on the milliseconds of plans that move at most `budget` bytes.
 
-    It is the Lagrangian bound at the programme's prices, rounded down; a solver that a deadline
-    stops proves less. `at_least` is a known bound, and is returned if it is higher.
+    It is the Lagrangian bound at the linear programme's dual prices, rounded down, and lower if the
+    deadline stops the solver. `at_least` is a known bound, returned if it is higher.
     """
     if not math.isfinite(at_least + budget) or not moves.weight.any():
         return at_least
@@ -50,11 +51,11 @@ def near_bound(
 
 
 class _Programme:
-    """The linear programme: one option per table in parts; shards in parts at home or elsewhere.
+    """The linear programme: fractions of options per table, and of shards at home or moved.
 
-    Columns: the slowest rank, missing budget and memory, candidates, shards at home. Rows: tables;
-    limits with a price (time in sum, the budget, memory in sum, then time and memory of each rank);
-    for each shard at home, that its option is chosen.
+    Columns: the slowest rank, excess over budget and memory, candidates, shards at home. Rows: one
+    per table; limits that have prices (total time, budget, total memory, then time and memory of
+    each rank); for each shard at home, at most the fraction of its option.
     """
 
     def __init__(self, found: Candidates, moves: Moves, budget: float, unit: float) -> None:
@@ -67,10 +68,10 @@ class _Programme:
         of_ranks = np.column_stack([np.zeros(self._ranks), (devices.storage / capacity)[:, kinds]])
         in_sum = (devices.storage.sum(0) / together)[kinds]
         self._limits = np.concatenate([[0.0, budget / whole], in_sum, of_ranks.ravel()])
-        # By candidate and by shard at home: the limits that it needs, and how much.
+        # For each candidate and each shard at home: the limits that it uses, and the amounts.
         self._needs: list[tuple[Ints, Floats]] = []
         self._stays: list[tuple[Ints, Floats]] = []
-        owners: list[int] = []  # of each shard at home, its candidate
+        owners: list[int] = []  # the candidate of each shard at home
         weights: list[float] = []
         perf = least_perf(found) / unit
         storage = space.option_storage[found.options][:, kinds] / together[kinds]
@@ -90,7 +91,7 @@ class _Programme:
             limits, needs = [np.arange(self._first_rank)], [np.array([perf[number], moved])]
             needs.append(storage[number])
             for shard, home in zip(shards[homes >= 0].tolist(), homes[homes >= 0], strict=True):
-                if uniform:  # the shard is on its own rank, wherever it was
+                if uniform:  # shard i is always on rank i, wherever it was before
                     limit, need = on_rank(shard, shard - int(shards[0]))
                     limits.append(limit)
                     needs.append(need)
@@ -126,11 +127,11 @@ class _Programme:
         for row in missing.tolist():
             cost = _MISSING["budget" if row == 1 else "memory"]
             add(cost, infinity, [np.array([first + row])], [np.array([-1.0])])
-        self._column = 1 + len(missing)  # of the first candidate
+        self._column = 1 + len(missing)  # the column of the first candidate
         for number, (needed, values) in enumerate(self._needs):
             table = np.array([space.table[self._found.options[number]]])
             own = np.flatnonzero(self._owners == number)
-            # Here the shards that may stay move too; their own columns take that back.
+            # Count all shards as moved; the columns of shards at home subtract their bytes again.
             values = values.copy()
             values[1] += self._weights[own].sum()
             add(
@@ -144,7 +145,7 @@ class _Programme:
             add(0.0, 1.0, rows, [values, np.array([-self._weights[stay], 1.0])])
 
     def solve(self, limit: float, deadline: Deadline) -> float:
-        """Return the bound for options without shards above `limit`."""
+        """Return the bound in milliseconds, allowing only options without shards above `limit`."""
         allowed = self._found.largest <= limit
         if not np.logical_or.reduceat(allowed, self._found.first[:-1]).all():
             return math.inf
@@ -160,10 +161,10 @@ class _Programme:
         return self._priced(allowed, prices)
 
     def _priced(self, allowed: npt.NDArray[np.bool_], prices: Floats) -> float:
-        """Return the Lagrangian bound at these prices, which holds for any prices >= 0.
+        """Return the Lagrangian bound in milliseconds, which holds for any prices >= 0.
 
-        It is the cost of the cheapest choices less the price of all limits. The prices are scaled
-        so that the slowest rank's column costs 1.
+        It is the cost of the cheapest choices minus the prices of all limits. The prices are scaled
+        so that the slowest rank's column has no negative reduced cost.
         """
         own = prices[self._first_rank :: self._stride]
         slowest = self._found.usable.sum() * prices[0] + own.sum()

@@ -1,4 +1,4 @@
-"""The bytes that a plan moves, compared with a previous plan of the same tables."""
+"""Counts the bytes that a plan moves relative to a previous plan of the same tables."""
 
 from dataclasses import dataclass
 
@@ -14,27 +14,27 @@ from planners.embedding.search.space import Devices, Ints, Placement, SearchSpac
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Previous rank of each shard of a search space; bytes moved if it leaves.
+    """The previous rank of each shard of a search space, and the bytes moved if it changes rank.
 
-    A shard that the previous plan does not have, with this kernel and cut, moves wherever it goes.
+    A shard that the previous plan lacks (with the same kernel and cut) counts as moved on any rank.
     """
 
-    home: Ints  # previous rank, or -1, shape (S,)
-    weight: Ints  # bytes moved if the shard is on any other rank, shape (S,)
+    home: Ints  # the previous rank, or -1 if there is none, shape (S,)
+    weight: Ints  # bytes moved if the shard is on any rank but its home, shape (S,)
 
     def bytes_of(self, shards: Ints, ranks: Ints) -> int:
-        """Return the bytes that shards move if they are on these ranks."""
+        """Return the total bytes moved if `shards[i]` is placed on `ranks[i]`."""
         return int(self.weight[shards][self.home[shards] != ranks].sum())
 
 
 def shards_of(space: SearchSpace, options: Ints) -> Ints:
-    """Return the numbers of all shards of some options, option by option."""
+    """Return the shard numbers of some options as a flat array, option by option."""
     ranges = [np.arange(space.first_shard[o], space.first_shard[o + 1]) for o in options.tolist()]
     return np.concatenate([np.empty(0, np.int64), *ranges])
 
 
 def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candidates:
-    """Return the candidates, and the previous plan's options that fit, even if dominated."""
+    """Return the candidates together with the previous plan's fitting options, even dominated."""
     found = candidates(space, devices)
     known = np.add.reduceat(moves.home >= 0, space.first_shard[:-1]) > 0
     options = np.flatnonzero(known)
@@ -49,7 +49,7 @@ def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candida
 
 
 def previous_options(found: Candidates, moves: Moves) -> Ints:
-    """Return for each table the option that can stay, with all shards, or -1, shape (T,)."""
+    """Return each table's option that can keep all shards at home, or -1 if none, shape (T,)."""
     stays = np.full(found.space.tables, -1)
     for option in found.options.tolist():
         homes = moves.home[found.space.first_shard[option] : found.space.first_shard[option + 1]]
@@ -59,7 +59,7 @@ def previous_options(found: Candidates, moves: Moves) -> Ints:
 
 
 def _allowed(found: Candidates, option: int, ranks: Ints) -> bool:
-    """Whether an option's shards may be on these ranks of the present hosts."""
+    """Whether an option's placement rule allows its shards on these ranks of the current hosts."""
     placement, host_ranks = found.space.placement[option], found.devices.host_ranks
     hosts = ranks // host_ranks
     if placement in (Placement.UNIFORM, Placement.DEVICE):

@@ -1,8 +1,8 @@
-"""The search for the best plan that moves at most a budget of bytes of a previous plan.
+"""Searches for the best plan that moves at most a budget of bytes from a previous plan.
 
-It starts from the previous plan. The local search puts a price on every moved byte, and tunes it so
-that plans stay about within the budget: a Lagrangian multiplier. Some runs start at the best plan
-without a budget, and are drawn back.
+The local search starts at the previous plan. It adds a price for every moved byte to the cost and
+tunes the price (a Lagrangian multiplier) to keep plans near the budget. Some runs start at the best
+plan without a budget; the price then pulls them towards the previous plan.
 """
 
 import math
@@ -36,37 +36,34 @@ from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
 
-# The runs for a budget: whether one starts at the best plan within it (else at the best plan
-# without a budget), its temperature, and doublings of the power of perf. Cold, since both starts
-# are good plans; one hot run in between leaves their neighbourhood.
+# The runs for a budget: whether the run starts at the best plan within the budget (else at the best
+# plan without one), its temperature, and its doublings of the power of perf. Temperatures are low,
+# because both starts are good plans; one run with a high temperature leaves their neighbourhood.
 _RUNS = ((True, 0.1, 2), (False, 0.1, 1), (True, 1.0, 0), (True, 0.1, 2))
 
-# The least move is found by bisection, to about a 4,000th, each step with a tenth of the work.
+# The least move is found by bisection to about 1/4000, each step with a tenth of the work.
 _HALVINGS = 12
 _WORK_OF_HALVING = 0.1
 
-_SHARE_WITHOUT_BUDGET = 0.4  # of a time limit, for the best plan without a budget
+_SHARE_WITHOUT_BUDGET = 0.4  # part of a time limit for the best plan without a budget
 
 
 @dataclass(frozen=True, slots=True)
 class NearPlan:
-    """A plan, and the bytes that it moves: more than the budget if no plan was found within it.
-
-    It is then the plan with the least move that was found.
-    """
+    """The best plan found within a budget, or else the found plan that moves the fewest bytes."""
 
     found: Found
-    bytes: int
-    bound_ms: float  # no plan rates below that moves at most max(bytes, budget)
+    bytes: int  # bytes that the plan moves; above the budget if no plan was found within it
+    bound_ms: float  # no plan that moves at most max(bytes, budget) has a lower rating
 
 
 class NearSearch:
-    """Searches for the best plans within budgets of bytes to move, one budget after the other.
+    """Searches for the best plan within a budget of moved bytes, for one budget after another.
 
-    `moves` returns the moves of a search space. A larger budget starts from the previous one's
-    plan, so its plan is never worse; a budget of all bytes ends at the best plan known without one.
-    The same seed gives the same plans, unless the clock ends the search. `effort` is the work for
-    each budget, as a part of the usual work.
+    `moves` maps a search space to its Moves. A larger budget starts from the plan for the previous
+    budget, so its plan is never worse; with a budget of `everything`, the plan is at least as good
+    as the best without a budget. The same seed gives the same plans, unless the deadline ends the
+    search. `effort` is the work for each budget, relative to `usual_work`.
     """
 
     def __init__(
@@ -88,7 +85,7 @@ class NearSearch:
         self._rounds = self._states = 0
         self._best: Found | None = None
         self._bound = linear_bound(self._found, self._deadline).milliseconds
-        self._within = self._bound  # the bound within a budget
+        self._within = self._bound  # the lower bound on plans within the current budget
         self._unlimited = best_plan(
             self._space, devices, self._deadline.after(_SHARE_WITHOUT_BUDGET), seed
         )
@@ -109,13 +106,13 @@ class NearSearch:
 
     @property
     def _forced(self) -> int:
-        """The bytes that every plan must move, because no option keeps them in place."""
+        """The bytes that every plan must move, because each option has shards without a home."""
         away = np.where(self._moves.home < 0, self._moves.weight, 0)
         of_option = np.add.reduceat(away, self._space.first_shard[:-1])[self._found.options]
         return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())
 
     def search(self, budget: float) -> NearPlan | NotFound:
-        """Return the best plan found within a budget of bytes, else the least move found."""
+        """Return the best plan found within `budget` bytes, else the plan that moves the fewest."""
         if not math.isfinite(self._bound):
             return NotFound(None, None, 0, self._bound)
         if self._best is not None and self._bytes(self._best) > budget:
@@ -141,7 +138,7 @@ class NearSearch:
         return NearPlan(best, moved, self._within)
 
     def _find_least_move(self, budget: float) -> None:
-        """Find a plan with a small move, then improve it within that move."""
+        """Bisect for a plan that moves few bytes, then improve it without moving more."""
         low, plan = max(budget, self._forced), self._unlimited
         if isinstance(plan, NotFound):
             self._run(None, math.inf, 1.0, 0, self._work)
@@ -152,7 +149,7 @@ class NearSearch:
             high = self._bytes(plan)
             if high - low <= 0.01 * high:
                 break
-            # Often the bytes that every plan moves suffice.
+            # Often a plan exists that moves only the forced bytes, so try that first.
             middle = low if trial == 0 else (low + high) // 2
             self._best = None
             for start in (None, plan):
@@ -175,7 +172,10 @@ class NearSearch:
         work: float,
         once: bool = False,
     ) -> None:
-        """Search from a plan, else from the previous one; with `once` until a plan is found."""
+        """Run the local search from `start`, else from the previous plan.
+
+        If `once`, stop at the first plan within the budget.
+        """
         if self._near_enough or self._deadline.passed:
             return
         state = self._state(start if isinstance(start, Found) else None, budget, doublings)
@@ -195,7 +195,7 @@ class NearSearch:
         return math.inf if self._best is None else self._best.rating
 
     def _state(self, start: Found | None, budget: float, doublings: int) -> State:
-        """Return a state at a plan, else at the previous one with missing tables placed."""
+        """Return a state with plan `start`, else with the previous plan and all tables placed."""
         self._states += 1
         scale = self._within or float(self._found.largest.max()) or 1.0
         seed = [self._seed, self._states]
@@ -213,13 +213,13 @@ class NearSearch:
         return state
 
     def _missing(self, state: State) -> Ints:
-        """Return the tables that are not placed, the largest first."""
+        """Return the tables of a state that are not placed yet, the largest first."""
         missing = np.flatnonzero(state.chosen < 0)
         first = self._found.options[self._found.first[missing]]
         return missing[np.lexsort((missing, -self._space.option_storage[first].sum(1)))]
 
     def _note(self, state: State) -> None:
-        """Keep the best plan of a state if it is better than the best."""
+        """Set `_best` to the best plan of a state if that rates lower."""
         if state.found and state.best_rating < self._rating:
             options, ranks = state.best_plan(self._tables)
             rating = self._found.rate(options, ranks)
@@ -227,7 +227,7 @@ class NearSearch:
                 self._best = Found(options, ranks, rating, 0, 0)
 
     def _take(self, plan: Found | NotFound, budget: float) -> None:
-        """Keep a plan if it is within the budget and better than the best."""
+        """Set `_best` to a plan if that is within the budget and rates lower."""
         if isinstance(plan, Found) and plan.rating < self._rating and self._bytes(plan) <= budget:
             self._best = plan
 

@@ -1,1 +1,1 @@
-"""TorchRec's partitioner, compiled."""
+"""A compiled form of torchrec's partitioners."""

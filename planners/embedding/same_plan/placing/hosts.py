@@ -1,8 +1,8 @@
-"""Placement by load, compiled: on single ranks, on one host, and on several hosts.
+"""Compiled placement by load: of shards on single ranks, and of options on one or several hosts.
 
-Hosts stay sorted by the perf of their ranks and then by number, as torchrec's stable sort orders
-them. A host's perf is summed again from its ranks whenever one of them changes: adding only the
-difference would round otherwise.
+Invariant: hosts are sorted by the summed perf of their ranks, then by number, like the result of
+torchrec's stable sort. After a change to a rank, its host's perf is summed again from all ranks,
+because adding only the difference could round differently.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def _sum_up_host(host_ranks: int, total: Floats, hosts: Hosts, host: int) -> Non
 
 @subroutine
 def sort_hosts(problem: Inputs, work: Work) -> None:
-    """Sum up all hosts and sort them; only the state of the ranks decides on the result."""
+    """Recompute the perf, least load and free memory of all hosts from their ranks; sort hosts."""
     total, hosts = work.hosts.total, work.hosts.order
     for host in range(hosts.size):
         _sum_up_host(problem.host_ranks, work.state.total, work.hosts, host)
@@ -52,7 +52,7 @@ def sort_hosts(problem: Inputs, work: Work) -> None:
 
 @merged
 def _move_host(host_ranks: int, loads: Floats, hosts: Hosts, place: int) -> None:
-    """Move the host in this place back into order after the load of its ranks has grown."""
+    """Restore the order of hosts after the load of the host at index `place` has grown."""
     total, order = hosts.total, hosts.order
     host = order[place]
     _sum_up_host(host_ranks, loads, hosts, host)
@@ -67,7 +67,7 @@ def _move_host(host_ranks: int, loads: Floats, hosts: Hosts, place: int) -> None
 
 @merged
 def _least_loaded(problem: Inputs, work: Work) -> int:
-    """Return the rank that `place_freely` tries first, from the least load of each host."""
+    """Return the rank that `place_freely` would try first, found by the least load of each host."""
     least = np.inf
     for host in range(work.hosts.least.size):
         if work.hosts.least[host] < least:
@@ -76,8 +76,8 @@ def _least_loaded(problem: Inputs, work: Work) -> int:
     for rank in range(work.hosts.least.size * problem.host_ranks, total.size):
         if total[rank] < least:
             least = total[rank]
-    # Ties: the least number within a host of `local_ranks` wins, then the first rank. The last turn
-    # is for ranks that do not fill a host.
+    # Of equal loads, the lowest rank modulo `local_ranks` wins, then the lowest rank. The last
+    # iteration is for the ranks after the last whole host.
     chosen = -1
     for host in range(work.hosts.least.size + 1):
         if host < work.hosts.least.size and work.hosts.least[host] != least:
@@ -93,7 +93,7 @@ def _least_loaded(problem: Inputs, work: Work) -> int:
 
 @merged
 def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
-    """Place each shard of an option on the least loaded rank that it fits."""
+    """Place each shard on the least loaded rank that it fits; return False if it fits on none."""
     option = work.row[column]
     for shard in range(shards_of(problem.first_shard, option)):
         estimate = problem.estimate[problem.first_shard[option] + shard]
@@ -119,7 +119,7 @@ def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
 
 @merged
 def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> bool:
-    """Place an option on the host of rank `first`; False may leave a part of it there."""
+    """Place an option on the host of rank `first`; if False, the option may be partly placed."""
     placement = problem.placement[work.row[column]]
     end = first + problem.host_ranks
     if placement == Placement.HOST_ROWS:
@@ -134,15 +134,15 @@ def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> 
 
 @merged
 def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
-    """Place a whole group on the first host, from the least loaded on, that takes it."""
+    """Place a group of tables on the least loaded host on which all of it fits, or return False."""
     head = work.head[group]
     one_shard = shards_of(problem.first_shard, work.row[head]) == 1
     whole = one_shard or problem.placement[work.row[head]] == Placement.HOST_ROWS
-    in_steps = work.following[head] >= 0 or not whole  # a host may take a part and refuse the rest
+    in_steps = work.following[head] >= 0 or not whole  # it may fail after placing some shards
     for place in range(work.hosts.order.size):
         host = work.hosts.order[place]
         first = host * problem.host_ranks
-        # TorchRec skips a host if the free memory of all its ranks together is too little.
+        # TorchRec skips a host if the sum of its ranks' free memory is too small.
         if (
             work.group_storage[group, 0] > work.hosts.free[0, host]
             or work.group_storage[group, 1] > work.hosts.free[1, host]
@@ -166,7 +166,10 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
 
 @merged
 def place_on_hosts(problem: Inputs, work: Work, column: int) -> bool:
-    """Place a grid on consecutive hosts in their order; one with more parts wraps around."""
+    """Place a grid-sharded option on consecutive hosts of the sorted order, or return False.
+
+    An option with more shards than the hosts have ranks continues at the first host.
+    """
     count = shards_of(problem.first_shard, work.row[column])
     ranks = work.state.total.size
     if count % problem.host_ranks != 0:

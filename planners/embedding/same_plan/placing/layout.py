@@ -1,4 +1,4 @@
-"""The arrays that the compiled partitioner reads and writes."""
+"""The arrays that the compiled partitioner reads (`Inputs`) and writes (`Work`)."""
 
 from typing import NamedTuple
 
@@ -14,17 +14,18 @@ from planners.embedding.search.space import (
     SearchSpace,
 )
 
-# A row is placed in this many steps; the state of the ranks is kept before each of them.
+# A row's groups are placed in this many steps; the state of the ranks before each step is saved.
 _STEPS = 8
 
 
 class Inputs(NamedTuple):
-    """The arrays that the kernels read; those without a comment are those of SearchSpace.
+    """The arrays that the kernels read; arrays without a comment are copied from SearchSpace.
 
-    Consecutive equal shards of an option that goes onto ranks in order are one run: option o has
-    the runs first_run[o] to first_run[o + 1], each of estimate run_estimate up to shard run_end.
-    Ranks between which no run of a uniform option ends are one stretch: stretch s is up to rank
-    stretch_end[s], and run_end counts stretches where an option is uniform.
+    A run is a series of equal shards within an option that places shard i on rank i (uniform) or on
+    a host's i-th rank (HOST_ROWS). Option o has the runs first_run[o] to first_run[o + 1]. Run r
+    ends before shard run_end[r], and its shards have the estimate run_estimate[r].
+    A stretch is a series of ranks on which every uniform option has equal shards. Stretch s ends
+    before rank stretch_end[s]. For uniform options, run_end counts stretches instead of shards.
     """
 
     first_shard: Ints
@@ -36,8 +37,8 @@ class Inputs(NamedTuple):
     option_storage: Ints2
     option_perf: Floats
     group: Ints  # of each option
-    precedence: Ints  # of each option: the larger goes first, whatever its size
-    by_perf: bool  # groups are sorted by perf, not by storage
+    precedence: Ints  # of each option: a group of larger precedence is placed before larger groups
+    by_perf: bool  # sort groups by perf, not by storage
     first_run: Ints
     run_end: Ints
     run_estimate: Ints
@@ -48,31 +49,31 @@ class Inputs(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """The memory that some ranks have left, and how loaded they are."""
+    """The free memory and the load of some ranks."""
 
-    free: Ints2  # storage, shape (3, ranks)
-    load: Floats2  # perf by component, shape (5, ranks)
-    total: Floats  # perf, shape (ranks,)
+    free: Ints2  # bytes of HBM, DDR and SSD, shape (3, ranks)
+    load: Floats2  # milliseconds of each component of perf, shape (5, ranks)
+    total: Floats  # milliseconds, the sum of the components, shape (ranks,)
 
 
 class Hosts(NamedTuple):
-    """How loaded some hosts are, and their order."""
+    """The load, free memory and order of the hosts."""
 
-    total: Floats  # perf of all ranks of a host, shape (hosts,)
-    least: Floats  # perf of its least loaded rank, shape (hosts,)
-    free: Ints2  # memory that all of its ranks have left, shape (3, hosts)
-    order: Ints  # the hosts, sorted by perf, shape (hosts,)
+    total: Floats  # summed perf of a host's ranks, shape (hosts,)
+    least: Floats  # perf of a host's least loaded rank, shape (hosts,)
+    free: Ints2  # summed free memory of a host's ranks, shape (3, hosts)
+    order: Ints  # host numbers, sorted by `total`, shape (hosts,)
 
 
 class Last(NamedTuple):
-    """The last row; the next one starts from it as far as their first groups are equal."""
+    """The last row's placement; the next row continues it from the step of the first change."""
 
-    placed: Ints  # number of groups placed, -1 if even uniform options were not, shape (1,)
-    hbm: Ints  # bytes that each rank had, shape (1,)
-    order: Ints  # of its groups, shape (G,)
-    changed: Ints  # 1 for a group that the present row changes, shape (G,)
-    ranks: Ranks  # before each step, one after the other; the hosts follow from them
-    groups_a_step: int
+    placed: Ints  # number of groups placed, -1 if the uniform options did not fit, shape (1,)
+    hbm: Ints  # the `hbm` argument of that placement, in bytes per rank, shape (1,)
+    order: Ints  # the order in which its groups were placed, shape (G,)
+    changed: Ints  # 1 for a group with an option that the current row changes, shape (G,)
+    ranks: Ranks  # the state of all ranks before each step, concatenated; hosts are recomputed
+    groups_a_step: int  # number of groups per step
 
 
 class Work(NamedTuple):
@@ -80,22 +81,22 @@ class Work(NamedTuple):
 
     last: Last
     state: Ranks  # of all ranks
-    stretches: Ranks  # of the first rank of each stretch
+    stretches: Ranks  # of one rank per stretch, with uniform options only
     saved: Ranks  # earlier state of some ranks, restored if a placement fails
-    hosts: Hosts  # all whole ones
-    head: Ints  # the first column of each group, -1 where it has none, shape (G,)
-    tail: Ints  # its last column
-    following: Ints  # the next column of a column's group, or -1, shape (T,)
-    group_storage: Ints2  # shape (G, 3)
-    key: Floats2  # of each group, sorted by it in descending order, shape (G, 4)
-    order: Ints  # the sorted groups, from which the next row starts, shape (G,)
+    hosts: Hosts  # all whole hosts
+    head: Ints  # the first column (index in the row) of each group, -1 if none, shape (G,)
+    tail: Ints  # the last column of each group, shape (G,)
+    following: Ints  # the next column in the same group, or -1, shape (T,)
+    group_storage: Ints2  # bytes of HBM, DDR and SSD of each group, shape (G, 3)
+    key: Floats2  # sort key of each group; larger keys are placed first, shape (G, 4)
+    order: Ints  # the sorted groups; sorting the next row starts from this order, shape (G,)
     row: Ints  # the option of each column, shape (T,)
-    ranks: Ints2  # of the shards of each column, shape (T, most shards of an option)
-    rank_perf: Floats  # shape (R,)
+    ranks: Ints2  # the rank of each shard of each column, shape (T, most shards of an option)
+    rank_perf: Floats  # milliseconds of each rank, summed shard by shard, shape (R,)
 
 
 def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modules: bool) -> Inputs:
-    """Lay out a search space and devices for a partitioner of these rules."""
+    """Return the kernels' input arrays for a search space, devices and partitioner settings."""
     first_run, run_end, run_estimate = _runs(space)
     uniform = np.repeat(space.placement == Placement.UNIFORM, np.diff(first_run))
     rank_end = np.minimum(run_end[uniform], devices.ranks)  # longer options are refused
@@ -119,7 +120,7 @@ def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modul
 
 
 def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
-    """Return the runs of options that go onto ranks in order: first_run, run_end, run_estimate."""
+    """Return first_run, run_end and run_estimate (see Inputs), with run_end counted in shards."""
     counts = np.diff(space.first_shard)
     option = np.repeat(np.arange(len(counts)), counts)
     shard = np.flatnonzero(
@@ -138,7 +139,7 @@ def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
 
 
 def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
-    """Return empty arrays for placing rows of a search space on ranks of `stretches` stretches."""
+    """Return empty work arrays for the kernels; `stretches` is the length of Inputs.stretch_end."""
     groups = int(space.group.max()) + 1
     groups_a_step = -(-groups // _STEPS)
     steps = -(-groups // groups_a_step)

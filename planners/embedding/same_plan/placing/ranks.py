@@ -1,4 +1,4 @@
-"""Ranks, filled shard by shard, compiled."""
+"""Compiled functions that place shards on ranks."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def shards_of(first_shard: Ints, option: int) -> int:
 
 @subroutine
 def copy(source: Ranks, begin: int, target: Ranks, start: int, count: int) -> None:
-    """Copy the state of `count` ranks, from `begin` on, to the ranks from `start` on."""
+    """Copy the state of `count` ranks, from index `begin` of `source` to `start` of `target`."""
     for kind in range(3):
         for index in range(count):
             target.free[kind, start + index] = source.free[kind, begin + index]
@@ -38,7 +38,7 @@ def fits(storage: Ints2, estimate: int, state: Ranks, rank: int) -> bool:
 
 @merged
 def put(storage: Ints2, perf: Floats2, estimate: int, state: Ranks, rank: int) -> None:
-    """Put a shard on a rank; each component of perf is summed alone, as torchrec does."""
+    """Put a shard on a rank; add up each component of perf separately, as torchrec does."""
     for kind in range(3):
         state.free[kind, rank] -= storage[estimate, kind]
     for component in range(5):
@@ -48,7 +48,7 @@ def put(storage: Ints2, perf: Floats2, estimate: int, state: Ranks, rank: int) -
 
 @merged
 def total_of(load: Floats, rank: int) -> float:
-    """Return a rank's perf: its components, added in the order of torchrec's `Perf.total`."""
+    """Return a rank's perf: the sum of its components in the order of torchrec's `Perf.total`."""
     return float(load[0, rank] + load[1, rank] + load[2, rank] + load[3, rank] + load[4, rank])
 
 
@@ -56,7 +56,7 @@ def total_of(load: Floats, rank: int) -> float:
 def _add_run(
     storage: Ints2, perf: Floats2, estimate: int, state: Ranks, first: int, end: int
 ) -> None:
-    """Put one shard of a run on each rank from `first` up to `end`; totals are left unchanged."""
+    """Add a run's shard to each rank in [first, end); leave `state.total` to the caller."""
     for kind in range(3):
         held = storage[estimate, kind]
         for rank in range(first, end):
@@ -69,10 +69,10 @@ def _add_run(
 
 @subroutine
 def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    """Place uniform options, shard i on rank i, on empty ranks.
+    """Place the uniform options, shard i on rank i, on empty ranks; return whether they fit.
 
-    All ranks of a stretch get equal shards, so that these are added once for the stretch, in the
-    order of the row. Its `free` counts down from 0; each rank then adds its own capacity.
+    All ranks of a stretch get equal shards, so their load is summed once per stretch, in the order
+    of the row. A stretch's `free` starts at 0 and becomes negative; each rank adds its capacity.
     """
     free, load, total = work.stretches.free, work.stretches.load, work.stretches.total
     free[:] = 0
@@ -104,7 +104,7 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
                 left = problem.capacity[kind, rank] + free[kind, stretch]
                 if kind == 0 and hbm != 0:
                     left = hbm + free[kind, stretch]
-                # No shard frees storage, so that one look after the last is enough.
+                # No shard frees storage, so one check after the last shard is enough.
                 if some and left < 0:
                     return False
                 work.state.free[kind, rank] = left
@@ -119,9 +119,9 @@ def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
 def place_freely(
     problem: Inputs, work: Work, column: int, shard: int, first: int, end: int, local_ranks: int
 ) -> int:
-    """Place a shard on the least loaded rank from `first` up to `end` that it fits, or return -1.
+    """Place a shard on the least loaded rank in [first, end) that it fits; return it, else -1.
 
-    TorchRec sorts ranks by load, then by their number within a host of `local_ranks`, then by host.
+    Of equal loads, the lowest rank modulo `local_ranks` wins, then the lowest rank, as in torchrec.
     """
     state = work.state
     estimate = problem.estimate[problem.first_shard[work.row[column]] + shard]
@@ -129,8 +129,8 @@ def place_freely(
     chosen = -1
     for local_rank in range(first, min(first + local_ranks, end)):
         rank = local_rank
-        while rank < end:  # a range with a step divides, which takes longer than this whole loop
-            # Strictly less, so that the first of equally loaded ranks is chosen.
+        while rank < end:  # `range` with a step needs a division, slower than this whole loop
+            # Strictly less, so the first of equally loaded ranks is chosen.
             if state.total[rank] < least and fits(problem.storage, estimate, state, rank):
                 least = state.total[rank]
                 chosen = rank
@@ -143,7 +143,7 @@ def place_freely(
 
 @merged
 def place_in_order(problem: Inputs, work: Work, column: int, first: int, end: int) -> bool:
-    """Place shard i on the i-th rank from `first` up to `end`, or none if one does not fit."""
+    """Place shard i of an option on rank `first` + i; if one does not fit, place none."""
     state, option = work.state, work.row[column]
     if shards_of(problem.first_shard, option) != end - first:
         return False

@@ -1,7 +1,7 @@
 """TorchRec's partitioner, compiled: it places rows of option numbers on devices and rates them.
 
-Every sum of floats is taken in torchrec's order, and so agrees with it to the last bit. Every tie
-is broken as by torchrec's stable sorts: the first in the row, or the lowest host, wins.
+It adds floats in torchrec's order, so all sums are equal to the last bit. It breaks ties as
+torchrec's stable sorts do: the earlier table in the row or the lower host wins.
 """
 
 import numpy as np
@@ -17,17 +17,17 @@ from planners.embedding.same_plan.placing.ranks import copy, place_uniform, shar
 from planners.embedding.search.compiling import inlined, kernel, merged, subroutine
 from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
 
-# How far a rank's perf, summed by component, may be from its rating, summed by shard: such sums of
-# n terms, none negative, are off by less than n * 2**-52, which is enough for a million shards.
+# Bounds the ratio of a rank's perf summed shard by shard to the one summed by component. A float
+# sum of n non-negative terms has a relative error below n * 2**-52, so this suffices for a million.
 _SLACK = 1 + 1e-9
 
 
 @subroutine
 def _take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    """Set the options of the row; return whether the last row's uniform options still stand.
+    """Store the new row; return whether the last row's placement of uniform options is reusable.
 
-    A greedy proposer changes one table at a time. If neither its old nor its new option is
-    uniform, all larger groups keep their places, and their ranks need not be filled again.
+    A greedy proposer changes one table at a time. If neither the table's old nor its new option is
+    uniform, the groups placed before that table's group keep their ranks and are not placed again.
     """
     last = work.last
     reusable = bool(last.placed[0] >= 0 and last.hbm[0] == hbm)
@@ -51,7 +51,7 @@ def _take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
 
 @subroutine
 def _reusable_steps(work: Work) -> int:
-    """Return how many steps of the last row, from the first on, place the same groups."""
+    """Return the number of leading steps that place the same unchanged groups as the last row."""
     last, place = work.last, 0
     while (
         place < last.placed[0]
@@ -64,10 +64,10 @@ def _reusable_steps(work: Work) -> int:
 
 @subroutine
 def _collect_groups(problem: Inputs, work: Work, row: Ints) -> None:
-    """Chain the columns of each group that are not uniform, and sum their sizes in row order."""
+    """Link the non-uniform columns of each group, and sum their storage and perf in row order."""
     key, storage = work.key, work.group_storage
     work.head[:] = -1
-    key[:] = -np.inf  # so that groups without a column come last
+    key[:] = -np.inf  # sorts groups without a column last
     for column in range(row.size):
         option = row[column]
         if problem.placement[option] == Placement.UNIFORM:
@@ -93,7 +93,7 @@ def _collect_groups(problem: Inputs, work: Work, row: Ints) -> None:
 
 @merged
 def _goes_before(key: Floats2, head: Ints, one: int, other: int) -> bool:
-    """Whether a group is larger than another, or as large and earlier in the row."""
+    """Whether group `one` has the larger key, or an equal key and an earlier first column."""
     part = 0
     while part < 3 and key[one, part] == key[other, part]:
         part += 1
@@ -104,7 +104,7 @@ def _goes_before(key: Floats2, head: Ints, one: int, other: int) -> bool:
 
 @subroutine
 def _sort_groups(work: Work) -> None:
-    """Sort by insertion: for a greedy proposer, the last row's order is nearly right."""
+    """Sort the groups by insertion: a greedy proposer's last order is nearly right."""
     order = work.order
     for place in range(1, order.size):
         group = order[place]
@@ -122,11 +122,11 @@ def _sort_groups(work: Work) -> None:
         order[low] = group
 
 
-# All of it is inlined: LLVM optimizes a kept function again at each level of calls, and code loaded
-# from disk is then slower by two thirds than code that has just been compiled.
+# Inlined, because LLVM optimizes a cached function again at each level of calls, and then code
+# loaded from disk is slower by two thirds than freshly compiled code.
 @inlined
 def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    """Place one row: uniform options first, and then the groups from the largest down."""
+    """Place uniform options, then groups from the largest down; return whether all are placed."""
     last, ranks = work.last, work.state.total.size
     reusable = _take_row(problem, work, row, hbm)
     _collect_groups(problem, work, row)
@@ -145,7 +145,7 @@ def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
         for place in range(start, min(start + last.groups_a_step, work.order.size)):
             last.placed[0] = place
             column = work.head[work.order[place]]
-            if column < 0:  # the groups without a column are last
+            if column < 0:  # only groups without a column follow
                 return True
             placement = problem.placement[row[column]]
             placed = False
@@ -170,7 +170,7 @@ def _largest(values: Floats) -> float:
 
 @subroutine
 def _rate(problem: Inputs, work: Work, row: Ints) -> float:
-    """Return the perf of the slowest rank, added shard by shard as NoopPerfModel does."""
+    """Return the slowest rank's milliseconds, added shard by shard as torchrec's NoopPerfModel."""
     work.rank_perf[:] = 0.0
     for column in range(row.size):
         option = row[column]
@@ -194,11 +194,11 @@ def place_rows(
     ratings: Floats,
     best_ranks: Ints2,
 ) -> int:
-    """Place each row as GreedyPerfPartitioner does, with `hbm` bytes on each rank unless that is 0.
+    """Place each row as GreedyPerfPartitioner does; set `ratings`, NaN if it cannot be placed.
 
-    Returns the row that rates lowest, below `best`, and sets `best_ranks` to its ranks; -1 if there
-    is none. A row that cannot be placed rates NaN. Unless `exact`, the rating of a row that is no
-    better than those before it may be off in its last bits.
+    Each rank has `hbm` bytes of HBM, or its own capacity if `hbm` is 0. Return the index of the
+    row with the lowest rating below `best`, and set `best_ranks` to its ranks; return -1 if none is
+    below. Unless `exact`, a rating that is not a new best may differ in the last bits.
     """
     chosen = -1
     for index in range(rows.shape[0]):
