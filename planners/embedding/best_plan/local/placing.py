@@ -122,7 +122,7 @@ def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
 def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
     """Return the cost that an option would add; may return early with a value of at least `least`.
 
-    The plan is unchanged, up to rounding; the ranks of the trial go to scratch arrays.
+    This leaves the plan unchanged, up to rounding.
     """
     placement, shard = tables.placement[option], tables.first_shard[option]
     if placement == Placement.UNIFORM:

@@ -155,6 +155,6 @@ def new_state(
 
 
 def target_of(best: float, bound: float) -> float:
-    """Return the target rating of the cost: halfway between best plan and bound, within limits."""
+    """Return the rating to aim for: halfway between best rating and bound, within limits."""
     target = min(0.5 * (best + bound), _FARTHEST_TARGET * bound)
     return target if best >= NOWHERE else max(target, _LEAST_TARGET * best)
