@@ -27,7 +27,7 @@ _LEAST_TARGET = 0.3
 
 
 class Tables(NamedTuple):
-    """The tables to place. Options and shards have the numbers of SearchSpace, as do its fields."""
+    """The tables to place; numbers, and fields without a comment, are those of SearchSpace."""
 
     options: Ints  # the candidates' option numbers, table by table
     first: Ints  # the index of each table's first candidate
