@@ -89,7 +89,7 @@ def _best_plan(
 
 
 def best_bound(space: SearchSpace, devices: Devices) -> float:
-    """Return a lower bound on all plans' milliseconds: the best of those worth their run time.
+    """Return the best lower bound on all plans' milliseconds from provers worth their run time.
 
     On small problems, searching for the best plan proves a higher bound than `lower_bound` does.
     """

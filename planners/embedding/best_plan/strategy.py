@@ -255,7 +255,7 @@ class CertifiedSearch:
         return self._local.start_at(options, int(self._work * _WORK_PER_START) + 1)
 
     def _relaxed_plans(self) -> Iterator[Ints]:
-        """Yield distinct options per table, shape (T,), from linear programmes, cheapest first."""
+        """Yield distinct choices of options, shape (T,), from relaxed plans."""
         relaxation = LinearRelaxation(self._found)
         seen = set()
         for part in _LARGEST_PARTS:

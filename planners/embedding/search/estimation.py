@@ -160,7 +160,7 @@ class Estimation:
         return checks, np.unique(self._option[np.concatenate(left)])
 
     def _key(self, option: ShardingOption) -> Hashable:
-        """Return a key that is equal for options that may share lanes."""
+        """Return a key that is equal for options that can be estimated together in lanes."""
         values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
         try:
             hash(values)  # one hash of all values takes a tenth of the time of one per value
@@ -230,7 +230,7 @@ class Estimation:
 
 
 class _Tables:
-    """Replaces the tensors of several tables of one type; has the attributes estimators read."""
+    """Stands in for the tensors of several tables of one type, for torchrec's estimators."""
 
     def __init__(self, one: Any, sizes: Sequence[tuple[int, int]]) -> None:
         self.shape = tuple(map(Lanes.of, zip(*sizes, strict=True)))

@@ -37,9 +37,9 @@ class Placement(IntEnum):
     """The rule by which the shards of an option are assigned to devices."""
 
     UNIFORM = 0  # shard i on rank i
-    DEVICE = 1  # each shard on a device of its own choice
+    DEVICE = 1  # each shard on any device
     HOST_ROWS = 2  # on one host, shard i on its i-th device (table_row_wise)
-    HOST_COLUMNS = 3  # on one host, each shard on a device of its own choice (table_column_wise)
+    HOST_COLUMNS = 3  # on one host, each shard on any of its devices (table_column_wise)
     HOSTS = 4  # on several hosts, shard i on their i-th device (grid_shard)
     NOWHERE = 5  # torchrec's partitioner cannot place this sharding type
 

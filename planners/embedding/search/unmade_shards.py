@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
 Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.object_]  # Python's own, as torchrec's formulas return them
+Numbers = npt.NDArray[np.object_]  # Python's int and float, as torchrec's formulas return them
 
 _UNMADE = "_unmade_shards"
 

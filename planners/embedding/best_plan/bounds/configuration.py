@@ -139,7 +139,7 @@ class _Column:
 
 
 class ConfigurationProgramme:
-    """Proves that ratings are impossible, by patterns and with a limited amount of work."""
+    """Proves by patterns that ratings are impossible; `work` limits the nodes of the searches."""
 
     def __init__(self, found: Candidates, work: int) -> None:
         self._found, self._work = found, work

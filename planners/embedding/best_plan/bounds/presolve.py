@@ -132,7 +132,7 @@ class Presolve:
 
 
 def presolved(found: Candidates) -> Candidates:
-    """Return the candidates that may fit in a plan of any rating."""
+    """Return the candidates that may be part of some plan, whatever its rating."""
     if len(found.without_options):
         return found
     return found.only(Presolve(found).possible(math.inf))
@@ -162,7 +162,7 @@ def presolve_bound(
 def climb(
     impossible: Callable[[float], bool], low: float, at_most: float, deadline: Deadline
 ) -> float:
-    """Return the highest rating proven impossible, from `low` to `at_most`, a known plan's rating.
+    """Return the highest rating proven impossible, at least `low` and below a plan's `at_most`.
 
     Try just below `at_most` first, then growing steps up from `low`, then bisect.
     """

@@ -86,8 +86,8 @@ class LinearRelaxation:
     def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
         """Return a lower bound in milliseconds, and each table's option with the largest fraction.
 
-        Options with shards above `limit` milliseconds are left out. The bound is infinite if there
-        is proven to be no solution; without a solution the options are -1.
+        Options with shards above `limit` milliseconds are left out. The bound is infinite if it is
+        proven that no solution exists. Without a solution, the options are -1.
         """
         allowed = self._found.largest <= limit
         self._solve(allowed, deadline)
@@ -202,7 +202,7 @@ class HostProgramme:
         self._column_of = {option: self._add(option) for option in found.options.tolist()}
 
     def _add(self, option: int) -> int:
-        """Add an option's column and the columns of its shards on each host; return the former."""
+        """Add a column for an option, and columns for its shards on hosts; return the first one."""
         space, hosts = self._space, self._devices.hosts
         shards, placement = space.estimates_of(option), space.placement[option]
         table = int(space.table[option])

@@ -39,7 +39,7 @@ _SLACK = 1e-6  # added to each row's limit for the solver's tolerances
 def single_device_bound(
     found: Candidates, at_least: float, at_most: float, deadline: Deadline
 ) -> LowerBound:
-    """Return a lower bound from `at_least`, a known bound, to `at_most`, a known plan's rating.
+    """Return a lower bound between `at_least`, a known bound, and `at_most`, a known plan's rating.
 
     Its options, unless they are -1, fit in the memory of each host. The work is limited by counts
     and by the deadline.

@@ -88,7 +88,7 @@ class ExactSearch:
                 break
 
     def _about(self, limit: float) -> "_Question":
-        """Return a search for a plan that rates `limit` or less, with options left by presolve."""
+        """Return a search for a plan that rates `limit` or less, among options presolve leaves."""
         refuted, possible = self._presolve.refuted(limit, Deadline())
         return _Question(None if refuted else self._found.only(possible), limit)
 
@@ -206,7 +206,7 @@ def _layout(found: Candidates, shards: list[Ints], limit: float) -> Layout:
 
 
 def _same_numbers(found: Candidates, estimates: Ints) -> Ints:
-    """Return the estimate numbers, replacing equal estimates (milliseconds and bytes) by one."""
+    """Return the estimate numbers, with one number for all equal milliseconds and bytes."""
     figures = np.column_stack([found.space.total, found.space.storage])
     _, number = np.unique(figures, axis=0, return_inverse=True)
     _, first = np.unique(number, return_index=True)
@@ -214,7 +214,7 @@ def _same_numbers(found: Candidates, estimates: Ints) -> Ints:
 
 
 def _labels(found: Candidates, placement: Ints, shards: list[Ints], on_hosts: bool) -> Ints:
-    """Return a label per rank: equal for ranks with equal memory and equal shards of any option."""
+    """Return a label per rank; ranks with equal labels have equal memory and get equal shards."""
     devices = found.devices
     seen: dict[tuple[int, ...], int] = {}
     labels = []

@@ -1,1 +1,1 @@
-"""The local search, and the runs of it that look for the best plan."""
+"""The local search for the best plan, by large neighbourhood search and annealing."""

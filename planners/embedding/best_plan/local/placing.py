@@ -18,7 +18,7 @@ from planners.embedding.search.space import Ints, Placement
 
 @subroutine
 def _spread(tables: Tables, state: State, option: int, start: int, end: int, ranks: Ints) -> float:
-    """Put each shard on the rank in [start, end) where it adds least cost; return the sum.
+    """Put shards on the ranks in [start, end) where each adds least cost; return the added cost.
 
     `ranks` is set to the chosen ranks.
     """
@@ -74,7 +74,7 @@ def _put_in_order(tables: Tables, state: State, estimates: Ints, start: int, ran
 
 @subroutine
 def _place_by_rows(tables: Tables, state: State, option: int, ranks: Ints) -> float:
-    """Put each block of shards on a host, one shard per device; return the added cost."""
+    """Put each block on its cheapest host, one shard per device; return the cost added."""
     estimates = estimates_of(tables, option)
     added = 0.0
     state.taken[:] = 0
@@ -122,7 +122,7 @@ def place(tables: Tables, state: State, option: int, ranks: Ints) -> float:
 def _would_add(tables: Tables, state: State, option: int, least: float) -> float:
     """Return the cost that an option would add; may return early with a value of at least `least`.
 
-    The plan is unchanged, up to rounding; the ranks of the trial go to scratch arrays.
+    This leaves the plan unchanged, up to rounding.
     """
     placement, shard = tables.placement[option], tables.first_shard[option]
     if placement == Placement.UNIFORM:

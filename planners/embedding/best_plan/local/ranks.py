@@ -120,7 +120,7 @@ def recount(tables: Tables, state: State, rank: int) -> None:
 
 @subroutine
 def move_cost(tables: Tables, state: State, shard: int, rank: int) -> float:
-    """Return the cost of moving a shard to this rank: 0 if it was there before."""
+    """Return the price of moving a shard to this rank; 0 if this is its previous rank."""
     if len(tables.home) == 0 or tables.home[shard] == rank:
         return 0.0
     return float(state.figures[PRICE] * tables.weight[shard])

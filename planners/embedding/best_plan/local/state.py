@@ -27,7 +27,7 @@ _LEAST_TARGET = 0.3
 
 
 class Tables(NamedTuple):
-    """The tables to place. Options and shards have the numbers of SearchSpace, as do its fields."""
+    """The tables to place; numbers, and fields without a comment, are those of SearchSpace."""
 
     options: Ints  # the candidates' option numbers, table by table
     first: Ints  # the index of each table's first candidate
@@ -155,6 +155,6 @@ def new_state(
 
 
 def target_of(best: float, bound: float) -> float:
-    """Return the target rating of the cost: halfway between best plan and bound, within limits."""
+    """Return the rating to aim for: halfway between best rating and bound, within limits."""
     target = min(0.5 * (best + bound), _FARTHEST_TARGET * bound)
     return target if best >= NOWHERE else max(target, _LEAST_TARGET * best)

@@ -51,7 +51,7 @@ def near_bound(
 
 
 class _Programme:
-    """The linear programme: fractions of options per table, and of shards at home or moved.
+    """The linear programme: fractions of options, and of their shards at home or moved.
 
     Columns: the slowest rank, excess over budget and memory, candidates, shards at home. Rows: one
     per table; limits that have prices (total time, budget, total memory, then time and memory of

@@ -34,7 +34,7 @@ def shards_of(space: SearchSpace, options: Ints) -> Ints:
 
 
 def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candidates:
-    """Return the candidates together with the previous plan's fitting options, even dominated."""
+    """Return the candidates and the previous plan's options that fit, even if dominated."""
     found = candidates(space, devices)
     known = np.add.reduceat(moves.home >= 0, space.first_shard[:-1]) > 0
     options = np.flatnonzero(known)

@@ -1,8 +1,8 @@
 """Compiled placement by load: of shards on single ranks, and of options on one or several hosts.
 
 Invariant: hosts are sorted by the summed perf of their ranks, then by number, like the result of
-torchrec's stable sort. After a change to a rank, its host's perf is summed again from all ranks,
-because adding only the difference could round differently.
+torchrec's stable sort. After a change to a rank, its host's perf is summed again from the host's
+ranks, because adding only the difference could round differently.
 """
 
 import numpy as np

@@ -18,7 +18,7 @@ from planners.embedding.search.compiling import inlined, kernel, merged, subrout
 from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
 
 # Bounds the ratio of a rank's perf summed shard by shard to the one summed by component. A float
-# sum of n non-negative terms has a relative error below n * 2**-52, so this suffices for a million.
+# sum of n non-negative terms has a relative error below n * 2**-52: enough for a million shards.
 _SLACK = 1 + 1e-9
 
 
