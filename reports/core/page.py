@@ -64,7 +64,7 @@ class PageSection:
 class PageChapter:
     """A chapter; `template` names an HTML template to append, such as a glossary.
 
-    The chapter starts with the first of its `findings`; the others are folded.
+    The chapter starts with the first three of its `findings`; HTML folds the others.
     """
 
     slug: str
