@@ -71,7 +71,7 @@ def _toned(what: str) -> Entry:
 
 
 def counters_table(changes: Changes) -> Table:
-    """Return every counter that differs."""
+    """Return a row per counter that differs between the files."""
     return table_of(
         rows_of(changes.counters),
         code("cell"),
@@ -92,7 +92,7 @@ def _times(factor: float) -> str:
 
 
 def qualities_table(changes: Changes) -> Table:
-    """Return every quality that differs."""
+    """Return a row per quality that differs between the files."""
     return table_of(
         rows_of(changes.qualities),
         code("cell"),

@@ -136,7 +136,7 @@ def _by_the_point(table: Table) -> Table:
 
 
 def aligned(texts: Sequence[str], width: int = 0) -> list[str]:
-    """Pad texts to one length, at least `width`, aligning the decimal points of first numbers.
+    """Pad texts to one length, at least `width`, with the points of their first numbers aligned.
 
     A lone dash is aligned with whole numbers, any other text without a number to the right.
     """

@@ -39,7 +39,7 @@ class FamilyView(Results):
 
     @property
     def slug(self) -> str:
-        """The name with characters for ids and files only; a hash is added if any was replaced."""
+        """The name in characters that ids and file names allow, with a hash if it had to change."""
         # Lower case, because some file systems do not distinguish it from upper case.
         plain = re.sub(r"[^a-z0-9_-]+", "-", self.name.lower())[:_LONGEST_SLUG]
         if plain == self.name and plain not in _IDS_OF_THE_PAGE:
@@ -88,7 +88,7 @@ class FamilyView(Results):
 
     @cached_property
     def rungs(self) -> list[str]:
-        """The ladder: the reference, and the variants that must decide the same as it does."""
+        """The reference, and the variants compared with it that must make its decision."""
         compared = self.cells["variant"][self.cells["against"] == self.reference].unique()
         return [str(name) for name in compared if self._root(str(name)) == self.reference]
 

@@ -13,7 +13,7 @@ from reports.family.data import FamilyView
 
 
 def draw_front(plans: Sequence[Planned]) -> Drawing:
-    """Draw the first quality of each plan against the GiB that it moves; these plans are files."""
+    """Draw plans that `shardbench plan` made: the first quality of each against the GiB moved."""
     first, bound = plans[0].first, plans[0].bound
     names = [f"plan-{number}.json" for number in range(1, len(plans) + 1)]
     data = pd.DataFrame({"plan": names, "GiB moved": [plan.moved_gib for plan in plans]})
@@ -26,7 +26,7 @@ def draw_front(plans: Sequence[Planned]) -> Drawing:
 
 
 def draw_fronts(family: FamilyView) -> Iterator[Drawing]:
-    """Draw the front of plans near a measured one, for the largest problem that has a front."""
+    """Draw the front of the largest problem: plans that move some GiB of a measured plan."""
     held = [cell for cell in family.records if len(cell.front) > 1 and cell.qualities]
     if not held:
         return

@@ -1,4 +1,4 @@
-"""The ladder, a sequence of published speed-ups: claimed and measured shares of the first cost."""
+"""The ladder of published speed-ups: claimed and measured shares of its starting cost."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -144,7 +144,7 @@ def _speedup(row: dict[str, Any], name: str) -> str:
 
 
 def _phases(family: FamilyView) -> Iterator[Finding]:
-    """Compare the phases before and after the ladder, and explain the change of the whole."""
+    """Compare the phases' times before and after the ladder, and explain the total's change."""
     phases = phase_times(family)
     spent = phases.pivot(index="name", columns="variant", values="seconds")
     spent = spent.reindex(index=phases["name"].unique()).fillna(0.0)

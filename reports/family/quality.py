@@ -22,7 +22,7 @@ _TRADEOFF = [
 def tradeoff(family: FamilyView) -> pd.DataFrame:
     """Return time and first quality on `quality_problem`: a row per variant that has both.
 
-    Variants that fail to make a required decision are left out: their times do not compare.
+    Variants that fail to make a required decision are left out: their times are not comparable.
     """
     cells = family.cells[family.cells["problem"] == family.quality_problem]
     cells = cells[(cells["cpu_s"] > 0) & (cells["outcome"] != DIFFERENT)]

@@ -38,7 +38,7 @@ def problems_table(family: FamilyView, results: Results) -> Table:
 
 
 def goals_table(family: FamilyView) -> Table:
-    """Return every goal with its limit, the measurement, and whether it is met."""
+    """Return a row per goal: its limit, the measurement, and whether it is met."""
     return table_of(
         family.standings,
         text("goal", lambda row: row[0].text),
@@ -73,7 +73,7 @@ def counters_table(family: FamilyView) -> Table:
 
 
 def cells_table(family: FamilyView) -> Table:
-    """Return every cell of the family, with all of its qualities."""
+    """Return a row per cell of the family, with all of its qualities."""
     cells = family.cells
     several = len(set(family.against.values())) > 1
     memory = [

@@ -182,7 +182,7 @@ def markdown(
 
 
 def failure_markdown(reason: str) -> str:
-    """Return the Markdown for a gate that itself failed, with the reason."""
+    """Return Markdown that reports a failure of the gate itself, with the reason."""
     return f"## Error: the gate failed, so nothing is judged\n\n{in_code(printable(reason))}\n"
 
 

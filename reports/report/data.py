@@ -35,10 +35,10 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
 
     `published` and `measured` are speed-ups of the published change, as claimed and as measured
     here. `times_as_fast` is the speed-up of our variant over today's release. Its `basis` is
-    `measured`, or if today's release was stopped `projected` from its progress, or `stopped`: over
-    its budget, a lower bound. `done` is the value of `counter` in today's release, `enough` a
-    sufficient value. `decision` compares the two: `same`, `own`, `different`, or "" if one made no
-    decision. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best`
+    `measured`; if today's release was stopped, it is `projected` (from its progress) or `stopped`
+    (from its budget: a lower bound). `done` is the value of `counter` in today's release, `enough`
+    a sufficient value. `decision` compares the two: `same`, `own`, `different`, or "" if either
+    made none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best`
     one. Unknown values are NaN. A family that declares no row on a measured problem gets a row
     with its reference and the fastest variant with the same decision.
     """
@@ -102,8 +102,8 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
 def _factor(cells: Mapping[str, Mapping[str, Any]], ours: str, today: str) -> _Factor:
     """Return how many times as fast `ours` is as `today` on one problem.
 
-    If both were compared with a third variant, the interval is from the quotients of opposite ends
-    of the two intervals.
+    If both were compared with a third variant, the interval divides opposite ends of the two
+    intervals.
     """
     if ours not in cells or today not in cells or ours == today:
         return _Factor()

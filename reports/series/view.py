@@ -140,7 +140,7 @@ def _named(points: Sequence[Point]) -> str:
 
 
 def step_sentences(view: View, step: Step) -> list[str]:
-    """Return a sentence per part: the factor in its calls and the functions responsible for it."""
+    """Return a sentence per part: the change of its calls, and the functions behind the change."""
     found = []
     for name in view.factors(step):
         part = name.removesuffix("_calls")
@@ -249,7 +249,7 @@ def changed_figures(names: Mapping[str, str], step: Step) -> list[tuple[str, flo
 
 
 def span_of(run: Run, part: str, *, rest: bool = False) -> Span | None:
-    """Return the CPU seconds of a part, or with `rest` of all other parts, over the samples.
+    """Return median and range of the CPU seconds of a part, or with `rest` of all other parts.
 
     The part's share of the phases scales the CPU time of the whole call. Return None if the run
     has no CPU time or no phases.

@@ -141,7 +141,7 @@ def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFra
 
 
 def mark(artist: Artist, tooltip: str, series: int | None = None) -> None:
-    """Attach a tooltip to an artist; the legend's entry number `series` hides the artist."""
+    """Attach a tooltip to an artist; a click on the legend's entry number `series` hides it."""
     plain = tooltip.replace('"', "'")  # the SVG puts it between double quotes
     artist.set_gid(f"mark:{'' if series is None else series}:{plain}")
 
@@ -236,7 +236,7 @@ def linear_time(axes: Axes) -> None:
 
 
 def key(label: str, **look: Any) -> Line2D:
-    """Return a legend entry for lines or points with this look."""
+    """Return a legend entry for lines or points with these matplotlib properties."""
     return Line2D([], [], label=label, **look)
 
 
