@@ -170,7 +170,7 @@ def constructed(space, placed_on, seed=0, doublings=0):
 
 
 def varied(tables=8):
-    """Return tables with an option per kind of placement, and two hosts of two ranks and a rank."""
+    """Return tables with an option per placement, and two hosts of two ranks plus a fifth rank."""
     random = np.random.default_rng(5)
     options = []
     for table in range(tables):

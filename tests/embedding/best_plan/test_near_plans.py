@@ -1,4 +1,4 @@
-"""Plans near a previous plan: within the move budget, above the bound, better with more budget."""
+"""Plans near a previous one: within the move budget, above the bound, no worse with more budget."""
 
 import ctypes
 import math
