@@ -19,7 +19,7 @@ from reports.gate.page import failure_markdown, headline, look_closer, markdown,
 
 
 def judged(*kinds: str | None) -> GateVerdict:
-    """A verdict with a cell for each kind, None for one that is as expected."""
+    """Return a verdict with a cell for each kind of deviation; None is a cell as expected."""
     return GateVerdict(
         tuple(
             Judged(

@@ -68,7 +68,7 @@ def _announce(problem: ToyProblem, name: str = "pid") -> None:
 
 @TOY.decider("endless", same_as="reference")
 def endless(problem: ToyProblem) -> Decision:
-    """Sleep for ever, and report a hundredth of the work as progress each second."""
+    """Sleep for ever, at a hundredth of the work each second."""
     _announce(problem)
     started = time.monotonic()
     if Observed.recorder is not None:
