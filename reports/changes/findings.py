@@ -1,4 +1,4 @@
-"""Sentences on the changes between two results files, the unwanted ones first."""
+"""Findings on the changes between two results files, unwanted changes first."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -41,7 +41,7 @@ _TERMS = (
 def read_validations(folder: Path) -> list[Validation]:
     """Return the validations that `shardbench validate` wrote to a folder, sorted by file name.
 
-    Other files, and those of other versions, are skipped.
+    Files of other kinds or versions are skipped.
     """
     found = []
     for path in sorted(folder.glob("*.json")):
@@ -86,7 +86,7 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
 
 
 def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
-    """Yield a finding on whether the plans picked after calibration are faster, if both exist."""
+    """Yield a finding on whether calibration leads to faster plans, if both estimates are known."""
     both = [(one.agreements[0], one.agreements[-1]) for one in found if len(one.agreements) > 1]
     if not both:
         return
@@ -102,7 +102,7 @@ def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
 
 
 def findings(found: Sequence[Validation]) -> list[Finding]:
-    """Return findings on how good the plans are that each estimate picks, over all problems."""
+    """Return findings on the quality of the plans that each estimate picks, over all problems."""
     sentences = [*_before_and_after(found)]
     for name, group in by_estimate(found).items():
         top = sum(agreement.is_first for agreement in group)

@@ -94,7 +94,7 @@ class FamilyView(Results):
 
     @cached_property
     def _models(self) -> dict[str, str | None]:
-        """For each variant, the variant that it must decide the same as, or ""."""
+        """For each variant its `same_as`: the variant that it must decide the same as, or ""."""
         pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
         return {str(variant): str(target) for variant, target in pairs}
 
@@ -119,7 +119,7 @@ class FamilyView(Results):
 
     @cached_property
     def ladder_problem(self) -> str:
-        """The problem with a measured ratio for most of the ladder; the largest of equals."""
+        """The problem with ratios for most of the ladder's variants; of several, the largest."""
         compared = self.cells["ratio"].notna() & self.cells["variant"].isin(self.rungs)
         return self._best_problem(compared & (self.cells["against"] == self.reference))
 
@@ -131,7 +131,7 @@ class FamilyView(Results):
 
     @cached_property
     def phase_problem(self) -> str:
-        """`ladder_problem` if its phases are known, else the problem with most such cells."""
+        """`ladder_problem` if its phases are known, else the problem with phases in most cells."""
         if (self.phases["problem"] == self.ladder_problem).any():
             return self.ladder_problem
         return self._best_problem(self.cells["cell"].isin(self.phases["cell"]))
@@ -165,12 +165,12 @@ class FamilyView(Results):
 
     @cached_property
     def sweep_points(self) -> pd.DataFrame:
-        """See `reports.family.scaling.sweeps`."""
+        """The points of the family's sweeps over size, see `reports.family.scaling.sweeps`."""
         return sweeps(self.cells)
 
     @cached_property
     def exponents(self) -> pd.DataFrame:
-        """See `reports.family.scaling.exponents`."""
+        """The fitted exponents of these sweeps, see `reports.family.scaling.exponents`."""
         return exponents(self.sweep_points)
 
 

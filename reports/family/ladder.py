@@ -1,4 +1,4 @@
-"""The ladder of published speed-ups: claimed and measured shares of its starting cost."""
+"""The ladder, a sequence of variants (rungs) with published speed-ups: claimed, measured shares."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

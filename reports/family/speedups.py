@@ -31,11 +31,11 @@ _SPEEDUPS = [
 
 
 def speedups(family: FamilyView) -> pd.DataFrame:
-    """Return speed-ups on problems whose variants are not compared with the reference.
+    """Return speed-ups on the problems with another variant than the reference as baseline.
 
     A row per cell of such problems. `low` and `high` are the interval of `times_as_fast`. If the
-    variant compared with was stopped, `times_as_fast` is from its projection, without interval,
-    and `projected` is true.
+    baseline (`against`) was stopped, `times_as_fast` is from its projection, without interval, and
+    `projected` is true.
     """
     cells = family.cells[family.cells["against"] != family.reference]
     stopped = cells[(cells["variant"] == cells["against"]) & (cells["status"] == "over budget")]

@@ -156,7 +156,7 @@ def _difference(before: float, now: float) -> str:
 def markdown(
     verdict: GateVerdict, said: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
-    """Write the verdict: headline, deviating cells, notes, next steps, and the rest folded away.
+    """Return the verdict: headline, deviating cells, notes, next steps, and the other cells folded.
 
     `said` are the notes; `steps` are next steps, each a text with its commands.
     Texts from files are written as code, where they can be neither HTML nor a link.

@@ -123,7 +123,7 @@ def _ratio(cell: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 def _published(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
-    """Return the published speed-up; that of a rung of a ladder is over the ladder's start."""
+    """Return the published speed-up; for a rung of the ladder, it is over the ladder's start."""
     claims = family.cells[family.cells["variant"] == row.published]
     claims = claims[claims["claim_after"] > 0]
     share = after = _NAN

@@ -1,5 +1,5 @@
-"""The verdict in words: the headline first, then only what deviates, and nothing from a file
-that could be read as anything but text.
+"""The verdict as Markdown: first the headline, then only deviations. Texts from files are never
+markup.
 """
 
 import re

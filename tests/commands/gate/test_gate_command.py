@@ -179,7 +179,7 @@ class TestNoVerdict:
 
 
 class TestMeasuring:
-    """With the toy family, in child processes."""
+    """The gate measures the toy family in child processes."""
 
     CELL = "toy/same@toy[size=4]/dgx_a100_80gb:2"
     QUICK = ("--seconds", "0.1", "--budget", "30")

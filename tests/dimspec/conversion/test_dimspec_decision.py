@@ -161,7 +161,7 @@ def test_a_path_of_another_tensor_is_refused(shape, mesh):
     ("mesh", "shape"), [(MESH, SHAPE), (MESH, (8, 8, 3)), (Mesh.of(2, 2, 2), (8, 8))]
 )
 def test_a_step_is_valid_exactly_where_colossalai_takes_it(mesh, shape):
-    """Other steps must be invalid: the bound assumes ColossalAI's, and others may be cheaper."""
+    """Other steps are invalid: the bound, made from ColossalAI's steps, does not hold for them."""
     partitions = list(all_partitions(mesh, shape))
     dims, axes = range(len(shape)), range(len(mesh.shape))
     comms = [CommSpec(*step) for step in product(Pattern, dims, dims, axes)]

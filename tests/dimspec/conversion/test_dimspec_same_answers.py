@@ -1,4 +1,4 @@
-"""Every search that must decide as the reference does so, regardless of earlier queries."""
+"""Searches that must give the reference's answers give them, regardless of earlier queries."""
 
 import random
 from functools import cache

@@ -46,9 +46,9 @@ def briefly(space, placed_on, seed=0):
 
 
 def no_grid_without_a_host(problem):
-    """Return whether a problem has no grid option or a complete host to place it on.
+    """Return whether a problem has a complete host, or no grid option, which would need one.
 
-    Other problems are left to torchrec, which cannot place them either.
+    Other problems are left to torchrec, which cannot place a grid option there either.
     """
     space, placed_on = problem
     return placed_on.hosts > 0 or not (space.placement == Placement.HOSTS).any()

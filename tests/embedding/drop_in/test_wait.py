@@ -22,7 +22,7 @@ NEVER = 10**9
 
 @pytest.fixture
 def searches(monkeypatch) -> Iterator[list[int]]:
-    """Pretend that no kernel is loaded; return a list that records the tables of each search."""
+    """Pretend that no kernel is loaded; return a list that gets each search's number of tables."""
     asked: list[int] = []
     search = CompiledSearch.search
 
