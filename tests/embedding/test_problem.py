@@ -1,4 +1,4 @@
-"""Problems avoid known errors of torchrec; memory settings scale tables and host memory."""
+"""Problems pass the right figures to torchrec; memory settings scale tables and host memory."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Imports between packages go one way, without cycles, and `list` commands import little."""
+"""Imports between packages go one way, without cycles, and listing variants imports little."""
 
 import ast
 import re

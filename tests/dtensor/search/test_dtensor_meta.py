@@ -40,7 +40,7 @@ def spec_of(random: Random, shape: tuple[int, ...], dtype: torch.dtype) -> DTens
 
 
 def schemas(op: Any, random: Random, amount: int) -> list[OpSchema]:
-    """Return calls of an op on inputs of one shape, or for products of shapes that fit."""
+    """Return calls of an op on inputs of one shape, or of fitting shapes if the op is a product."""
     name = op._schema.name.partition("::")[2]
     taken = [str(given.type) for given in op._schema.arguments if not given.kwarg_only]
     made = []

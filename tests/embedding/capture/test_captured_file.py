@@ -20,7 +20,7 @@ from hostile import change, changes, read_or_refused
 
 
 def document() -> dict:
-    """Return a captured document that has every kind of field."""
+    """Return the captured document of a random script with a few tables."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

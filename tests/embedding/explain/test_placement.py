@@ -1,4 +1,4 @@
-"""The best new placement of a table equals the best of all its placements."""
+"""The new placement of a table is a possible one, and the best one if its shards are equal."""
 
 from collections.abc import Iterator
 from contextlib import suppress
