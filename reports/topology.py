@@ -1,4 +1,4 @@
-"""Figures of machines and the links between their GPUs."""
+"""Figures of a host's links between GPUs, and of a topology's domains."""
 
 import math
 from itertools import combinations
@@ -19,7 +19,7 @@ _MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 8
 
 
 def matrix_drawing(name: str, matrix: LinkMatrix) -> Drawing:
-    """Draw the GPUs of a host on a circle, with a line for each pair: the wider, the more links."""
+    """Draw a host's GPUs on a circle, and a line for each pair, wider with more NVLinks."""
     title = f"What joins the GPUs of {name}"
     turn = 2 * math.pi / len(matrix.gpus)
     places = {gpu: (math.sin(turn * n), math.cos(turn * n)) for n, gpu in enumerate(matrix.gpus)}
@@ -49,7 +49,7 @@ def matrix_drawing(name: str, matrix: LinkMatrix) -> Drawing:
 
 
 def topology_drawing(found: Topology) -> Drawing:
-    """Draw the domains of a topology as boxes of hosts and GPUs, with the bandwidths between."""
+    """Draw a topology's domains as boxes of hosts and GPUs, with bandwidths in and between them."""
     title = f"{found.name}: {plural(found.gpus, 'GPU')}, {found.gpu or 'of a kind not named'}"
     size, hosts = found.gpus_in_domain, found.hosts_in_domain
     domains = min(found.domains, _MOST_DOMAINS)

@@ -1,4 +1,4 @@
-"""Settings for all tests: hypothesis without deadlines, tests of real releases apart, quick gc."""
+"""Settings for all tests: hypothesis without deadlines, marks for real releases, faster gc."""
 
 import gc
 import sys
@@ -22,7 +22,7 @@ settings.load_profile("shardbench")
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let what drives real releases be among the long tests, where they are installed."""
+    """Mark tests of real releases as long; skip those with a release that is not installed."""
     for item in items:
         for mark in item.iter_markers("upstreams"):
             item.add_marker(pytest.mark.long)
@@ -32,6 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of collections of garbage: there is much of it, and it stays."""
+    """Exclude all imported objects from garbage collection, which is faster without them."""
     gc.collect()
     gc.freeze()

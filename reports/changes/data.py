@@ -1,4 +1,4 @@
-"""Two results files compared cell by cell: the data of every table and sentence."""
+"""The differences between two results files, cell by cell, as frames."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from harness.suites.difference import (
 from reports.core.frames import Results
 from reports.family.data import rows_of
 
-# Qualities are sums of floats, which another release of a library may add up in another order.
+# Relative tolerance for qualities: another release of a library may add floats in another order.
 _ROUNDING = 1e-9
 _TEXTS = ("family", "status", "outcome", "against", "fingerprint", "machine")
 _NUMBERS = ("ratio", "low", "high", "cpu_s")
@@ -34,7 +34,7 @@ _CELLS = [
 
 @dataclass(frozen=True)
 class Changes:
-    """Two results files: A was measured before, B now."""
+    """The differences between two results files: A is the earlier file, B the later one."""
 
     a: Results
     b: Results
@@ -43,11 +43,11 @@ class Changes:
     def cells(self) -> pd.DataFrame:
         """A row per cell of either file, in the order of A and then of B.
 
-        `where` is `both`, `only A` or `only B`. `decision` is `same`, `different`, or "" where one
-        of the two has no fingerprint. `ratio_*`, `low_*`, `high_*` are shares of the time of the
-        variant compared with, `moved` is how they changed: `less` or `more` time where the two
-        intervals have nothing in common, `within` where they have, "" where they cannot be set
-        next to each other. `cpu_s_*` are CPU seconds, NaN unless one machine measured both.
+        `where` is `both`, `only A` or `only B`. `decision` is `same`, `different`, or "" if either
+        fingerprint is missing. `ratio_*` is the CPU time over that of the variant `against_*`, and
+        `low_*` and `high_*` are the ends of its interval. `moved` compares the two intervals:
+        `less` or `more` time if they are disjoint, `within` if they overlap, "" if they are
+        unknown or `against` differs. `cpu_s_*` is NaN unless one machine measured both.
         """
         found = pd.concat([_side(self.a, "a"), _side(self.b, "b")], axis=1)
         found = found.fillna({f"{name}_{file}": "" for name in _TEXTS for file in "ab"})
@@ -73,9 +73,9 @@ class Changes:
 
     @cached_property
     def counters(self) -> pd.DataFrame:
-        """The counters that differ, the one that grew by the largest factor first.
+        """The counters that differ, ordered by their factor, the largest factor first.
 
-        A row per cell and counter: `a`, `b`, and `factor`, b over a, infinite from 0 on.
+        A row per cell and counter: `a`, `b`, and `factor`, which is b / a, infinite if a is 0.
         """
         rows = [
             (str(a.id), a.family, name, was, now, _factor(was, now))
@@ -89,8 +89,8 @@ class Changes:
     def qualities(self) -> pd.DataFrame:
         """The qualities that differ, the worst change first.
 
-        A row per cell and quality: `a`, `b`, `unit`, `better`, `effect` (`better` or `worse`) and
-        `change`, how much more b is, as a share of a.
+        A row per cell and quality: `a`, `b`, `unit`, `better` (`lower` or `higher`), `effect` of
+        the change (`better` or `worse`) and `change`, which is (b - a) / a.
         """
         rows = []
         for a, b in self._pairs():
@@ -110,27 +110,27 @@ class Changes:
         )
 
     def _pairs(self) -> list[tuple[Cell, Cell]]:
-        """The cells that both files have, as they are in A and in B."""
+        """Return the cells that both files have, as pairs of A's cell and B's cell."""
         after = {cell.id: cell for cell in self.b.records}
         return [(cell, after[cell.id]) for cell in self.a.records if cell.id in after]
 
     @cached_property
     def settings(self) -> pd.DataFrame:
-        """What the two were measured with: a row per version, machine or setting, `a` and `b`."""
+        """Versions, machines and settings: a row per name (`what`), with A's and B's values."""
         a, b = _measured_with(self.a), _measured_with(self.b)
         rows = [(name, a.get(name, ""), b.get(name, "")) for name in a | b]
         return pd.DataFrame(rows, columns=["what", "a", "b"])
 
 
 def _side(results: Results, file: str) -> pd.DataFrame:
-    """Return the compared columns of a file's cells, by cell; their names end in `file`."""
+    """Return a file's columns to compare, indexed by cell; their names end in `_a` or `_b`."""
     held = results.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
     held["machine"] = [cell.environment.machine or "" for cell in results.records]
     return held.set_index("cell")[[*_TEXTS, *_NUMBERS]].add_suffix(f"_{file}")
 
 
 def _figures(found: Iterable[Deviation]) -> Iterator[tuple[Kind, str, float, float]]:
-    """Yield the figures that both have, without the kind of figure in their names."""
+    """Yield kind, name, A's value and B's value of the numbers that both files have."""
     for each in found:
         if isinstance(each.expected, int | float) and isinstance(each.measured, int | float):
             yield each.kind, each.what.partition(".")[2], each.expected, each.measured
@@ -151,7 +151,7 @@ def _factor(a: float, b: float) -> float:
 
 
 def _measured_with(results: Results) -> dict[str, str]:
-    """By name the versions, the machine and the settings of a file's cells; several are listed."""
+    """Return a file's versions, machines and settings by name; commas separate several values."""
     found: dict[str, dict[str, None]] = {}
     for cell in results.records:
         for name, value in _facts(cell).items():

@@ -1,4 +1,4 @@
-"""The figure of ratios in two results files with their intervals, the most moved first."""
+"""The figure of time ratios in two results files, with their intervals, largest change first."""
 
 import math
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MARKS = (("a", BLUE, "o", -0.16, "A"), ("b", VERMILION, "D", 0.16, "B"))
 
 
 def draw_ratios(changes: Changes) -> Iterator[Drawing]:
-    """Draw the cells that have a ratio in both files, those that moved most first."""
+    """Draw the ratios that can be compared between the files, the largest change first."""
     table = changes.both[changes.both["moved"] != ""]
     if table.empty:
         return

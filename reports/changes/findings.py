@@ -1,4 +1,4 @@
-"""Sentences on the changes between two results files, the unwanted ones first."""
+"""Findings on the changes between two results files, unwanted changes first."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _COMPARED = ("faster", "slower", "same", "inconclusive", "reference", "not compa
 
 
 def sentences(changes: Changes) -> list[Finding]:
-    """Return what changed; the first finding sums it up."""
+    """Return findings on all changes; the first finding is the summary."""
     tellers = (_decisions, _counters, _qualities, _times, _files)
     return [_summary(changes), *(finding for tell in tellers for finding in tell(changes))]
 
@@ -137,14 +137,14 @@ def _listed(
     write: Callable[[dict[str, Any]], str],
     detail: str = "",
 ) -> Iterator[Finding]:
-    """Say how many rows there are, and name the first ones."""
+    """Yield a finding with the number of rows and a list of the first ones, if there are rows."""
     if len(found):
         first = listing([write(row) for row in rows_of(found)], _MOST)
         yield Finding(kind, f"{plural(len(found), noun)} {verb}: {first}.", detail)
 
 
 def _files(changes: Changes) -> Iterator[Finding]:
-    """Name cells of one file only, differences of environment, and notes on each file."""
+    """Yield findings on cells of one file only, on differing environments, and on file notes."""
     for file in "AB":
         cells = changes.cells["cell"][changes.cells["where"] == f"only {file}"]
         if len(cells):

@@ -1,4 +1,4 @@
-"""The page of the changes between two results files."""
+"""The page on the changes between two results files."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from reports.core.page import CaptionedTable, Page, PageChapter, PageSection, wr
 
 
 def write_comparison(a: Path, b: Path, out: Path) -> Path:
-    """Write what changed from the results file `a` to `b` into a folder; return its page.
+    """Write a page on the changes from results file `a` to `b` into `out`; return its HTML's path.
 
-    Raises UsageError where a file is unreadable, or `out` not to be written, see `write_page`.
+    Raises UsageError if a file is unreadable, or `out` cannot be written, see `write_page`.
     """
     changes = Changes(read_results(a), read_results(b))
     names = (a.name, b.name) if a.name != b.name else (str(a), str(b))

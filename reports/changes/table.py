@@ -29,7 +29,7 @@ _TONES: dict[str, Tone] = {"worse": "bad", "better": "good", "different": "bad"}
 
 
 def cells_table(changes: Changes) -> Table:
-    """Return every cell of either file, with what changed about it."""
+    """Return a row per cell of either file: decision, outcomes, times, and numbers of changes."""
     counted = changes.counters["cell"].value_counts().to_dict()
     rated = changes.qualities["cell"].value_counts().to_dict()
     timed = bool(changes.cells["one_machine"].any())
@@ -71,7 +71,7 @@ def _toned(what: str) -> Entry:
 
 
 def counters_table(changes: Changes) -> Table:
-    """Return every counter that differs."""
+    """Return a row per counter that differs between the files."""
     return table_of(
         rows_of(changes.counters),
         code("cell"),
@@ -92,7 +92,7 @@ def _times(factor: float) -> str:
 
 
 def qualities_table(changes: Changes) -> Table:
-    """Return every quality that differs."""
+    """Return a row per quality that differs between the files."""
     return table_of(
         rows_of(changes.qualities),
         code("cell"),
@@ -112,7 +112,7 @@ def _change(share: float) -> str:
 
 
 def settings_table(changes: Changes) -> Table:
-    """Return versions, machine and settings of both, those that differ set apart."""
+    """Return a row per version, machine or setting, with its value in A and in B."""
     return table_of(
         rows_of(changes.settings),
         text("what"),

@@ -1,4 +1,4 @@
-"""Texts of results made fit for where they are shown: HTML, Markdown, CSV, one line of a page."""
+"""Escaping of texts from results for HTML, Markdown and CSV."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -14,26 +14,26 @@ _MARKS = re.compile(r"[\\`*\[\]~$|]|(?<![^\W_])_|_(?![^\W_])")  # not the _ insi
 
 
 def prose(text: str) -> Markup:
-    """Return HTML in which names in backticks are code."""
+    """Return a text as escaped HTML, with names in backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def sources(text: str) -> Markup:
-    """Return HTML in which owner/repository#number is a link."""
+    """Return a text as escaped HTML, with each owner/repository#number as a link to GitHub."""
     link = r'<a href="https://github.com/\1/pull/\2">\g<0></a>'
     return Markup(_SOURCE.sub(link, str(escape(text))))
 
 
 def markdown(text: str) -> str:
-    """Return Markdown that shows a text unchanged; names in backticks become code."""
-    parts = _CODE.split(" ".join(text.split()))  # every other one stood in backticks
+    """Return a text as escaped Markdown on one line; names in backticks become code."""
+    parts = _CODE.split(" ".join(text.split()))  # parts at odd places were in backticks
     return "".join(
         code_in_table(part) if place % 2 else _plain(part) for place, part in enumerate(parts)
     )
 
 
 def code(text: str) -> str:
-    """Return a text as Markdown's code, between more backticks than it has in a row."""
+    """Return a text as a Markdown code span; its fence is longer than any backticks in the text."""
     text = " ".join(text.split()) or " "
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     space = " " if "`" in (text[0], text[-1]) else ""
@@ -41,7 +41,7 @@ def code(text: str) -> str:
 
 
 def code_in_table(text: str) -> str:
-    """Return a text as Markdown's code that stays in its field of a table."""
+    """Return a text as a Markdown code span for a table's field, with every | escaped."""
     return code(text).replace("|", "\\|")
 
 
@@ -51,11 +51,11 @@ def _plain(text: str) -> str:
 
 
 def csv(frame: "pd.DataFrame") -> str:
-    """Return a frame as CSV; a text that a spreadsheet would compute gets an apostrophe before it.
+    """Return a frame as CSV, with an apostrophe before each text that a spreadsheet would evaluate.
 
-    Numbers stay numbers, negative ones too.
+    Columns of numbers are unchanged, also their negative numbers.
     """
-    from pandas.api.types import is_numeric_dtype  # a second to import, and only reports need it
+    from pandas.api.types import is_numeric_dtype  # only reports need it; importing takes a second
 
     held = frame.rename(columns=_inert)
     for column in held.columns[[not is_numeric_dtype(t) for t in held.dtypes]]:

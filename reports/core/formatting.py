@@ -1,4 +1,4 @@
-"""Numbers as people read them: few significant digits, fitting units, thousands separators."""
+"""Numbers written for readers: few significant digits, fitting units, thousands separators."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 MISSING = "—"
 
-# Times below this many seconds are written in this unit.
+# Pairs of an upper limit in seconds and the unit of times below that limit.
 _UNITS = ((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (120.0, "s"), (7200.0, "min"), (math.inf, "h"))
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
@@ -16,7 +16,7 @@ _AMOUNTS = ("", " k", " M", " G", " T", " P")
 def number(value: float, digits: int = 3, *, trim: bool = False) -> str:
     """Write a number with this many significant digits; whole numbers given as int stay exact.
 
-    `trim` drops zeros that end the decimals, for sentences; tables keep them.
+    `trim` removes trailing zeros of the decimals, for use in sentences; tables keep them.
     """
     if isinstance(value, int):
         return f"{value:,}"
@@ -34,24 +34,24 @@ def number(value: float, digits: int = 3, *, trim: bool = False) -> str:
 
 
 def figure(value: float) -> str:
-    """Write a number with four significant digits, and whole from 1,000 on."""
+    """Write a number with four significant digits; from 1,000 on, round it to a whole number."""
     if 1000 <= abs(value) < 1e15:
         return f"{value:,.0f}"
     return number(float(value), 4, trim=True)
 
 
 def count(value: float) -> str:
-    """Write a count exactly where it is whole."""
+    """Write a whole number exactly, and any other with three significant digits."""
     return number(int(value)) if math.isfinite(value) and value == int(value) else number(value)
 
 
 def hundredths(value: float) -> str:
-    """Write a number with two decimals."""
+    """Write a number with two decimals, or a dash if it is not finite."""
     return f"{value:.2f}" if math.isfinite(value) else MISSING
 
 
 def seconds(value: float, *, trim: bool = False) -> str:
-    """Write a time given in seconds in ns, µs, ms, s, min or h, whichever reads best."""
+    """Write a time, given in seconds, in the unit that fits its size: ns, µs, ms, s, min or h."""
     if not math.isfinite(value):
         return MISSING
     size = abs(float(f"{value:.2e}"))
@@ -70,7 +70,7 @@ def bandwidth(value: float) -> str:
 
 
 def amount(value: float) -> str:
-    """Write an amount briefly: `12`, `1.5 k`, `40 M`."""
+    """Write a number with a decimal prefix: `12`, `1.5 k`, `40 M`."""
     return _scaled(value, 1000, _AMOUNTS)
 
 
@@ -84,43 +84,43 @@ def _scaled(value: float, step: int, units: Sequence[str]) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """Write a value in its unit; a time gets the unit that suits it."""
+    """Write a value with its unit; a time is converted to the unit that fits its size."""
     if unit in _SECONDS:
         return seconds(value * _SECONDS[unit], trim=True)
     return f"{number(float(value), trim=True)} {unit}".rstrip()
 
 
 def change(before: float, after: float, unit: str) -> str:
-    """Write a quantity before and after: `10 min → 2.5 min`."""
+    """Write a quantity before and after a change: `10 min → 2.5 min`."""
     return f"{quantity(before, unit)} → {quantity(after, unit)}"
 
 
 def fact(name: str, value: Any) -> str:
-    """Write a fact about a problem: a name with its number or its text."""
+    """Write a fact about a problem as `NAME NUMBER` or as `NAME: TEXT`."""
     return f"{name} {number(value)}" if isinstance(value, int | float) else f"{name}: {value}"
 
 
 def interval(low: float, high: float, write: Callable[[float], str] = number) -> str:
-    """Write an interval as `low to high`, or a dash where there is none."""
+    """Write an interval as `low to high`, or a dash if an end is NaN."""
     return MISSING if math.isnan(low) or math.isnan(high) else f"{write(low)} to {write(high)}"
 
 
 def with_interval(
     value: float, low: float, high: float, write: Callable[[float], str] = number
 ) -> str:
-    """Write a value, and in brackets its interval where there is one."""
+    """Write a value, followed by its interval in brackets unless an end is NaN."""
     missing = math.isnan(low) or math.isnan(high)
     return write(value) + ("" if missing else f" ({interval(low, high, write)})")
 
 
 def reach(value: float, low: float, high: float) -> str:
-    """Write how far an interval reaches to the farther side: `±6 %`."""
+    """Write the distance from a value to the farther end of its interval: `±6 %` of the value."""
     share = max(high - value, value - low) / value
     return f"±{share * 100:.{0 if share >= 0.01 else 1}f} %" if share < 1000 else "unbounded"
 
 
 def percent(share: float) -> str:
-    """Write a share of 1 as a percentage, without decimals from one percent on."""
+    """Write a share (0.25) as a whole percentage (`25 %`), or as `< 1 %` if it is below 0.01."""
     if not math.isfinite(share):
         return MISSING
     if 0 < share < 0.01:
@@ -129,10 +129,10 @@ def percent(share: float) -> str:
 
 
 def gap(share: float) -> str:
-    """Write the gap of a quality to its bound as a percentage that keeps small gaps visible."""
+    """Write a gap to a bound, given as a share, as a percentage; small gaps get two digits."""
     if not math.isfinite(share):
         return MISSING
-    if share < 1e-8:  # proven best; a bound may also pass its quality by a rounding
+    if share < 1e-8:  # proven best; rounding may put a quality slightly beyond its bound
         share = 0.0
     return f"{share * 100:.1f} %" if share >= 0.001 or not share else f"{share * 100:.2g} %"
 
@@ -145,9 +145,9 @@ def times(ratio: float) -> str:
 
 
 def progress(done: float, total: float, unit: str, after: float, projection: float) -> str:
-    """Write how far a stopped call came, and what that projects; "" where neither is known.
+    """Write a stopped call's progress and its projected time in brackets; "" if both are unknown.
 
-    `after` and `projection` are seconds; unknown values are NaN.
+    `after` (the elapsed time) and `projection` are seconds; unknown values are NaN.
     """
     parts = []
     if done >= 0:
@@ -160,7 +160,7 @@ def progress(done: float, total: float, unit: str, after: float, projection: flo
 
 
 def listing(items: Sequence[str], most: int = 4) -> str:
-    """Join items as `a, b and c`; beyond `most` items the rest is counted."""
+    """Join items as `a, b and c`; if there are more than `most`, the last entry is `N more`."""
     shown = list(items)
     if len(shown) > most:
         shown = [*shown[: most - 1], f"{len(shown) - most + 1} more"]
@@ -168,12 +168,12 @@ def listing(items: Sequence[str], most: int = 4) -> str:
 
 
 def names(items: Iterable[object], most: int = 4) -> str:
-    """Join names as `listing` does, each in backticks, which pages show as code."""
+    """Join names as `listing` does, each in backticks; pages show them as code."""
     return listing([f"`{item}`" for item in items], most)
 
 
 def plural(amount: int, noun: str) -> str:
-    """Write an amount with its noun: `1 problem`, `2 problems`."""
+    """Write a count with its noun: `1 problem`, `2 problems`."""
     ends_in_y = noun.endswith("y") and noun[-2] not in "aeo"
     many = f"{noun[:-1]}ies" if ends_in_y else f"{noun}s"
     return f"{amount:,} {noun if amount == 1 else many}"

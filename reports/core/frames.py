@@ -1,4 +1,4 @@
-"""Stored results as DataFrames: one row per cell, and one per quality, counter and phase of it."""
+"""Stored results as DataFrames, with a row per cell, quality, counter or phase."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,13 +44,13 @@ class Results:
     """A results file as tables.
 
     `cells` has a row per cell: missing text is "" and missing numbers are NaN. Times are in
-    seconds. `outcome` is the status, or the verdict where the cell is ok. A cell with a different
-    decision has no ratio here, so that nothing can present it as a speed-up. `against` is the
-    variant that all cells of a problem are compared with. `machine` measured them; it is "" where
-    one machine measured all. `bound` is the proven bound on the first quality, and `gap` the
-    distance between the two, as a share of the bound.
-    `qualities`, `counters` and `phases` (CPU seconds) are long tables with a row per figure.
-    `records` are the cells themselves, `notes` warnings about the file.
+    seconds. `outcome` is the verdict if the status is ok, and else the status. The ratio is NaN if
+    the decision differs, so that no report calls it a speed-up. `against` is the variant that all
+    cells of a problem are compared with. `machine` is the id of the machine that measured the cell,
+    or "" if one machine measured all cells. `bound` is the proven bound on the first quality, and
+    `gap` the distance between the two, as a share of the bound.
+    `qualities`, `counters` and `phases` (CPU seconds) are long tables: a row per cell and figure.
+    `records` are the cells as stored, `notes` warnings about the file.
     """
 
     cells: pd.DataFrame
@@ -62,11 +62,11 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    """Read a JSON Lines results file, or raise UsageError where it holds no cell of this schema.
+    """Read a JSON Lines results file; raise UsageError if it contains no cell of this schema.
 
-    Later lines of a cell replace earlier ones, and a later comparison of a problem with another
-    variant replaces the earlier one, with a note. A damaged line is left out with a note, and so is
-    a last one that was cut short, as a killed sweep leaves it.
+    Later lines of a cell replace earlier ones. Of a problem's cells, only those with its last
+    `against` variant and its last machine are kept. Damaged lines, such as a last line that a
+    killed sweep cut short, are left out. `notes` reports both.
     """
     damaged: list[Damage] = []
     cells: dict[CellId, Cell] = {}
@@ -110,7 +110,7 @@ def _keep_last(
     of: Callable[[Cell], str | None],
     note: str,
 ) -> Iterator[str]:
-    """Keep each problem's cells where `of` gives its last value; yield a note on the others."""
+    """Delete cells for which `of` differs from their problem's value in `last`; yield notes."""
     for (family, problem), kept in last.items():
         others = {
             cell.id: of(cell)
@@ -133,7 +133,7 @@ def _why_empty(damaged: Sequence[Damage]) -> str:
 
 
 def _row(cell: Cell, several: bool) -> dict[str, Any]:
-    """Return a row of the table of cells; `several` machines have measured them."""
+    """Return a cell's row in `Results.cells`, with its machine if there are `several` machines."""
     ratio, bound = cell.ratio, cell.bound
     row: dict[str, Any] = {
         **dict(zip(_KEYS, _keys(cell), strict=True)),
@@ -162,7 +162,7 @@ def _row(cell: Cell, several: bool) -> dict[str, Any]:
 def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     cells = pd.DataFrame(rows)
     cells[list(_NUMBERS)] = cells[list(_NUMBERS)].astype("float64")
-    # An end that is infinitely far, or as good as that, is none.
+    # An upper end that is infinite, or practically so, counts as unknown.
     cells["ratio_high"] = cells["ratio_high"].where(cells["ratio_high"] <= 1 / LEAST)
     differs = cells["decision"] == "different"
     cells.loc[differs, ["ratio", "ratio_low", "ratio_high"]] = float("nan")
@@ -170,7 +170,7 @@ def _frame_of_cells(rows: list[dict[str, Any]]) -> pd.DataFrame:
     outcome = outcome.where(~differs, DIFFERENT)
     cells["outcome"] = outcome.where(cells["status"] == "ok", cells["status"])
     cells.loc[cells["outcome"] == "", "outcome"] = "not compared"
-    # A stopped call does not know its problem's size; the problem's other cells do.
+    # The cell of a stopped call has no size; take the size from the problem's other cells.
     problems = cells.groupby(["family", "problem"])
     cells["size"] = problems["size"].transform("first")
     cells["size_name"] = problems["size_name"].transform("max")
@@ -186,7 +186,7 @@ def _frame(
     columns: Sequence[str],
     figures: Callable[[Cell], Iterator[tuple[Any, ...]]],
 ) -> pd.DataFrame:
-    """Return a row for each figure of each cell."""
+    """Return a frame with a row for each tuple that `figures` yields for a cell."""
     rows = [(*_keys(cell), *figure) for cell in cells for figure in figures(cell)]
     return pd.DataFrame(rows, columns=[*_KEYS, *columns])
 

@@ -1,6 +1,6 @@
-"""The parts of a page, and the folder of HTML, Markdown, figures and data that it becomes.
+"""The parts of a report page, and its folder of HTML, Markdown, figures and CSV data.
 
-A folder is written whole or not at all, over an earlier one and nothing else.
+The folder is written completely or not at all, and replaces nothing but an earlier report.
 """
 
 import tempfile
@@ -18,13 +18,13 @@ from reports.core.templating import render
 
 _GENERATOR = "shardbench report"
 
-# What a report may hold; index.html last, since it marks a whole one.
+# The entries of a report's folder. index.html is moved last, since it marks a complete report.
 _PARTS = ("figures", "data", "flames", "report.md", "index.html")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence that stands alone, its figures, and the family that it is about."""
+    """A sentence on results with its kind, the figures behind it (`detail`), and its family."""
 
     kind: str
     sentence: str
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CaptionedTable:
-    """A table with a caption; `data`, if given, becomes the CSV file `name`."""
+    """A table with a caption; `data`, if given, is written to `data/NAME.csv`."""
 
     table: Table
     caption: str = ""
@@ -44,10 +44,10 @@ class CaptionedTable:
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """Figures, tables, and remarks on them; `note` says why something is missing.
+    """A section of figures, tables and remarks; `note` explains why any of them is missing.
 
-    `terms` are explained: a name, its meaning, and its kind of figure. A section without a title is
-    the whole chapter. A folded section opens on a click.
+    `terms` are glossary entries: name, meaning, and unit or kind. A section without a title is the
+    only one of its chapter. The reader opens a folded section by a click.
     """
 
     slug: str
@@ -62,9 +62,9 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True)
 class PageChapter:
-    """A chapter; `template` adds text in HTML only, such as a glossary.
+    """A chapter; `template` names an HTML template to append, such as a glossary.
 
-    It opens with its first `findings`; the others are folded.
+    The chapter starts with the first three of its `findings`; HTML folds the others.
     """
 
     slug: str
@@ -77,9 +77,9 @@ class PageChapter:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first screen of a page that shows one chapter at a time: a table and a figure.
+    """The first screen of a page that shows one chapter at a time: a table and figures.
 
-    `remark` is a line between the two, and `first_findings` has one finding of each chapter.
+    `remark` is a line between them. `first_findings` has a finding per chapter, by its slug.
     """
 
     table: CaptionedTable
@@ -90,9 +90,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, and the CSV files and others that go with it.
+    """A page, its CSV files (`data`) and its other files.
 
-    With an `opening` each chapter is shown alone; without one the first finding sums all up.
+    With an `opening` the page shows one chapter at a time. Without an `opening` it shows all, and
+    the first finding is the summary.
     """
 
     name: str
@@ -109,9 +110,9 @@ def write_page(out: Path, build: Callable[[], Page]) -> Path:
     """Write a page into the folder `out`; return the path of its HTML.
 
     `out` gets index.html, report.md, figures/*.svg|png, data/*.csv, and the page's other files.
-    Files of an earlier report are replaced, other files stay. Nothing is touched unless the
-    whole page could be made. Raises UsageError where `out` cannot be written, or holds files of
-    these names that are no report.
+    Files of an earlier report are replaced, other files are kept. If `build` fails, `out` is
+    unchanged. Raises UsageError if `out` cannot be written, or contains files of these names that
+    no report wrote.
     """
     out = out.resolve()
     _check_target(out)

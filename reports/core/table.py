@@ -1,4 +1,4 @@
-"""One kind of table for terminals, Markdown and HTML, and its lines as Markdown."""
+"""The table that terminals, Markdown and HTML pages share, and its form in Markdown."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ _TONES: dict[str, Tone] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A text in a table. `sort` orders numbers, and `link` is a file next to the page."""
+    """A field of a table: its text, the number to sort by, its tone, and the target of a link."""
 
     text: str
     sort: float = math.nan
@@ -37,10 +37,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A heading, and how to make an entry of a row.
+    """A heading, and a function that makes the entry of a row.
 
-    `code` holds names as written on the command line, `number` sorts by value, and `bar` is drawn
-    on a terminal. `least` is how wide a column of long words stays there.
+    Kinds: `code` has names as written on the command line, `number` is sorted by value, `bar` is
+    drawn on terminals only. `least` is the minimum width of a column of long words there.
     """
 
     title: str
@@ -51,7 +51,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with its heading row."""
+    """The columns of a table and its rows, each with an entry per column."""
 
     columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Entry, ...], ...]
@@ -63,14 +63,14 @@ def table_of(rows: Iterable[Any], *columns: TableColumn) -> Table:
 
 
 def pivoted(title: str, frame: "pd.DataFrame", write: Callable[[float], str] = number) -> Table:
-    """Return a frame as a table: its index as a column with that title, then its numbers."""
+    """Return a frame of numbers as a table; the first column, `title`, has the frame's index."""
     rows = zip(map(str, frame.index), *(frame[name].astype(float) for name in frame), strict=True)
     columns = (numbers(str(name), place, write) for place, name in enumerate(frame, start=1))
     return table_of(rows, code(title, 0), *columns)
 
 
 def text(title: str, value: Value = "", least: int = 0) -> TableColumn:
-    """Return a column of texts; by default its value is the row's entry of that title."""
+    """Return a column of texts; without `value` it shows the row's value named `title`."""
     return TableColumn(title, "text", _entries(title if value == "" else value), least)
 
 
@@ -80,12 +80,12 @@ def code(title: str, value: Value = "", least: int = 0) -> TableColumn:
 
 
 def numbers(title: str, value: Value = "", write: Callable[[float], str] = number) -> TableColumn:
-    """Return a column that is sorted by value."""
+    """Return a column of numbers, written by `write` and sorted by value."""
     return TableColumn(title, "number", _entries(title if value == "" else value, write))
 
 
 def bar(title: str, value: Value) -> TableColumn:
-    """Return a column of bars, which are left out where there is no room."""
+    """Return a column of bars; a terminal that is too narrow leaves it out."""
     return TableColumn(title, "bar", _entries(value))
 
 
@@ -95,12 +95,12 @@ def interval_column(title: str, low: str, high: str) -> TableColumn:
 
 
 def outcome_column(title: str = "outcome", value: str = "outcome") -> TableColumn:
-    """Return a column of outcomes of cells or of goals, with their tones."""
+    """Return a column of outcomes of cells or goals, each with its tone (`good`, `bad`, ...)."""
     return text(title, lambda row: outcome_entry(row[value] or MISSING))
 
 
 def outcome_entry(outcome: str) -> Entry:
-    """Return an outcome of a cell or of a goal, with its tone."""
+    """Return the entry of a cell's or goal's outcome, with its tone (`good`, `bad`, ...)."""
     return Entry(outcome, tone=_TONES.get(outcome, ""))
 
 
@@ -122,7 +122,7 @@ def _entries(value: Value, write: Callable[[float], str] = number) -> Callable[[
 
 
 def as_markdown(table: Table) -> str:
-    """Return a table's lines as Markdown, every field escaped."""
+    """Return a table in Markdown, with every field escaped."""
     kinds = [column.kind for column in table.columns]
     rules = ("---:" if kind == "number" else "---" for kind in kinds)
     lines = [map(markdown, (column.title for column in table.columns)), rules]

@@ -1,4 +1,4 @@
-"""Templates of pages: what escapes, and the filters that they use."""
+"""The Jinja templates of pages: their environment, escaping and filters."""
 
 import base64
 from functools import cache
@@ -17,7 +17,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def templates() -> jinja2.Environment:
-    """Return the templates of pages; those that end in .html.j2 escape whatever is put in."""
+    """Return the Jinja environment; templates named *.html.j2 escape every inserted value."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
@@ -33,10 +33,10 @@ def templates() -> jinja2.Environment:
 
 
 def render(template: str, **context: Any) -> str:
-    """Return a template filled in."""
+    """Return the text of a template, filled in from `context`."""
     return templates().get_template(template).render(context)
 
 
 def _csv_link(data: pd.DataFrame) -> str:
-    """Return the data as a link that works where the page is all there is."""
+    """Return a frame as a `data:` URL of its CSV, which needs no file next to the page."""
     return "data:text/csv;base64," + base64.b64encode(csv(data).encode()).decode()

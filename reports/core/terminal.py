@@ -1,4 +1,4 @@
-"""Tables on a terminal, by rich."""
+"""Tables for a terminal, drawn with rich."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,16 +20,16 @@ _NUMBER = re.compile(r"(?P<whole>[-—]|\D*\d[\d,]*)(?P<rest>.*)", re.DOTALL)
 
 
 def as_terminal(table: Table, title: str = "") -> RenderableType:
-    """Return a table as rich shows it."""
+    """Return a table as an object that rich prints."""
     return _Fitted(_by_the_point(table), title)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """A table as wide as there is room: texts are wrapped, and no number is ever cut.
+    """A table fitted to the terminal's width: texts are wrapped, numbers are never cut.
 
-    Columns that do not fit follow below, next to the first one again. A table with bars stays in
-    one piece: long names are cut, and bars get the remaining width.
+    Columns that do not fit are printed below, next to a copy of the first column. In a table with
+    bars, long names are cut, and the bars get the remaining width.
     """
 
     table: Table
@@ -45,7 +45,7 @@ class _Fitted:
 
 
 def _groups(table: Table, most: int) -> Iterator[list[int]]:
-    """Yield groups of columns, by place, that fit next to each other into `most` characters."""
+    """Yield lists of column indices that fit into `most` characters; each list starts with 0."""
     first, *widths = (_least_width(table, place) for place in range(len(table.columns)))
     group, taken = [0], first
     for place, width in enumerate(widths, start=1):
@@ -58,7 +58,7 @@ def _groups(table: Table, most: int) -> Iterator[list[int]]:
 
 
 def _least_width(table: Table, place: int) -> int:
-    """Return how wide a column has to be: a number's whole text, but of words only the longest."""
+    """Return a column's minimum width: its longest number, or its longest word up to a limit."""
     column = table.columns[place]
     if column.kind == "bar":
         return 0
@@ -98,7 +98,7 @@ def _drawn(table: Table, title: str, most: int) -> RichTable:
 
 
 def _fit(table: Table, shown: RichTable, most: int) -> int:
-    """Share the width that numbers leave among texts; return the remaining width for a bar."""
+    """Divide the width left by numbers among the text columns; return the width left for bars."""
     widths = {}
     for place, column in enumerate(table.columns):
         if column.kind != "bar":
@@ -124,7 +124,7 @@ def _text(entry: Entry) -> Text:
 
 
 def _by_the_point(table: Table) -> Table:
-    """Pad a table's numbers so that their decimal points stand in one line."""
+    """Pad the numbers of each column so that their decimal points are aligned."""
     columns = [list(entries) for entries in zip(*table.rows, strict=True)]
     for place, column in enumerate(table.columns[: len(columns)]):
         if column.kind == "number":
@@ -136,9 +136,9 @@ def _by_the_point(table: Table) -> Table:
 
 
 def aligned(texts: Sequence[str], width: int = 0) -> list[str]:
-    """Return texts of one length, `width` or more: the points of their first numbers in line.
+    """Pad texts to one length, at least `width`, with the points of their first numbers aligned.
 
-    What has no number ends where whole numbers end, or where it has to.
+    A lone dash is aligned with whole numbers, any other text without a number to the right.
     """
     found = [_NUMBER.fullmatch(text) for text in texts]
     after = max((len(match["rest"]) for match in found if match), default=0)

@@ -1,4 +1,4 @@
-"""The figure of estimates against measurements: a point for each plan, and the diagonal."""
+"""The figure of estimated against measured times, with a point for each plan and estimate."""
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ _LOOKS = (("o", canvas.VERMILION), ("s", canvas.ORANGE), ("D", canvas.BLUE))
 
 
 def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
-    """Draw the estimates of plans against their measurements, both on logarithmic axes."""
+    """Draw the estimated against the measured milliseconds of plans, on logarithmic axes."""
     data = pd.DataFrame(
         {
             "plan": [decision.name for decision in found.decisions],

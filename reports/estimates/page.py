@@ -1,4 +1,4 @@
-"""The chapter of a report on estimates, compared with plans measured on this machine."""
+"""The report's chapter that compares estimates of plans with measurements."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -39,18 +39,21 @@ _TERMS = (
 
 
 def read_validations(folder: Path) -> list[Validation]:
-    """Return the validations in a folder of `shardbench validate`, by name of file."""
+    """Return the validations that `shardbench validate` wrote to a folder, sorted by file name.
+
+    Files of other kinds or versions are skipped.
+    """
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
             found.append(checked(read_json(path), Validation, str(path)))
         except UsageError:
-            continue  # of another version, or another kind of file
+            continue
     return found
 
 
 def validation_chapter(found: Sequence[Validation]) -> PageChapter:
-    """Return the chapter: all problems in one table, then each with its figure and its plans."""
+    """Return the chapter: tables over all problems, then a section per problem with its plans."""
     sections = [
         PageSection(
             "estimates-worth",
@@ -83,7 +86,7 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
 
 
 def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
-    """Yield whether calibrating makes the picked plans faster, where both estimates are known."""
+    """Yield a finding on whether calibration leads to faster plans, if both estimates are known."""
     both = [(one.agreements[0], one.agreements[-1]) for one in found if len(one.agreements) > 1]
     if not both:
         return
@@ -99,7 +102,7 @@ def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
 
 
 def findings(found: Sequence[Validation]) -> list[Finding]:
-    """Return how good each estimate is over all problems."""
+    """Return findings on the quality of the plans that each estimate picks, over all problems."""
     sentences = [*_before_and_after(found)]
     for name, group in by_estimate(found).items():
         top = sum(agreement.is_first for agreement in group)

@@ -1,4 +1,4 @@
-"""Tables of validations: plans, agreement and residuals; and of calibrations."""
+"""Tables of validations (plans, agreement, residuals) and of calibrations (figures, errors)."""
 
 import math
 import statistics
@@ -10,16 +10,16 @@ from harness.estimates.validation import DecisionFound, Residual, Validation
 from reports.core.formatting import figure, hundredths
 from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
 
-_NOTHING = 1e-13  # milliseconds for a byte: a fit that wants 0 ends below it
+_NOTHING = 1e-13  # milliseconds per byte: a smaller fitted figure is shown as 0
 
 
 def off_by(value: float) -> str:
-    """Return an error as a percentage, or as a factor where it is large."""
+    """Write a relative error as a percentage, or from 1000 % on as a factor."""
     return f"{value:.1%}" if value < 10 else f"{value + 1:,.0f} x"
 
 
 def decisions_table(found: Validation) -> Table:
-    """Return a row for each plan, the fastest first."""
+    """Return a row for each plan, the fastest measured plan first."""
 
     def estimated(name: str) -> TableColumn:
         return numbers(f"{name}\nms", lambda row: row.estimated_ms[name], figure)
@@ -73,7 +73,7 @@ def _top(row: Agreement) -> Entry:
 
 
 def by_estimate(found: Sequence[Validation]) -> dict[str, list[Agreement]]:
-    """Return the agreements of each estimate over all problems."""
+    """Group the agreements of all problems by the name of their estimate."""
     agreements: dict[str, list[Agreement]] = {}
     for one in found:
         for agreement in one.agreements:
@@ -82,7 +82,7 @@ def by_estimate(found: Sequence[Validation]) -> dict[str, list[Agreement]]:
 
 
 def summary_table(found: Sequence[Validation]) -> Table:
-    """Return a row for each estimate, over all problems that have it."""
+    """Return a row for each estimate, summarizing all problems that have this estimate."""
     return table_of(
         by_estimate(found).values(),
         text("estimate", lambda group: group[0].estimate),
@@ -106,7 +106,10 @@ def _mean_apart(group: Sequence[Agreement]) -> float | None:
 
 
 def residuals_table(found: Validation) -> Table:
-    """Return a row for each kind of rank, with the factor by which each estimate is off."""
+    """Return a row per group of ranks, with the factor by which each estimate is off there.
+
+    Ranks are grouped by the kind of table that most of their bytes belong to.
+    """
     kinds: dict[str, dict[str, Residual]] = {}
     for residual in found.residuals:
         kind = f"{residual.fact} {residual.value}"
@@ -126,7 +129,7 @@ def residuals_table(found: Validation) -> Table:
 
 
 def figures_table(machine: FittedMachine) -> Table:
-    """Return a row for each fitted figure."""
+    """Return a row for each fitted figure of a machine, with its interval."""
     return table_of(
         machine.figures,
         code("figure, in ms if no other unit", _named, least=39),
@@ -146,7 +149,7 @@ def _three(value: float) -> str:
 
 
 def errors_table(machine: FittedMachine) -> Table:
-    """Return a row for each form and each kind of point."""
+    """Return a row for each form and purpose of points: their number and the fit's error."""
     return table_of(
         machine.errors,
         text("form"),

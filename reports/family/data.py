@@ -1,4 +1,4 @@
-"""The results of one family, and which of its problems are shown where one must be chosen."""
+"""The results of one family of planners, and the choice of problems for its figures."""
 
 import hashlib
 import json
@@ -33,14 +33,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FamilyView(Results):
-    """One family's results, and which of its problems the figures are drawn for."""
+    """One family's results, and the problems for which its figures are drawn."""
 
     name: str = ""
 
     @property
     def slug(self) -> str:
-        """The name with only characters that ids and file names may hold; no two share one."""
-        # Lower case, as there are file systems that do not tell the two apart.
+        """The name in characters that ids and file names allow, with a hash if it had to change."""
+        # Lower case, because some file systems do not distinguish it from upper case.
         plain = re.sub(r"[^a-z0-9_-]+", "-", self.name.lower())[:_LONGEST_SLUG]
         if plain == self.name and plain not in _IDS_OF_THE_PAGE:
             return plain
@@ -48,7 +48,7 @@ class FamilyView(Results):
 
     @property
     def place(self) -> float:
-        """Where the family stands among others, as its rows of the overview say."""
+        """The family's position in a report, from its overview rows; infinite without any."""
         return min((row.place for cell in self.records for row in cell.overview), default=math.inf)
 
     @property
@@ -58,13 +58,13 @@ class FamilyView(Results):
 
     @cached_property
     def against(self) -> dict[str, str]:
-        """By problem the variant that the others are compared with there."""
+        """For each problem, the variant that the others are compared with there."""
         pairs = zip(self.cells["problem"], self.cells["against"], strict=True)
         return {str(problem): str(name) for problem, name in pairs}
 
     @property
     def compared_with(self) -> str:
-        """A sentence that names the variant compared with."""
+        """A sentence that names the variants which the others are compared with."""
         others = Counter(name for name in self.against.values() if name != self.reference)
         if not others:
             return f"Everything is compared with `{self.reference}`."
@@ -77,7 +77,7 @@ class FamilyView(Results):
 
     @cached_property
     def bound(self) -> Bound | None:
-        """Which quality is a proven bound on the first one, if any is."""
+        """The quality that is a proven bound on the first quality, or None."""
         found = (cell.bound for cell in self.records)
         return next(filter(None, found), None)
 
@@ -88,24 +88,24 @@ class FamilyView(Results):
 
     @cached_property
     def rungs(self) -> list[str]:
-        """The reference, and every variant compared with it that must decide the same."""
+        """The reference, and the variants compared with it that must make its decision."""
         compared = self.cells["variant"][self.cells["against"] == self.reference].unique()
         return [str(name) for name in compared if self._root(str(name)) == self.reference]
 
     @cached_property
     def _models(self) -> dict[str, str | None]:
-        """The variant that each variant must decide the same as, "" where there is none."""
+        """For each variant its `same_as`: the variant that it must decide the same as, or ""."""
         pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
         return {str(variant): str(target) for variant, target in pairs}
 
     def _root(self, name: str) -> str:
-        """The variant at the end of that chain, which decides for all of it."""
+        """Return the last variant in the chain of models (see `_models`) that starts at `name`."""
         return [name, *models_of(name, self._models)][-1]
 
     def whose_decision(self, cell: Mapping[str, Any]) -> str:
-        """Return a cell's decision; "same" means the same as the variant that it is compared with.
+        """Return a cell's decision: "same" means the same as the variant that it is compared with.
 
-        Where it must equal another variant's, that one is named: "as NAME".
+        If the decision must equal that of another variant, return "as NAME" instead.
         """
         decision = str(cell["decision"])
         if decision == "same" and self._root(cell["variant"]) != self._root(cell["against"]):
@@ -113,25 +113,25 @@ class FamilyView(Results):
         return decision
 
     def on(self, problem: str) -> dict[str, dict[str, Any]]:
-        """The cells of one problem, by variant."""
+        """Return the cells of one problem, as rows by variant."""
         found = self.cells[self.cells["problem"] == problem]
         return {str(row["variant"]): row for row in rows_of(found)}
 
     @cached_property
     def ladder_problem(self) -> str:
-        """The problem on which most of the ladder could be compared, the largest of several."""
+        """The problem with ratios for most of the ladder's variants; of several, the largest."""
         compared = self.cells["ratio"].notna() & self.cells["variant"].isin(self.rungs)
         return self._best_problem(compared & (self.cells["against"] == self.reference))
 
     @cached_property
     def quality_problem(self) -> str:
-        """The problem with most decisions of their own to compare by quality."""
+        """The problem on which most variants with a quality decide on their own."""
         rated = self.cells["cell"].isin(self.primary_qualities["cell"])
         return self._best_problem(rated & (self.cells["decision"] == "own"))
 
     @cached_property
     def phase_problem(self) -> str:
-        """The problem of the ladder, or the one with most phases where that has none."""
+        """`ladder_problem` if its phases are known, else the problem with phases in most cells."""
         if (self.phases["problem"] == self.ladder_problem).any():
             return self.ladder_problem
         return self._best_problem(self.cells["cell"].isin(self.phases["cell"]))
@@ -150,12 +150,12 @@ class FamilyView(Results):
 
     @cached_property
     def primary_qualities(self) -> pd.DataFrame:
-        """The first quality that the family names, a row per cell."""
+        """The first quality that the family declares, a row per cell."""
         return self.qualities[self.qualities["primary"].astype(bool)]
 
     @cached_property
     def standings(self) -> list[tuple[Goal, Cell, Standing]]:
-        """Each goal with the cell that it is of, and how it stands."""
+        """Each goal with its cell, and its standing: outcome, measured value and limit."""
         cells = by_problem(self.records)
         return [
             (goal, cell, standing(goal, cells[cell.problem]))
@@ -165,17 +165,17 @@ class FamilyView(Results):
 
     @cached_property
     def sweep_points(self) -> pd.DataFrame:
-        """See `reports.family.scaling.sweeps`."""
+        """The points of the family's sweeps over size, see `reports.family.scaling.sweeps`."""
         return sweeps(self.cells)
 
     @cached_property
     def exponents(self) -> pd.DataFrame:
-        """See `reports.family.scaling.exponents`."""
+        """The fitted exponents of these sweeps, see `reports.family.scaling.exponents`."""
         return exponents(self.sweep_points)
 
 
 def families(results: Results) -> list[FamilyView]:
-    """Split results by family, in the order that they declare and then that of the results."""
+    """Split results by family, ordered by declared place and then by first appearance."""
     found = []
     for name in map(str, results.cells["family"].unique()):
         cells, qualities, counters, phases = (
@@ -188,14 +188,14 @@ def families(results: Results) -> list[FamilyView]:
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A frame's rows as plain dictionaries."""
+    """Return a frame's rows as dictionaries by column."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def environments(results: Results) -> list[dict[str, Any]]:
-    """The environments that cells were measured in, apart from load and time of start.
+    """Return the different environments of cells; load and start time make no difference.
 
-    Each has versions, machine and seed, and `cells`, `loads` and `starts`, lists over its cells.
+    Each has versions, machine and seed, and the lists `cells`, `loads` and `starts` of its cells.
     """
     found: dict[str, dict[str, Any]] = {}
     for cell in results.records:
@@ -210,12 +210,12 @@ def environments(results: Results) -> list[dict[str, Any]]:
 
 
 def ratios(cells: pd.DataFrame) -> "pd.Series[float]":
-    """Return the measured ratio of each cell; the reference's is 1."""
+    """Return the measured ratio of each cell, and 1 for the reference."""
     return cells["ratio"].mask(cells["outcome"] == "reference", 1.0)
 
 
 def stopped_at(cell: Mapping[str, Any]) -> str:
-    """Say in brackets how far an over-budget cell came, and what that projects; "" if unknown."""
+    """Write an over-budget cell's progress and projected time in brackets; "" if unknown."""
     return progress(
         cell["progress_done"],
         cell["progress_total"],

@@ -1,4 +1,4 @@
-"""The flame graph of each step of a ladder: the page there is, or the command that makes it."""
+"""Links to the flame graph of each step of a ladder, or else the command that makes it."""
 
 import shlex
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ _NOT_MADE = Entry("not made yet")
 
 @dataclass(frozen=True, slots=True)
 class LadderStep:
-    """A step of a ladder: a variant, and the one before it that it is set against, "" at first.
+    """A step of a ladder: a variant, and the one `before` it to compare with, "" at the start.
 
-    `page` is what `shardbench profile` wrote about it, None where there is no such file; `name` is
-    its file in the report, and `command` what makes it.
+    `page` is the HTML that `shardbench profile` wrote about the step, or None without such a file.
+    `name` is the page's file in the report, and `command` makes the page.
     """
 
     variant: str
@@ -34,20 +34,20 @@ class LadderStep:
 
 
 def variant_pairs(family: FamilyView) -> list[tuple[str, str]]:
-    """Return the variants of the ladder that were measured, each with the one before it."""
+    """Return the ladder's measured variants, each with its predecessor; [] for fewer than two."""
     rungs = ladder(family)
     found = [str(name) for name in rungs["variant"][rungs["cpu_s"].notna()]]
     return list(zip(found, ["", *found[:-1]], strict=True)) if len(found) > 1 else []
 
 
 def page_name(family: str, problem: str, variant: str, before: str = "") -> str:
-    """Return the name of the file that `shardbench profile` writes about a variant, or two."""
+    """Return the file name of `shardbench profile` for a variant, or for a comparison of two."""
     names = "-against-".join(filter(None, (variant, before)))
     return f"{CellId(family, names, ProblemId.parse(problem)).file_stem}.flames.html"
 
 
 def ladder_steps(family: FamilyView, profiles: Path | None) -> list[LadderStep]:
-    """Return the steps of the family's ladder, with the pages that a folder holds of them."""
+    """Return the steps of the family's ladder, with their pages from the folder `profiles`."""
     problem = family.ladder_problem
     steps = []
     for number, (variant, before) in enumerate(variant_pairs(family), start=1):
@@ -65,7 +65,7 @@ def _read_page(file: Path, problem: str) -> bytes | None:
         page = read_file(file)
     except UsageError:
         return None
-    # Two ids may share a file name, in which some characters are replaced.
+    # Two ids may have the same file name, because some characters are replaced there.
     is_of_it = _MARK in page[:1000] and str(escape(problem)).encode() in page
     return page if is_of_it else None
 

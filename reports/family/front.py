@@ -1,4 +1,4 @@
-"""The figure of plans' quality against the amount that they move of the previous plan."""
+"""The figure of plans' quality against the GiB of shards to move from the previous plan."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ from reports.family.data import FamilyView
 
 
 def draw_front(plans: Sequence[Planned]) -> Drawing:
-    """Draw decisions for use: the first quality of each against the GiB that it moves."""
+    """Draw plans that `shardbench plan` made: the first quality of each against the GiB moved."""
     first, bound = plans[0].first, plans[0].bound
     names = [f"plan-{number}.json" for number in range(1, len(plans) + 1)]
     data = pd.DataFrame({"plan": names, "GiB moved": [plan.moved_gib for plan in plans]})
@@ -26,7 +26,7 @@ def draw_front(plans: Sequence[Planned]) -> Drawing:
 
 
 def draw_fronts(family: FamilyView) -> Iterator[Drawing]:
-    """Draw what moves little of a decision and is better, on the largest problem with most."""
+    """Draw the front of the largest problem: plans that move some GiB of a measured plan."""
     held = [cell for cell in family.records if len(cell.front) > 1 and cell.qualities]
     if not held:
         return
@@ -46,7 +46,7 @@ def draw_fronts(family: FamilyView) -> Iterator[Drawing]:
 def _draw(
     name: str, data: pd.DataFrame, first: Quality, bound: Bound | None, caption: str
 ) -> Drawing:
-    """Draw a quality against the GiB that are moved, with its bound."""
+    """Draw a quality and its bound, if any, against the GiB moved."""
     figure, axes = canvas.new_figure(3.6)
     moved = data["GiB moved"]
     label = "a plan that was found"

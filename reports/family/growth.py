@@ -16,7 +16,7 @@ from reports.family.data import FamilyView, Row, rows_of
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
-    """Draw CPU time against size, a figure per sweep, with exponents and stopped calls."""
+    """Draw a figure per sweep: CPU time against size, with exponents and stopped calls."""
     points = family.sweep_points
     for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
         fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
@@ -64,7 +64,7 @@ def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
 
 
 def _draw_line(axes: Axes, line: pd.DataFrame, index: int, series: int, label: str) -> Line2D:
-    """Draw a variant's line, point by point, so that each point has a tooltip."""
+    """Draw a variant's line, with a tooltip at each point; return its legend entry."""
     colour, marker = canvas.colour_of(index), MARKERS[index % len(MARKERS)]
     style = "-." if index >= len(canvas.PALETTE) else "-"
     over = line["projected"].astype(bool) | line["stopped"].astype(bool)
@@ -105,7 +105,7 @@ def _log_axes(axes: Axes, sizes: list[float]) -> None:
 
 
 def growth_table(family: FamilyView) -> Table:
-    """Return the fitted exponents of every variant and sweep."""
+    """Return a row per variant and sweep, with its fitted exponent."""
     return table_of(
         rows_of(family.exponents),
         code("variant"),

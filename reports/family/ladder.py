@@ -1,4 +1,4 @@
-"""The ladder of published changes: claimed and measured shares, as figure and tables."""
+"""The ladder, a sequence of variants (rungs) with published speed-ups: claimed, measured shares."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,11 +24,11 @@ from reports.family.quality import quality_columns
 
 
 def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Return the remaining share of the ladder's start by the claims, rung by rung; NaN if unknown.
+    """Return the claimed share of the ladder's starting cost after each rung; NaN if unknown.
 
-    A rung's share is the product of after / before over the claims so far, or after / before
-    itself where the claim counts from the ladder's start again. A claim of other conditions than
-    the first has no share: it was measured on something else.
+    A rung's share is the product of after / before over the claims so far, or only its own
+    after / before if its `before` is the starting cost. A claim under other conditions than those
+    of the first claim has no share.
     """
     start: tuple[float, str] | None = None
     conditions = None
@@ -49,10 +49,10 @@ def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
 
 
 def ladder(family: FamilyView) -> pd.DataFrame:
-    """Return the ladder on its problem: published figures and measured ratios, a row per rung.
+    """Return published figures and measured ratios on `ladder_problem`, a row per rung.
 
-    For `published_share` see `published_shares`; the reference is the start, with a share of 1,
-    where any rung has a claim. Ratios are of CPU time, lower is better.
+    For `published_share` see `published_shares`; the reference has the share 1 if any rung has a
+    claim. Ratios are of CPU time, lower is better.
     """
     rungs, cells = family.rungs, family.cells
     claims = cells.drop_duplicates("variant", keep="last").set_index("variant").loc[rungs]
@@ -77,7 +77,7 @@ def ladder(family: FamilyView) -> pd.DataFrame:
 
 
 def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
-    """Return the ratio of every rung but the reference, a row per problem compared with it."""
+    """Return the measured ratios: a row per problem, a column per rung after the reference."""
     steps = [rung for rung in family.rungs if rung != family.reference]
     cells = family.cells[family.cells["against"] == family.reference]
     cells = cells[cells["variant"].isin(steps)]
@@ -86,7 +86,7 @@ def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
 
 
 def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
-    """Draw published and measured shares of the ladder, where two or more were measured."""
+    """Draw published and measured shares of the ladder, if two or more rungs were measured."""
     table = ladder(family)
     if table["ratio"].notna().sum() < 2:
         return
@@ -124,7 +124,7 @@ def _measured(row: Row) -> str:
 
 
 def _claim(row: Row) -> str:
-    """Write a step's published figures, or why it has none."""
+    """Write a rung's published figures, or the reason why it has none."""
     known = not math.isnan(row["published_after"])
     step = change(row["published_before"], row["published_after"], row["published_unit"])
     if not math.isnan(row["published_share"]):
@@ -137,7 +137,7 @@ def _claim(row: Row) -> str:
 
 
 def ladder_table(family: FamilyView) -> Table:
-    """Return the ladder on its problem: claims, measurements, and the first quality."""
+    """Return a row per rung on `ladder_problem`: claim, measurement, and first quality."""
     return table_of(
         rows_of(ladder(family)),
         code("variant"),

@@ -1,4 +1,4 @@
-"""Sentences on measurements: the ladder, phases, quality, growth with size."""
+"""Findings on measurements: speed-ups, phases, quality, growth with size."""
 
 import math
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _WHOSE = {"same": " with the same decision", "own": " with a decision of its own
 
 
 def effects(family: FamilyView) -> Iterator[Finding]:
-    """Yield the effects of a family's variants on time and quality; the first is the verdict."""
+    """Yield findings on the time and quality of a family's variants; the first is the verdict."""
     yield _verdict(family)
     for tell in (_speedups, _phases, _quality, _gaps, _growth):
         yield from tell(family)
@@ -74,7 +74,7 @@ def _interval(row: dict[str, Any]) -> str:
 
 
 def _effect(row: dict[str, Any], reference: str) -> str:
-    """Say how a variant's time compares with another's."""
+    """Write how a variant's time compares with that of `reference`."""
     if row["outcome"] == "same":
         return f"takes the same time as `{reference}`"
     if row["outcome"] in ("faster", "slower"):
@@ -114,7 +114,7 @@ def _without_ladder(family: FamilyView) -> Finding:
 
 
 def _speedups(family: FamilyView) -> Iterator[Finding]:
-    """Say for each variant that others are compared with how they do on the largest problem."""
+    """For each variant that others are compared with, yield the best speed-ups over it."""
     table = speedups(family)
     sizes = family.cells.groupby("problem")["size"].max().fillna(0.0)
     for name, group in table.groupby("against", sort=False):
@@ -144,7 +144,7 @@ def _speedup(row: dict[str, Any], name: str) -> str:
 
 
 def _phases(family: FamilyView) -> Iterator[Finding]:
-    """Compare where the time goes before and after the ladder, and say why the whole lags."""
+    """Compare the phases' times before and after the ladder, and explain the total's change."""
     phases = phase_times(family)
     spent = phases.pivot(index="name", columns="variant", values="seconds")
     spent = spent.reindex(index=phases["name"].unique()).fillna(0.0)
@@ -292,7 +292,7 @@ def _growth(family: FamilyView) -> Iterator[Finding]:
 
 
 def _range(low: "pd.Series[float]", high: "pd.Series[float] | None" = None) -> str:
-    """The values of one or two columns from least to greatest."""
+    """Write the range from the least of `low` to the greatest of `high`, or of `low` alone."""
     least, greatest = low.min(), (low if high is None else high).max()
     return count(least) if least == greatest else f"{count(least)} to {count(greatest)}"
 

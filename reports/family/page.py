@@ -1,4 +1,4 @@
-"""The sections of a report about one family."""
+"""The sections of a report on one family."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ from reports.family.tables import cells_table, counters_table, goals_table, prob
 
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:
-    """Draw all figures that the results allow, by section; `sizes` has a figure per sweep."""
+    """Return the figures that the results allow, by section; `sizes` has a figure per sweep."""
     with canvas.style():
         return {
             "ladder": list(draw_ladder(family)),
@@ -40,16 +40,16 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
 def family_sections(
     family: FamilyView, results: Results, steps: Sequence[LadderStep] = ()
 ) -> Iterator[PageSection]:
-    """Yield all results of a family, with the profiles of its ladder's steps.
+    """Yield the sections on a family; `steps` are the flame graphs of its ladder.
 
-    Figures come first; the tables to check them follow, folded.
+    Sections with figures are first; folded sections with tables to check them follow.
     """
     drawn = figures(family)
 
     def section(
         name: str, title: str, *tables: CaptionedTable, missing: str = "", **options: Any
     ) -> PageSection:
-        """Return a section; `missing` stands in for its tables where it has no figure."""
+        """Return a section; without a figure, the text `missing`, if given, replaces its tables."""
         slug, drawings = f"{family.slug}-{name}", drawn.get(name, ())
         if missing and not drawings:
             return PageSection(slug, title, note=missing, **options)
@@ -89,7 +89,7 @@ def family_sections(
 def _checks(
     family: FamilyView, results: Results, section: Callable[..., PageSection]
 ) -> Iterator[PageSection]:
-    """Yield the sections that check the figures: problems, goals, phases, counters, all cells."""
+    """Yield sections of tables that check the figures: problems, goals, phases, counters, cells."""
     problems = CaptionedTable(
         problems_table(family, results), "The planned problems, and why they are here."
     )

@@ -18,27 +18,27 @@ _MUCH_LONGER = 1.5
 
 
 def phase_times(family: FamilyView) -> pd.DataFrame:
-    """Return phases on one problem in CPU seconds of a timed call, by variant and phase.
+    """Return the CPU seconds of each phase on `phase_problem`, a row per variant and phase.
 
-    Shares come from one observed call, which is slower and was made at another moment, so they are
-    scaled to the timed calls; `observed_s` are the observed seconds. Variants with a
-    different decision are left out, as in `tradeoff`.
+    `share` is from one observed call, which is slower than timed calls. `seconds` is that share of
+    a timed call, `observed_s` the time in the observed call. Variants with a different decision
+    are left out, as in `tradeoff`.
     """
     cells = family.cells[family.cells["problem"] == family.phase_problem]
     cells = cells[cells["outcome"] != DIFFERENT]
     phases = family.phases[family.phases["cell"].isin(cells["cell"])]
     phases = phases.rename(columns={"seconds": "observed_s"})
     observed = phases.groupby("cell")["observed_s"].transform("sum")
-    # An empty column has the type of the cells' ids, which cannot be multiplied.
+    # An empty column has the text type of the cells' ids, which cannot be multiplied.
     whole = phases["cell"].map(_timed(cells)).astype("float64").fillna(observed)
     phases = phases.assign(seconds=phases["share"] * whole)
     return phases[["variant", "name", "seconds", "share", "observed_s"]].reset_index(drop=True)
 
 
 def _timed(cells: pd.DataFrame) -> "pd.Series[float]":
-    """Return CPU seconds of a timed call by cell, from the ratio where there is one.
+    """Return the CPU seconds of a timed call by cell: ratio times the reference's time, if known.
 
-    A ratio is paired, so the reference's time multiplied by it is free of the machine's drift.
+    A ratio is from paired calls, so this product is free of the machine's drift.
     """
     reference = cells.loc[cells["outcome"] == "reference", "cpu_s"]
     paired = cells["ratio"] * (reference.iloc[0] if len(reference) else math.nan)
@@ -101,7 +101,7 @@ def draw_phases(family: FamilyView) -> Iterator[Drawing]:
 
 
 def phases_table(family: FamilyView) -> Table:
-    """Return seconds and shares of every phase, a row per variant."""
+    """Return a row per variant, with the seconds and the share of every phase."""
     times = phase_times(family)
     whole = times.groupby("variant", sort=False)["seconds"].sum()
     spent = {(row["variant"], row["name"]): row for row in rows_of(times)}

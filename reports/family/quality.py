@@ -1,4 +1,4 @@
-"""Time against the quality of decisions, as figure and tables."""
+"""Planning time against the quality of decisions, as figure and tables."""
 
 import math
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _TRADEOFF = [
 
 
 def tradeoff(family: FamilyView) -> pd.DataFrame:
-    """Return time and the first quality on one problem: a row per variant that has both.
+    """Return time and first quality on `quality_problem`: a row per variant that has both.
 
-    Variants with a different decision are left out: their time buys something else.
+    Variants that fail to make a required decision are left out: their times are not comparable.
     """
     cells = family.cells[family.cells["problem"] == family.quality_problem]
     cells = cells[(cells["cpu_s"] > 0) & (cells["outcome"] != DIFFERENT)]
@@ -33,7 +33,7 @@ def tradeoff(family: FamilyView) -> pd.DataFrame:
 
 
 def draw_quality(family: FamilyView) -> Iterator[Drawing]:
-    """Draw the first quality against planning time, where variants differ in quality."""
+    """Draw the first quality against planning time, if variants differ in quality."""
     table = tradeoff(family)
     if table["quality"].nunique() < 2:
         return
@@ -77,7 +77,7 @@ def draw_quality(family: FamilyView) -> Iterator[Drawing]:
 
 
 def quality_table(family: FamilyView) -> Table:
-    """Return time and every quality on the problem with most decisions of their own."""
+    """Return a row per variant with a quality on `quality_problem`: time and all qualities."""
     rated = set(family.primary_qualities["cell"])
     on_it = family.on(family.quality_problem).values()
     return table_of(
@@ -93,10 +93,10 @@ def quality_table(family: FamilyView) -> Table:
 def quality_columns(
     family: FamilyView, problem: str = "", first: bool = False
 ) -> list[TableColumn]:
-    """Return columns of all qualities of a family, on one problem or all, and of the gap.
+    """Return columns for a family's qualities on one problem or all, and for the gap.
 
-    `first` takes in the first quality, its bound and the gap only. Rows need a `variant`, and a
-    `problem` unless one is named.
+    With `first` there are only the first quality, its bound and the gap. Rows need a `variant`,
+    and without the argument `problem` also a `problem`.
     """
     held = family.qualities
     if problem:
@@ -106,7 +106,7 @@ def quality_columns(
     if first:
         shown = {next(iter(units), ""), bound.name if bound else ""}
         units = {name: unit for name, unit in units.items() if name in shown}
-    if bound:  # a gap that the family gives is the one that is shown anyway, in per cent
+    if bound:  # the last column shows the gap already, in per cent
         units.pop("gap", None)
     values = held.set_index(["problem", "variant", "name"])["value"].to_dict()
     gaps = family.cells.set_index(["problem", "variant"])["gap"].to_dict()

@@ -1,4 +1,4 @@
-"""The load of each rank under two plans: the reference's, and the best one that differs."""
+"""The load of each rank under two plans: the reference's plan, and the best different plan."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -25,10 +25,10 @@ _LONGEST_NAME = 34
 
 @dataclass(frozen=True, slots=True)
 class RankView:
-    """One or two plans on a problem, the reference's first.
+    """The ranks' loads under one or two plans on a problem, first the variant compared with.
 
-    `figures` has a row for each variant, rank and figure of `RankTable`, with `capacity` NaN where
-    there is no limit; `is_bar` marks the figure by which ranks are heavy or light.
+    `figures` has a row for each variant, rank and figure of `RankTable`. `capacity` is NaN without
+    a limit; `is_bar` marks the figure that measures how heavy a rank's load is.
     """
 
     problem: str
@@ -36,23 +36,23 @@ class RankView:
     figures: pd.DataFrame
 
     def of(self, variant: str, figure: str) -> pd.DataFrame:
-        """Return a plan's rows of one figure, in the order of the ranks."""
+        """Return the rows of one variant and one figure, in the order of the ranks."""
         held = self.figures
         return held[(held["variant"] == variant) & (held["figure"] == figure)]
 
     @property
     def names(self) -> list[str]:
-        """The figures that some rank has any of, the one that ranks are heavy by first."""
+        """The figures that are not 0 for all ranks, first the one that measures the load."""
         used = self.figures.groupby("figure", sort=False)["value"].max() != 0
         bars = set(self.figures["figure"][self.figures["is_bar"]])
         return sorted((str(name) for name in used.index[used]), key=lambda name: name not in bars)
 
 
 def ranks(family: FamilyView) -> RankView | None:
-    """Return the loads of all ranks on the problem of the qualities, else on the largest problem.
+    """Return the loads of all ranks on `quality_problem`, else on the largest problem with loads.
 
-    The plans are the compared variant's and the best one that differs from it, if there is one.
-    None if no plan states the loads of its ranks.
+    The plans are that of the variant compared with, and the best different one, if there is any.
+    Return None if no plan has loads.
     """
     loads = {str(cell.id): cell.ranks for cell in family.records if cell.ranks and cell.ranks.rows}
     cells = family.cells[family.cells["cell"].isin(list(loads))]
@@ -160,7 +160,7 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
             plan = f"{canvas.short(variant, _LONGEST_NAME)}\n" if place == 0 else ""
             axes.set_title(f"{plan}{said}", loc="left")
             axes.grid(axis="y")
-        # Once for the row: its axes are shared, and a limit that is set stops them from growing.
+        # After all bars of a row: its axes share the limit, and a limit that is set stays fixed.
         lows = [float(view.of(variant, name)["value"].min()) for variant in view.variants]
         row[0].set_ylim(bottom=min(0.0, *lows))
         row[0].set_ylabel(canvas.short(name, _LONGEST_NAME))
@@ -181,7 +181,7 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
 def _draw_bars(axes: Axes, held: pd.DataFrame) -> None:
     values = held["value"].to_numpy()
     heaviest = int(values.argmax())
-    if len(values) > _MOST_BARS:  # bars as wide as a pixel are drawn as one outline
+    if len(values) > _MOST_BARS:  # draw an outline, since bars would be a pixel wide
         step = math.ceil(len(values) / _MOST_STEPS)
         tops = [values[place : place + step].max() for place in range(0, len(values), step)]
         edges = [place * step - 0.5 for place in range(len(tops) + 1)]
@@ -195,7 +195,7 @@ def _draw_bars(axes: Axes, held: pd.DataFrame) -> None:
 
 
 def _caption(view: RankView) -> str:
-    """Describe the figure, and say that it shows estimates."""
+    """Return the figure's caption, which states that the loads are estimates."""
     plans = " and ".join(f"`{name}`" for name in view.variants)
     text = f"The plans of {plans} on `{view.problem}`, by the planner's own estimate."
     amount = int(view.figures["rank"].max()) + 1

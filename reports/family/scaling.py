@@ -27,8 +27,8 @@ class PowerLaw(NamedTuple):
 def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> PowerLaw | None:
     """Fit a power law to times in seconds by least squares on logarithms.
 
-    The interval is Student's for the slope of a line. Returns None with fewer than three
-    different sizes: two points fit any line.
+    The interval is Student's for the slope of a line. Return None with fewer than three different
+    sizes, since two points leave no error to estimate, or if a value is not positive.
     """
     if len(set(sizes)) < LEAST_SIZES or min(*sizes, *seconds) <= 0:
         return None
@@ -46,13 +46,12 @@ def without_parameter(workload: str, name: str) -> str:
 
 
 def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of problems that differ only in size, where there are several sizes.
+    """Return the cells of problems that differ only in size, if there are several sizes.
 
-    A row per cell with `sweep` (workload without its size, on a topology; the machine, where there
-    are several, since times of different machines are no sweep), `variant`, `size`,
-    `seconds` (median CPU time), `projected`, `stopped` and `budget_s`: an over-budget cell gives
-    its projection instead, or its budget where it was `stopped` without one. Cells with a different
-    decision are left out.
+    A row per cell: `sweep` (the workload without its size, the topology, and the machine if there
+    are several), `variant`, `size`, `seconds`, `projected`, `stopped` and `budget_s`. `seconds` is
+    the median CPU time. For an over-budget cell it is the projection (`projected`), or without a
+    projection the budget (`stopped`). Cells with a different decision are left out.
     """
     usable = cells[(cells["decision"] != "different") & (cells["size"] > 0)]
     measured = (usable["status"] == "ok") & (usable["cpu_s"] > 0)
@@ -78,11 +77,11 @@ def _sweep_of(row: Mapping[Hashable, Any]) -> str:
 
 
 def exponents(points: pd.DataFrame) -> pd.DataFrame:
-    """Fit every variant of every sweep over its measured points; projections take no part.
+    """Fit an exponent for every variant of every sweep, to measured points only, not projections.
 
-    A row per variant with `sizes` (how many), `smallest`, `largest`, `over_budget` (the smallest
-    size at which it passed its budget, NaN where it never did), and `exponent`, `low`, `high`,
-    which are NaN with fewer than three sizes.
+    A row per variant and sweep: `sizes` (the number of measured sizes), `smallest`, `largest`,
+    `over_budget` (the smallest size at which a call passed its budget, or NaN), and `exponent`,
+    `low`, `high`, which are NaN with fewer than three sizes.
     """
     rows = []
     keys = ["family", "sweep", "size_name", "variant"]

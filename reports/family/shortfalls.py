@@ -1,4 +1,4 @@
-"""Sentences on shortfalls: decisions, failures, stopped calls, repeated work, goals."""
+"""Findings on shortfalls: different decisions, failures, stopped calls, repeated work, goals."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,7 @@ _GOALS = ("missed", "inconclusive", "projected to be missed", "projected to be m
 
 
 def shortfalls(family: FamilyView) -> Iterator[Finding]:
-    """Yield the cells that cannot be compared, and why."""
+    """Yield findings on cells that cannot be compared, with the reasons."""
     for variant, cells in _by_variant(family, DIFFERENT):
         target = cells["same_as"].iloc[0] or cells["against"].iloc[0]
         yield Finding(
@@ -59,7 +59,7 @@ def shortfalls(family: FamilyView) -> Iterator[Finding]:
 
 
 def repetition(family: FamilyView) -> Iterator[Finding]:
-    """Name, for each counter, the variants that do more work than is sufficient, on one problem."""
+    """Yield a finding per counter on the variants that exceed its sufficient count."""
     counters = family.counters.assign(excess=family.counters["value"] - family.counters["enough"])
     for name, beyond in counters[counters["excess"] > 0].groupby("name", sort=False):
         excess = beyond.groupby("problem", sort=False)["excess"].agg(["count", "max"])
@@ -81,7 +81,7 @@ def repetition(family: FamilyView) -> Iterator[Finding]:
 
 
 def goals(family: FamilyView) -> Iterator[Finding]:
-    """Say how many goals are met, and which are not."""
+    """Yield a finding with the number of goals that are met, and a list of the others."""
     by_outcome: dict[str, list[str]] = {}
     for goal, _, found in family.standings:
         by_outcome.setdefault(found.outcome, []).append(f'"{goal.text}"')
@@ -95,9 +95,9 @@ def goals(family: FamilyView) -> Iterator[Finding]:
 
 
 def goals_in_a_line(families: Iterable[FamilyView]) -> str:
-    """Say in one line how many goals of all families are met, and which are missed.
+    """Return a line with the number of met goals of all families, and the missed goals.
 
-    It is "" where there are none.
+    Return "" if there are no goals.
     """
     standings = [standing for family in families for standing in family.standings]
     if not standings:
@@ -109,7 +109,7 @@ def goals_in_a_line(families: Iterable[FamilyView]) -> str:
 
 
 def shortcomings(family: FamilyView) -> list[str]:
-    """Return a sentence per missed goal: the shortfall, and the phases with the variant's time."""
+    """Return a sentence per missed goal: measurement, limit, and the variant's longest phases."""
     return [
         f"Missed: {goal.text}. It is {found.measured(quantity)} where the limit is "
         f"{quantity(found.limit, found.unit)}{_phases(family, goal, cell)}."

@@ -1,4 +1,4 @@
-"""Variants compared with another one than the reference: speed-ups, as figure and tables."""
+"""Speed-ups over another variant than the reference, as figure and tables."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -31,14 +31,15 @@ _SPEEDUPS = [
 
 
 def speedups(family: FamilyView) -> pd.DataFrame:
-    """Return each variant's speed-up on problems that are not compared with the reference.
+    """Return speed-ups on the problems with another variant than the reference as baseline.
 
-    A row per cell of such problems. `low` and `high` are the interval; where the variant compared
-    with was stopped there is none, and `projected` says that the figure is from its projection.
+    A row per cell of such problems. `low` and `high` are the interval of `times_as_fast`. If the
+    baseline (`against`) was stopped, `times_as_fast` is from its projection, without interval, and
+    `projected` is true.
     """
     cells = family.cells[family.cells["against"] != family.reference]
     stopped = cells[(cells["variant"] == cells["against"]) & (cells["status"] == "over budget")]
-    # An empty column keeps its texts' type, which cannot be divided.
+    # An empty column has the type of texts, which cannot be divided.
     projection = cells["problem"].map(stopped.set_index("problem")["projection_s"]).astype(float)
     projected = (projection / cells["wall_s"]).where(
         (cells["status"] == "ok") & (projection > 0) & (cells["wall_s"] > 0)
@@ -58,13 +59,13 @@ def speedups(family: FamilyView) -> pd.DataFrame:
 
 
 def factor(row: Mapping[str, Any]) -> str:
-    """Write how many times as fast a row of `speedups` is, and whether that is projected."""
+    """Write the speed-up in a row of `speedups`, marked if it is projected."""
     text = number(row["times_as_fast"])
     return f"≥ {text} (projected)" if row["projected"] else text
 
 
 def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
-    """Draw these problems below one another, if there are any."""
+    """Draw the rows of `speedups` as bars, grouped by problem, if any speed-up is known."""
     table = speedups(family)
     drawn = table[table["variant"] != table["against"]]
     if not drawn["times_as_fast"].notna().any():
@@ -121,7 +122,7 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
 
 
 def speedup_tables(family: FamilyView) -> Iterator[tuple[str, Table]]:
-    """Yield for each problem compared with another variant a caption and a row per variant."""
+    """Yield a caption and a table per problem in `speedups`; the table has a row per variant."""
     for (problem, against), group in speedups(family).groupby(["problem", "against"], sort=False):
         table = table_of(
             rows_of(group),

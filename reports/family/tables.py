@@ -1,4 +1,4 @@
-"""The tables to check a family's figures: problems, goals, counters, all cells."""
+"""Tables that check a family's figures: problems, goals, counters, all cells."""
 
 import math
 
@@ -25,7 +25,7 @@ from reports.family.quality import quality_columns
 
 
 def problems_table(family: FamilyView, results: Results) -> Table:
-    """Return the problems: why each is there, its facts, and its machine where they differ."""
+    """Return a row per problem: its purpose, its facts, and its machine if there are several."""
     several = bool((results.cells["machine"] != "").any())
     found: dict[str, Row] = {}
     for cell, row in zip(results.records, rows_of(results.cells), strict=True):
@@ -38,7 +38,7 @@ def problems_table(family: FamilyView, results: Results) -> Table:
 
 
 def goals_table(family: FamilyView) -> Table:
-    """Return every goal with its limit, the measurement, and whether it is met."""
+    """Return a row per goal: its limit, the measurement, and whether it is met."""
     return table_of(
         family.standings,
         text("goal", lambda row: row[0].text),
@@ -54,13 +54,13 @@ def _limit(goal: Goal, found: Standing) -> str:
     limit = found.limit if math.isfinite(found.limit) else goal.limit
     if goal.measure == "times faster":
         return f"at least {quantity(limit, 'times')}"
-    if not math.isfinite(found.limit) and goal.against:  # its figure is not known either
+    if not math.isfinite(found.limit) and goal.against:  # the figure of `against` is unknown
         return f"at most {quantity(limit, 'times')} that of {goal.against}"
     return f"at most {quantity(limit, 's' if goal.measure == 'seconds' else found.unit)}"
 
 
 def counts(family: FamilyView) -> pd.DataFrame:
-    """Return counters on the problem of the ladder, a row per variant and a column per counter."""
+    """Return the counters on `ladder_problem`: a row per variant and a column per counter."""
     counters = family.counters[family.counters["problem"] == family.ladder_problem]
     table = counters.pivot(index="variant", columns="name", values="value")
     rows = [name for name in family.variants if name in table.index]
@@ -68,12 +68,12 @@ def counts(family: FamilyView) -> pd.DataFrame:
 
 
 def counters_table(family: FamilyView) -> Table:
-    """Return the counters of every variant on the problem of the ladder."""
+    """Return the counters of every variant on `ladder_problem`, a row per variant."""
     return pivoted("variant", counts(family), count)
 
 
 def cells_table(family: FamilyView) -> Table:
-    """Return every cell of the family, with all of its qualities."""
+    """Return a row per cell of the family, with all of its qualities."""
     cells = family.cells
     several = len(set(family.against.values())) > 1
     memory = [
@@ -100,7 +100,7 @@ def cells_table(family: FamilyView) -> Table:
 
 
 def _memory(row: Row, before: float) -> Entry:
-    """Memory of the checked call; of a call over budget the least that it can be."""
+    """Return the checked call's peak in MiB above `before` bytes; a lower bound if over budget."""
     held = (row["peak_memory_bytes"] - before) / MIB
     sign = "≥ " if row["status"] == "over budget" and held == held else ""
     return Entry(sign + number(held), held)

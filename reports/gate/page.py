@@ -1,4 +1,4 @@
-"""The verdict of a gate in words: a headline, a row for each deviation, and all as Markdown."""
+"""The text of a gate's verdict: a headline, a row for each deviation, and a Markdown page."""
 
 import math
 import shlex
@@ -18,7 +18,7 @@ UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
 _LONGEST = 300
 _MOST_ROWS = 500
 
-# For each kind: its name, a phrase for counts of cells, and a noun for one value of a cell.
+# For each kind of deviation: its name, a phrase after a number of cells, and a word for a change.
 _WORDS: dict[Kind, tuple[str, str, str]] = {
     "not measured": ("Error", "could not be measured", "not measured"),
     "regression": ("Regression", "worse than expected", "worse"),
@@ -33,7 +33,7 @@ _VERBLESS = ("not measured",)
 
 @dataclass(frozen=True, slots=True)
 class DeviationText:
-    """One deviation as the verdict shows it."""
+    """The texts of one deviation: a row of the verdict's table."""
 
     cell: str
     what: str
@@ -43,7 +43,7 @@ class DeviationText:
 
 
 def headline(verdict: GateVerdict) -> str:
-    """Say the verdict in one sentence, the worst first."""
+    """Return the verdict in one sentence, the worst kind of deviation first."""
     total = len(verdict.judged)
     kinds = [kind for kind in _WORDS if verdict.count(kind)]
     if not kinds:
@@ -67,7 +67,7 @@ def rows(judged: Iterable[Judged]) -> Iterator[DeviationText]:
 
 
 def notes(verdict: GateVerdict, renamed: Iterable[tuple[CellId, CellId]] = ()) -> list[str]:
-    """Return notes that belong to the deviations: other versions, other problems."""
+    """Return notes that may explain deviations: changed versions, and `renamed` (old, new) ids."""
     said = []
     if verdict.versions:
         changes = (
@@ -85,7 +85,7 @@ def notes(verdict: GateVerdict, renamed: Iterable[tuple[CellId, CellId]] = ()) -
 
 
 def look_closer(judged: Judged) -> tuple[str, ...]:
-    """Return the commands that show a cell closely: its comparison, its profile."""
+    """Return the `shardbench compare` and `shardbench profile` commands that examine a cell."""
     family, variant, problem = judged.cell.family, judged.cell.variant, judged.cell.problem
     against = judged.measured.against if judged.measured else ""
     if judged.expected is not None:
@@ -110,7 +110,7 @@ def _what(judged: Judged, deviation: Deviation) -> str:
 
 
 def _texts(expected: Value, measured: Value) -> tuple[str, str]:
-    """Write two values alike, with as many digits as tell them apart."""
+    """Write two values rounded, or exactly if rounding would make different values look equal."""
     texts = _text(expected), _text(measured)
     if texts[0] == texts[1] and expected != measured:
         return str(expected), str(measured)
@@ -156,10 +156,10 @@ def _difference(before: float, now: float) -> str:
 def markdown(
     verdict: GateVerdict, said: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
-    """Write the verdict: headline, deviating cells, notes, next steps, and the rest folded away.
+    """Return the verdict: headline, deviating cells, notes, next steps, and the other cells folded.
 
-    `said` are notes; `steps` say in words what can be done next, with the commands for it.
-    Whatever comes from a file stands in code, where it can be neither HTML nor a link.
+    `said` are the notes; `steps` are next steps, each a text with its commands.
+    Texts from files are written as code, where they can be neither HTML nor a link.
     """
     blocks = [f"## {headline(verdict).rstrip('.')}"]
     found = list(rows(verdict.judged))
@@ -182,12 +182,12 @@ def markdown(
 
 
 def failure_markdown(reason: str) -> str:
-    """Write that the gate itself failed, and why."""
+    """Return Markdown that reports a failure of the gate itself, with the reason."""
     return f"## Error: the gate failed, so nothing is judged\n\n{in_code(printable(reason))}\n"
 
 
 def _expected_table(judged: Sequence[Judged]) -> str:
-    """Return the cells that are as expected, which were all measured."""
+    """Return a Markdown table of cells that are as expected; every such cell was measured."""
     table = table_of(
         judged[:_MOST_ROWS],
         code("cell", lambda each: printable(str(each.cell))),

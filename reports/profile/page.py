@@ -16,12 +16,12 @@ from reports.core.formatting import percent, plural, seconds
 from reports.core.templating import render
 
 MOST_FRAMES = 5
-# Below this, a frame's total time says no more than its own time.
+# A frame's total time is shown only if it is more than this many times the frame's own time.
 _MUCH_MORE = 1.1
 
 
 def overview(profiles: Sequence[Profile]) -> list[str]:
-    """Return a sentence per variant on its profile, and on the profiler's cost."""
+    """Return a sentence per variant: profiled calls, time per call, and the profiler's overhead."""
     sentences = []
     for profile in profiles:
         sentence = (
@@ -44,10 +44,10 @@ def overview(profiles: Sequence[Profile]) -> list[str]:
 
 
 def explanation(profiles: Sequence[Profile]) -> list[str]:
-    """Return a sentence for each of the frames that explain most.
+    """Return a sentence for each of up to five frames that explain most.
 
-    That is most of the difference between two variants, or most of the time of one. All times are
-    those under the profiler.
+    One profile: frames with most of the time. Two: frames with most of the difference between
+    them. All times are measured under the profiler.
     """
     return _of_one(*profiles) if len(profiles) == 1 else _of_two(*profiles)
 
@@ -125,7 +125,7 @@ def _name(frame: Frame) -> str:
 def flame_page(profiles: Sequence[Profile], problem: str) -> str:
     """Return the page of one variant's profile, or of two and their difference.
 
-    It is one file that needs no network.
+    The page is one HTML file that loads nothing from the network.
     """
     first, last = profiles[0], profiles[-1]
     title = " against ".join(
@@ -146,10 +146,10 @@ def flame_page(profiles: Sequence[Profile], problem: str) -> str:
 
 
 def _data(comparer: Comparer, variants: list[str]) -> dict[str, Any]:
-    """Return the tree for the page's script.
+    """Return the tree of calls for the page's script.
 
-    A node is its frame, its parent, own and whole seconds of both variants, its width, and 1 where
-    the whole seconds differ.
+    A node is a list: frame, parent, own and total seconds of both variants, width, and 1 if the
+    total seconds differ, else 0.
     """
     nodes = comparer.tree()
     frames = {frame: number for number, frame in enumerate({node.frame: 0 for node in nodes})}

@@ -1,4 +1,4 @@
-"""The rows of a report's first table: per system, the published and measured figures and ours."""
+"""The data of a report's first table: published, measured and our speed-ups of each system."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,16 +31,16 @@ class _Factor(NamedTuple):
 
 
 def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
-    """Return a row per system, in the order that families declare.
+    """Return a row per system, ordered by the places that families declare.
 
-    `published` and `measured` say how many times as fast the published change made a planner, there
-    and here; `times_as_fast` says it of ours over today's release. Its `basis` is `measured`, or
-    where that one was stopped `projected`, or `stopped` where all that is known is that it takes
-    longer than its budget. `done` is how often today's release does what `counter` counts, `enough`
-    how often will do. `decision` is `same`, `own`, `different`, or "" where one of the two made
-    none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best` one.
-    Unknown values are NaN. A family without a declared row on a measured problem gets one
-    from its reference and the fastest variant with the same decision.
+    `published` and `measured` are speed-ups of the published change, as claimed and as measured
+    here. `times_as_fast` is the speed-up of our variant over today's release. Its `basis` is
+    `measured`; if today's release was stopped, it is `projected` (from its progress) or `stopped`
+    (from its budget: a lower bound). `done` is the value of `counter` in today's release, `enough`
+    a sufficient value. `decision` compares the two: `same`, `own`, `different`, or "" if either
+    made none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best`
+    one. Unknown values are NaN. A family that declares no row on a measured problem gets a row
+    with its reference and the fastest variant with the same decision.
     """
     found = []
     for family in families:
@@ -102,8 +102,8 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
 def _factor(cells: Mapping[str, Mapping[str, Any]], ours: str, today: str) -> _Factor:
     """Return how many times as fast `ours` is as `today` on one problem.
 
-    Where both were compared with a third variant, the ends of the two intervals that are farthest
-    apart are set over each other.
+    If both were compared with a third variant, the interval divides opposite ends of the two
+    intervals.
     """
     if ours not in cells or today not in cells or ours == today:
         return _Factor()
@@ -123,7 +123,7 @@ def _ratio(cell: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 def _published(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
-    """Return the published figure, from the start of a ladder where the variant is a rung of it."""
+    """Return the published speed-up; for a rung of the ladder, it is over the ladder's start."""
     claims = family.cells[family.cells["variant"] == row.published]
     claims = claims[claims["claim_after"] > 0]
     share = after = _NAN
@@ -143,7 +143,7 @@ def _published(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
 
 
 def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
-    """Return the measured effect of the published change, on the first problem with both sides."""
+    """Return the measured speed-up of the published change, on the first problem that has one."""
     before = row.before or family.reference
     for problem in dict.fromkeys((*row.problems, family.ladder_problem)):
         if problem in family.against:
@@ -161,9 +161,9 @@ def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
 
 
 def _counted(family: FamilyView, row: OverviewRow, problem: str) -> dict[str, Any]:
-    """Return how often today's release does some work, and the sufficient count, if that is less.
+    """Return the counter in today's release, and the sufficient count, if the latter is less.
 
-    The sufficient count is the one that the family declares, or else ours.
+    The sufficient count is the one that the family declares, or else the counter in our variant.
     """
     table = family.counters
     table = table[(table["problem"] == problem) & (table["name"] == row.counter)]

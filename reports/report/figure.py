@@ -1,4 +1,4 @@
-"""The figure that a report opens with: published, measured and ours of each system."""
+"""The first figure of a report: published, measured and our speed-ups of each system."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _STEP = 0.27
 
 
 def draw_overview(table: pd.DataFrame) -> Iterator[Drawing]:
-    """Draw how many times as fast, on a logarithmic axis, where anything is to be drawn."""
+    """Draw the speed-ups of `overview` on a logarithmic axis, if any speed-up is known."""
     columns = ["published", "measured", "times_as_fast"]
     drawn = table[table[columns].notna().any(axis=1)]
     if drawn.empty:

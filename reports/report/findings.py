@@ -1,4 +1,4 @@
-"""All findings on results, the most important first."""
+"""All findings on results, the most important kinds first."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -30,9 +30,9 @@ def write_report(
 ) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
-    It links the flame graphs of ladders in the folder `profiles`, and has a chapter on the folder
-    `validations`. Raises UsageError where the results are unreadable, or `out` cannot be written,
-    see `write_page`.
+    The report links the flame graphs in the folder `profiles`, and has a chapter on the files in
+    the folder `validations`. Raises UsageError if the results are unreadable, or `out` cannot be
+    written, see `write_page`.
     """
     held = read_results(results)
     validated = read_validations(validations) if validations else []
@@ -81,7 +81,7 @@ def _chapter(family: FamilyView, results: Results, steps: Sequence[LadderStep]) 
 
 
 def _warnings(results: Results) -> Iterator[str]:
-    """Yield the warnings that come before everything else."""
+    """Yield the warnings to show on the report's first screen."""
     yield from (finding.sentence for finding in file_findings(results))
 
 
@@ -102,7 +102,7 @@ def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> Pag
 
 
 def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
-    """Yield the meanings of each family's qualities and counters."""
+    """Yield a section per family with the meanings of its qualities and counters."""
     for family, _ in found:
         terms = [
             (row["name"], row["meaning"], f"{row['unit'] or 'no unit'}, {row['better']} is better")
@@ -116,7 +116,7 @@ def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
 
 
 def _measured_with(results: Results) -> str:
-    """Return machine and first versions in a line, those of the last environment if they differ."""
+    """Return a line with the last environment's machine and main versions, and counts of others."""
     held = environments(results)
     last = held[-1]
     packages = dict(islice((last.get("packages") or {}).items(), _VERSIONS))
@@ -146,5 +146,5 @@ def _contents(results: Results) -> str:
 
 
 def _moment(text: str) -> str:
-    """Return an ISO 8601 time to the minute; other texts as they are."""
+    """Shorten an ISO 8601 time in UTC to the minute; return other texts unchanged."""
     return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:[\d.]+)?(Z|\+00:00)$", r"\1 \2 UTC", text)

@@ -1,4 +1,4 @@
-"""The tables of a report: its opening, environments of measurements, sources of variants."""
+"""Tables of a report: overview of systems, environments of measurements, sources of variants."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _TIMES, _UP_TO = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 
 
 def overview_table(overview: pd.DataFrame) -> Table:
-    """Return a row per system: published, measured, repeated, ours, and the proven gaps."""
+    """Return a row per system: published, measured and our speed-up, repeated work, proven gaps."""
     return table_of(
         rows_of(overview),
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
@@ -27,12 +27,12 @@ def overview_table(overview: pd.DataFrame) -> Table:
 
 
 def factor(value: float) -> str:
-    """Write how many times as fast something is, with two digits: 14 or 1.2 times."""
+    """Write a speed-up with two significant digits, or three from 100 on, and a times sign."""
     return f"{number(float(value), 3 if value >= 100 else 2)}{_TIMES}"
 
 
 def factor_with_interval(value: float, low: float, high: float) -> str:
-    """Write a factor with its interval in brackets."""
+    """Write a speed-up with its interval in brackets, if it has one."""
     if math.isnan(value):
         return MISSING
     if math.isnan(low) or math.isnan(high):
@@ -48,12 +48,12 @@ def published_text(row: Row) -> str:
     before, after = (
         quantity(row[f"published_{when}"], row["published_unit"]) for when in ("before", "after")
     )
-    unit = after.partition(" ")[2]  # once is enough, where it is the same
+    unit = after.partition(" ")[2]  # write the unit once if both have the same
     return f"{factor(row['published'])} ({before.removesuffix(f' {unit}')} → {after})"
 
 
 def ours_text(row: Row) -> str:
-    """Write our speed-up, and say if the decision is not the same."""
+    """Write our speed-up; mark one that is not measured, or has another decision."""
     if row["basis"] != "measured":
         return f"≥ {factor(row['times_as_fast'])} ({row['basis']})"
     text = factor_with_interval(row["times_as_fast"], row["low"], row["high"])
@@ -121,7 +121,7 @@ def _range(values: Sequence[float] | Sequence[str]) -> str:
 
 
 def sources_table(family: FamilyView) -> Table:
-    """Return the source of every variant, and the decision that it must reproduce."""
+    """Return a row per variant: its summary, the decision that it must reproduce, its source."""
     last = {row["variant"]: row for row in rows_of(family.cells)}
     must = text("must decide", _must)
     columns = (code("variant"), text("what it does", "summary"), must, text("source"))

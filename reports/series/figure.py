@@ -1,4 +1,4 @@
-"""The figure of a series: calls of each commit as a curve, or calls and CPU time of releases."""
+"""The figure of a series: call counts by commit as a curve, or calls and CPU time by release."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,10 @@ _ROWS = 5
 
 
 def draw(views: Sequence[View], data: pd.DataFrame) -> Drawing | None:
-    """Draw a series, a row of axes for each problem or part; None with too few points that run."""
+    """Draw a series: releases with a row of axes per problem, commits with one per part of a call.
+
+    Return None without a release that runs, or with fewer than two commits that run.
+    """
     if views[0].kind == "commits":
         return _draw_commits(views[0], data)
     return _draw_releases([view for view in views if view.ran], data)
@@ -59,7 +62,7 @@ def _draw_releases(views: Sequence[View], data: pd.DataFrame) -> Drawing | None:
 
 
 def _modules(views: Sequence[View]) -> list[str]:
-    """Return the modules that make most calls, in any release, the same for all problems."""
+    """Return up to four modules, ordered by their largest share of the calls in any release."""
     most: dict[str, float] = {}
     for view in views:
         for run in view.ran:
@@ -108,7 +111,7 @@ def _draw_times(axes: Axes, view: View) -> None:
 
 
 def _draw_commits(view: View, data: pd.DataFrame) -> Drawing | None:
-    """Draw calls by commit, a row for each part; each point leads to its row in the page."""
+    """Draw the calls of each commit, one plot per part; a point links to its row in the page."""
     if len(view.ran) < 2:
         return None
     with canvas.style():
@@ -138,7 +141,7 @@ def _draw_curve(axes: Axes, view: View, part: str, colour: str) -> None:
         if not run.is_ok:
             axes.axvspan(place - 0.5, place + 0.5, color="#E4E4E4", linewidth=0)
     low, high = min(values), max(values)
-    # Room for the names of steps above the curve, and for ticks at round numbers.
+    # Leave room above the curve for the names of steps.
     axes.set_ylim(low / 1.6, high * (high / low) ** 0.6 * 3)
     ticks = [tick for tick in canvas.ROUND_NUMBERS if low / 1.6 <= tick <= high * 2.2]
     canvas.set_ticks(axes.yaxis, ticks[:: math.ceil(len(ticks) / 6)] or [low], amount)
@@ -149,7 +152,7 @@ def _draw_curve(axes: Axes, view: View, part: str, colour: str) -> None:
 
 
 def _place(view: View, step: Step) -> float:
-    """Return where a step stands; a commit outside of the range, after the one before it."""
+    """Return the x position of a step's commit; an undrawn commit lies between its neighbours."""
     places = {run.point.id: place for place, run in enumerate(view.runs)}
     commit = step.after.point
     if commit.id in places:
@@ -159,7 +162,7 @@ def _place(view: View, step: Step) -> float:
 
 
 def _name_steps(axes: Axes, placed: list[tuple[float, Step]], name: str) -> None:
-    """Write the factor of each step at the top, as a link to its commit, in rows by turns."""
+    """Write each step's factor at the top, linked to its commit, on one of five cycling lines."""
     for turn, (place, step) in enumerate(sorted(placed, key=lambda item: item[0])):
         axes.axvline(place, color=GREY, linewidth=0.6, linestyle=":")
         axes.text(

@@ -1,4 +1,4 @@
-"""A series as tables, as rows of a CSV file, as a Markdown page, and commits as an HTML page."""
+"""A series of releases or commits as tables, CSV rows and a Markdown page; commits also as HTML."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from reports.series.view import (
     step_sentences,
 )
 
-# Above this load per core, times are noisy.
+# The greatest load average per core at which CPU times are not called noisy.
 _QUIET = 1.1
 
 Row = tuple[Step | None, Run]
@@ -30,7 +30,7 @@ Row = tuple[Step | None, Run]
 
 
 def tables(view: View) -> dict[str, Table]:
-    """Return tables by heading: of all releases, or of the commits that changed something."""
+    """Return tables by heading: all releases, or the commits that changed calls or decisions."""
     if view.kind == "releases":
         steps = {step.after.name: step for step in view.steps}
         return {"": _table(view, [(steps.get(run.name), run) for run in view.runs])}
@@ -105,13 +105,13 @@ def _factor(step: Step | None, part: str) -> Entry:
 
 
 def address_of(view: View, run: Run) -> str:
-    """Return the address of the pull request of a commit; empty where it has none."""
+    """Return the URL of a commit's pull request, or "" if the commit has none."""
     commits, asked = view.declared.commits, run.point.pull_request
     return commits.pull_requests.format(number=asked) if commits and asked else ""
 
 
 def data(views: Sequence[View]) -> pd.DataFrame:
-    """Return all points of a series, a row for each."""
+    """Return a row for each release or commit of a series, on each problem."""
     make_row = _release_row if views[0].kind == "releases" else _commit_row
     return pd.DataFrame([make_row(view, run) for view in views for run in view.runs])
 
@@ -162,7 +162,7 @@ def _commit_row(view: View, run: Run) -> dict[str, object]:
 
 
 def markdown_page(views: Sequence[View], command: str, figure: str) -> str:
-    """Return a series as Markdown, with the command behind it and its figure's file, if any."""
+    """Return a series as Markdown, with the command that made it and the figure's file, if any."""
     return render(
         "series.md.j2",
         declared=views[0].declared,
@@ -175,7 +175,7 @@ def markdown_page(views: Sequence[View], command: str, figure: str) -> str:
 
 
 def how_measured(views: Sequence[View]) -> str:
-    """Describe how the points of a series were measured."""
+    """Describe how the releases or commits of a series were measured."""
     view = views[-1]
     where = view.runs[-1].cell.environment
     packages = ", ".join(f"{name} {version}" for name, version in where.packages.items())
@@ -205,7 +205,7 @@ def how_measured(views: Sequence[View]) -> str:
 
 
 def html_page(view: View, drawing: Drawing | None, table: pd.DataFrame, command: str) -> str:
-    """Return commits as one page that needs no network."""
+    """Return the commits of a series as one HTML file that loads nothing from the network."""
     cards = [
         {
             "step": step,

@@ -1,4 +1,4 @@
-"""A series on one problem: its points, the steps between them, and findings in sentences."""
+"""A series on one problem: its releases or commits, the steps between them, and its findings."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from harness.series.points import Kind, Point, Run
 from harness.series.steps import Step, neighbours
 from reports.core.formatting import listing, number, plural, seconds
 
-# The least factor in a release's calls that is worth a sentence.
+# A step between releases is reported if it multiplies or divides the calls by this or more.
 _STEP = 1.2
 _MOST_MAKERS = 3
 _MOST_SHARE = 0.8
@@ -24,7 +24,7 @@ _QUOTED = re.compile(r"\s*\(?/\S*\)?")
 
 
 class Span(NamedTuple):
-    """Median, least and most of some CPU seconds."""
+    """Median, minimum and maximum of repeated CPU times, in seconds."""
 
     median: float
     low: float
@@ -33,10 +33,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """All points of a range on one problem, oldest first, and the steps between them.
+    """The runs of releases or commits on one problem, oldest first, and the steps between them.
 
-    Steps that change calls by less than the factor `least` are not reported. `parts` names the
-    parts of a call that are shown.
+    Steps that change the calls by less than the factor `least` are not reported. `parts` names the
+    parts of a planner's call to show.
     """
 
     declared: Series
@@ -49,39 +49,39 @@ class View:
 
     @property
     def ran(self) -> tuple[Run, ...]:
-        """The points that run, or have the files of one that does."""
+        """The runs that succeeded; a commit counts if another commit with the same files ran."""
         return tuple(run for run in self.runs if run.is_ok)
 
     @property
     def failed(self) -> dict[str, list[Point]]:
-        """The points that do not run, by the reason, the commonest first."""
+        """The releases or commits that failed, by reason, the most frequent reason first."""
         found: dict[str, list[Point]] = {}
         for run in self.runs:
             if not run.is_ok:
                 reason = run.cell.reason or run.cell.status
-                if self.kind == "commits":  # its checkout was in a temporary folder
+                if self.kind == "commits":  # remove paths: each checkout has a temporary folder
                     reason = _QUOTED.sub("", reason)
                 found.setdefault(reason.rstrip("."), []).append(run.point)
         return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
     @property
     def large(self) -> tuple[Step, ...]:
-        """The steps in calls that are large enough to be reported."""
+        """The steps that change the calls of some part by the factor `least` or more."""
         return tuple(step for step in self.steps if self.factors(step))
 
     @property
     def deciding(self) -> tuple[Step, ...]:
-        """The steps that change the plan, or its estimate."""
+        """The steps that change the plan, or keep the plan and change its estimated quality."""
         return tuple(step for step in self.steps if self.decision(step))
 
     @property
     def turns(self) -> int:
-        """How often each point was timed at most."""
+        """The largest number of timed samples of one run, 0 if no run was timed."""
         timed = (run.cell.cpu_s for run in self.ran)
         return max((len(spent.samples) for spent in timed if spent), default=0)
 
     def factors(self, step: Step) -> list[str]:
-        """Return the counters of calls that a step changes by the least factor or more."""
+        """Return the call counters that a step changes by the factor `least` or more."""
         counters = (f"{part}_calls" for part in self.parts)
         return [name for name in counters if self._is_large(step.factor(name))]
 
@@ -89,7 +89,7 @@ class View:
         return not math.isnan(factor) and not 1 / self.least < factor < self.least
 
     def decision(self, step: Step) -> str:
-        """Return whether a step changes the plan, or the estimate of the same; empty if neither."""
+        """Return `other plan`, or `other estimate` if only the quality changed, or ""."""
         if step.decision_changed:
             return "other plan"
         same = step.before.cell.quality == step.after.cell.quality
@@ -97,7 +97,7 @@ class View:
 
 
 def release_views(declared: Series, cells: Sequence[Cell]) -> list[View]:
-    """Return a view of releases for each problem of some cells."""
+    """Return one view per problem of these cells, each with all its releases."""
     views = []
     for problem, found in by_problem(cells).items():
         ordered = sorted(found.values(), key=lambda cell: Version(cell.variant))
@@ -108,7 +108,7 @@ def release_views(declared: Series, cells: Sequence[Cell]) -> list[View]:
 
 
 def findings(view: View) -> list[str]:
-    """Describe the points that run, the causes of large steps, and decisions, in sentences."""
+    """Return sentences on failed runs, the causes of large steps, and changed decisions."""
     if not view.runs:
         return ["No commit of the range touches the paths that decide."]
     found = []
@@ -140,7 +140,7 @@ def _named(points: Sequence[Point]) -> str:
 
 
 def step_sentences(view: View, step: Step) -> list[str]:
-    """Report by how much a step changes the calls of each part, and which functions make them."""
+    """Return a sentence per part: the change of its calls, and the functions behind the change."""
     found = []
     for name in view.factors(step):
         part = name.removesuffix("_calls")
@@ -155,9 +155,9 @@ def step_sentences(view: View, step: Step) -> list[str]:
 
 
 def changed_makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    """Name the functions that make most of the added calls, or made most of the saved ones.
+    """Name the functions that make most of the added calls, or made most of the removed ones.
 
-    Empty where there are none.
+    Return "" if no function's count changed.
     """
     added = sum(after.values()) >= sum(before.values())
     changed = Counter(after) - Counter(before) if added else Counter(before) - Counter(after)
@@ -223,7 +223,10 @@ def _decisions(view: View) -> list[str]:
 
 
 def caveats(step: Step) -> str:
-    """Return why a step's commit may not be the cause, or that it touches no declared path."""
+    """Return why a step's commit may not be the cause, or that it touches no declared path.
+
+    Return "" if neither applies.
+    """
     if step.suspects:
         named = listing([commit.name for commit in step.suspects[:_MOST_NAMED]])
         if len(step.suspects) == 1:
@@ -235,7 +238,7 @@ def caveats(step: Step) -> str:
 
 
 def changed_figures(names: Mapping[str, str], step: Step) -> list[tuple[str, float, float]]:
-    """Return each counter or quality of these names that a step changes, with both values."""
+    """Return (name, value before, value after) for each of these figures that a step changes."""
     found = []
     for name in names:
         values = (run.value(name) for run in (step.before, step.after))
@@ -246,9 +249,10 @@ def changed_figures(names: Mapping[str, str], step: Step) -> list[tuple[str, flo
 
 
 def span_of(run: Run, part: str, *, rest: bool = False) -> Span | None:
-    """Return CPU seconds of a part, or of all other parts, by its share in the call counted.
+    """Return median and range of the CPU seconds of a part, or with `rest` of all other parts.
 
-    None where the point was not timed, or not by phases.
+    The part's share of the phases scales the CPU time of the whole call. Return None if the run
+    has no CPU time or no phases.
     """
     spent, phases = run.cell.cpu_s, run.cell.phases
     if spent is None or not phases:
@@ -261,7 +265,7 @@ def span_of(run: Run, part: str, *, rest: bool = False) -> Span | None:
 
 
 def makers(run: Run, part: str) -> dict[str, int]:
-    """Return the calls of a part by the module that makes them, the greatest first."""
+    """Return the number of calls in a part by the module that makes them, the largest first."""
     modules: Counter[str] = Counter()
     for function, calls in run.calls(part).items():
         modules[function.partition(".")[0]] += calls

@@ -1,4 +1,4 @@
-"""The figure of a workload's contents."""
+"""The figure of a workload's inventory: distributions and largest parts, such as tables."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _LONGEST_NAME = 40
 
 
 def draw(inventory: Inventory, sort: str, most: int) -> Drawing:
-    """Draw the distributions of an inventory, and its largest parts by the column `sort`."""
+    """Draw the distributions of an inventory, and its `most` largest parts by the column `sort`."""
     rows = inventory.largest(sort, most)
     drawn = inventory.drawn
     pairs = -(-len(drawn) // 2)

@@ -1,4 +1,4 @@
-"""A workload's contents as text and as CSV."""
+"""A workload's inventory as text and as CSV."""
 
 import csv
 import io
@@ -10,12 +10,12 @@ from reports.core.formatting import amount, in_bytes, number
 
 
 def with_unit(column: Column) -> str:
-    """Return what stands above a column, with the unit of its numbers."""
+    """Return the heading of a column, with its unit in brackets if it has one."""
     return f"{column.heading} ({column.unit})" if column.unit else column.heading
 
 
 def text_of(value: Cell, column: Column) -> str:
-    """Write a cell of an inventory."""
+    """Write a value of an inventory in the way of its column: text, bytes or number."""
     if isinstance(value, str):
         return printable(value)
     if column.kind == "bytes":
@@ -24,7 +24,7 @@ def text_of(value: Cell, column: Column) -> str:
 
 
 def range_of(bar: Bar, column: Column) -> str:
-    """Write which values a bar of a distribution is about."""
+    """Write the range of values that a bar of a distribution counts."""
     write = in_bytes if column.kind == "bytes" else amount
     if bar.low == bar.high:
         return write(bar.low) if column.kind != "number" else number(bar.low, trim=True)
@@ -32,7 +32,7 @@ def range_of(bar: Bar, column: Column) -> str:
 
 
 def largest_title(inventory: Inventory, sort: str, shown: int) -> str:
-    """Say which rows are shown of how many: `The 10 largest tables of 60 by bytes`."""
+    """Return a title like `The 10 largest tables of 60 by bytes`, with 10 rows `shown` of 60."""
     column = inventory.columns[inventory.place(sort)]
     order = "first" if column.kind == "text" else "largest"
     total = len(inventory.rows)
@@ -46,7 +46,7 @@ def largest_title(inventory: Inventory, sort: str, shown: int) -> str:
 
 
 def to_csv(inventory: Inventory, rows: Sequence[Sequence[Cell]]) -> str:
-    """Return rows as CSV; texts lose what has no glyph."""
+    """Return rows as CSV, with unprintable characters of texts escaped."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in inventory.columns])

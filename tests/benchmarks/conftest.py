@@ -1,4 +1,4 @@
-"""The suite is made outside of asv here."""
+"""Fixtures that run the asv suite without asv."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ def _outside_of_asv(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run() -> Callable[[str, str], Any]:
-    """Return what asv would show for a function and a variant; None stands for n/a."""
+    """Return a function that runs a benchmark and returns the value in asv's results, or None."""
     suite = suite_of(made_up())["dice"]
     cache = suite().setup_cache()
 

@@ -1,4 +1,4 @@
-"""A made-up family, and the asv suite of it."""
+"""A made-up family, and its asv suite."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ PROBLEM = "dice[size=6]/dgx_a100_80gb:2"
 
 
 class Log:
-    """What variants have done, in order."""
+    """A list of the variants' actions, in order."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
@@ -41,7 +41,7 @@ def made_up(
     quality: Callable[[int, int], dict[str, float]] = luck,
     **changes: Any,
 ) -> Family[int, int]:
-    """Return a family whose problem is a number and whose decision is a number."""
+    """Return a family with numbers as problems and as decisions."""
     log = log or Log()
 
     @contextmanager

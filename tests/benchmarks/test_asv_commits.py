@@ -1,4 +1,4 @@
-"""asv and `shardbench history` on a repository whose commits are releases of torchrec."""
+"""asv and `shardbench history` on a repository with a commit for each release of torchrec."""
 
 import csv
 import json

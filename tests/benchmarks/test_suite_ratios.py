@@ -1,4 +1,4 @@
-"""Times and ratios in the asv suite, and commits whose code has other variants."""
+"""Times and ratios in the asv suite, and commits that add or remove variants."""
 
 import random
 from collections.abc import Callable

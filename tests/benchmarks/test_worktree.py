@@ -1,4 +1,4 @@
-"""asv's environment for commits, run by asv itself on a small repository with a made-up family."""
+"""The asv environments for commits, run by asv on a small repository with a made-up family."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of the present harness and suite, with two commits of a family."""
+    """A repository with the current harness and asv suite, and two commits of a family."""
     folder = tmp_path_factory.mktemp("project") / "repository"
     repository = ToyRepository(folder)
     for package in ("harness", "benchmarks"):

@@ -1,4 +1,4 @@
-"""`shardbench` run in an empty folder, for a terminal of 80 columns."""
+"""Fixtures that run `shardbench` in an empty folder, for a terminal of 80 columns."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ Run = Callable[..., tuple[int, str, str]]
 def shardbench(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Run:
-    """Run a command; returns exit code, standard output, standard error."""
+    """Return a function that runs a command and returns exit code, standard output and error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -33,7 +33,7 @@ def shardbench(
 
 @pytest.fixture
 def use_families(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Registry]], None]:
-    """Replace all families by those of a registry such as `toy.toy_registry`."""
+    """Return a function that makes commands use a registry such as `toy.toy_registry`."""
 
     def use(registry: Callable[[], Registry]) -> None:
         measured = partial(Comparison, registry=registry)

@@ -1,4 +1,4 @@
-"""What a user types and what they then see: output, exit codes, and one sentence for bad input."""
+"""Command lines with their output and exit codes, and one sentence for bad input."""
 
 import json
 import re
@@ -91,7 +91,7 @@ def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
 
 @pytest.fixture
 def toys(use_families):
-    """The toy family, with a bound, as the only one, also in the child processes."""
+    """Make the toy family, with a bound, the only family, also in child processes."""
     use_families(toy.figures_registry)
 
 
@@ -150,7 +150,7 @@ def test_no_plan_at_all_is_said_and_is_no_success(shardbench, tmp_path):
 
 @pytest.fixture
 def toy_suite(use_families):
-    """The toy family as the only one, with a large study, also in the child processes."""
+    """Make the toy family, with a large study, the only family, also in child processes."""
     use_families(toy.bounded_registry)
 
 

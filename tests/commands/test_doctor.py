@@ -1,4 +1,4 @@
-"""What `shardbench doctor` says is so, and its commands are ones that exist."""
+"""The statements of `shardbench doctor` are true, and the commands that it names exist."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from harness.model.versions import installed_versions
 
 @pytest.fixture
 def doctor(shardbench):
-    """Run the command; returns standard output."""
+    """Return a function that runs the command and returns its standard output."""
 
     def run(*arguments: str) -> str:
         code, out, _ = shardbench("doctor", "--seconds", "0.1", *arguments)

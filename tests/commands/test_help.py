@@ -1,4 +1,4 @@
-"""Help texts are whole, have examples that work, and names are completed in every shell."""
+"""Help texts are complete, their examples work, and every shell completes names."""
 
 import os
 import shlex
@@ -27,7 +27,7 @@ def every_command(command: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def examples_in(epilog: str) -> list[str]:
-    """Return the commands that `examples` has laid out, each on one line."""
+    """Return the example commands in a help text's epilog, each joined into one line."""
     lines = "\n".join(epilog.splitlines()[2:]).replace("\\\n", " ").splitlines()
     return [" ".join(line.split()) for line in lines]
 
@@ -39,7 +39,7 @@ EXAMPLES = [*TRIED, *(each for _, command in COMMANDS for each in examples_in(co
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """Return the values of a command's arguments and options, as the program reads them."""
+    """Return the arguments and options that the program parses from a command line, by name."""
     program, *words = shlex.split(line)
     assert program == "shardbench"
     command: Any = PROGRAM
@@ -135,7 +135,7 @@ Completed = Callable[[str], list[str]]
 
 
 def asked_by(shell: str, line: str) -> dict[str, str]:
-    """Return the environment in which a shell's script asks the program to complete a line."""
+    """Return the environment variables by which a shell asks the program to complete `line`."""
     return {
         "_SHARDBENCH_COMPLETE": f"complete_{shell}",
         **{
@@ -148,7 +148,7 @@ def asked_by(shell: str, line: str) -> dict[str, str]:
 
 @pytest.fixture
 def completed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Completed:
-    """Return what the program gives bash for a line."""
+    """Return a function that returns the program's completions of a line for bash."""
 
     def completed(line: str) -> list[str]:
         for name, value in asked_by("bash", line).items():
@@ -179,7 +179,7 @@ def test_names_are_completed(completed: Completed):
 
 
 def run_by_a_script(environment: dict[str, str]) -> str:
-    """Return what the program prints for the script of a shell, which runs it."""
+    """Run the program as a shell's completion script does; return its standard output."""
     done = subprocess.run(
         [sys.executable, "-c", "from shardbench.cli import app; app(prog_name='shardbench')"],
         capture_output=True, text=True, check=True, env={**os.environ, **environment},

@@ -1,4 +1,4 @@
-"""An interrupt ends a command with one sentence: what was kept, and which command goes on."""
+"""An interrupted command ends with one sentence on the kept results and the command to resume."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`shardbench plan` with the toy family: what a user types, sees, and finds in the file."""
+"""`shardbench plan` with the toy family: command lines, output, and written files."""
 
 import json
 import os
@@ -112,7 +112,7 @@ COLUMNS = ("ms", "HBM GiB", "DDR GiB")
 
 
 def shown(amount: int, all_ranks: bool = False) -> list[str]:
-    """What a terminal of 80 columns shows of a plan for so many ranks, rank 5 the heaviest."""
+    """Return the lines shown in 80 columns for a plan on `amount` ranks; rank 5 is the heaviest."""
     qualities = [
         Quality("max_rank_ms", "ms", "lower", ""),
         Quality("bound_ms", "ms", "higher", "", bounds="max_rank_ms"),
@@ -164,7 +164,7 @@ def test_the_bars_are_as_long_as_the_figures():
 
 
 def moving_registry():
-    """The toy family, which counts what moves: an item on another GPU than in the file is a GiB."""
+    """Return the toy family with moves: an item moves 1 GiB if the file has it on another GPU."""
     (family,) = toy.bounded_registry().families
     before = {}
 

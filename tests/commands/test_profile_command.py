@@ -1,4 +1,4 @@
-"""`shardbench profile`, and one id for measuring, comparing and profiling."""
+"""`shardbench profile`, which takes the same cell id as measuring and comparing."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Bad input ends every command with exit code 2 and one sentence, before anything is written."""
+"""On bad input, every command writes no file, prints one sentence and exits with code 2."""
 
 import shlex
 from pathlib import Path

@@ -19,7 +19,7 @@ ONE = ("-p", "toy[size=3]/dgx_a100_80gb:8")
 
 
 def keep(*releases: str) -> None:
-    """Write releases as if they were installed already."""
+    """Write releases of the toy library to the place where installed releases are."""
     for release in releases:
         write_installed(Path("upstreams", "releases"), release, SCANS[release])
 
@@ -35,14 +35,14 @@ def rows(folder: str = "history/toylib") -> list[dict[str, str]]:
 
 
 def declare(monkeypatch, series: Series) -> None:
-    """Have both commands find a library."""
+    """Make `releases` and `history` find this library."""
     registry = Registry([family(series)])
     for command in ("releases", "history"):
         monkeypatch.setattr(f"shardbench.commands.{command}.found_registry", lambda: registry)
 
 
 def change_driver(tmp_path: Path, monkeypatch, stored: bytes) -> None:
-    """Change the driver, and declare that the one that made these cells counts the same."""
+    """Change the driver, and declare that the driver of the `stored` cells counts the same."""
     codes = {json.loads(line)["environment"]["code"] for line in stored.splitlines()}
     series = declared(tmp_path, earlier=tuple(codes))
     series.driver.write_text(f"{DRIVER}\n# changed\n")
@@ -76,7 +76,7 @@ def with_figures(shardbench, monkeypatch, tmp_path):
 
 @pytest.fixture
 def releases(with_figures, monkeypatch):
-    """The command without figures, which take a while to draw."""
+    """Return a function that runs `shardbench releases` without drawing figures, which is slow."""
     monkeypatch.setattr("reports.series.figure.draw", lambda *_: None)
     return with_figures
 

@@ -1,4 +1,4 @@
-"""`shardbench sweep`: what a user types and sees, and how it ends."""
+"""`shardbench sweep`: command lines, output, and exit codes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ QUICK = ("--seconds", "0.01", "--budget", "30")
 
 @pytest.fixture
 def shardbench(shardbench, use_families, tmp_path):
-    """Run a command with the toy family and a suite of it."""
+    """Return a function that runs a command with the toy family and one of its suites."""
     use_families(toy.toy_registry)
     (tmp_path / "tiny.toml").write_text(SUITE)
     return shardbench

@@ -1,4 +1,4 @@
-"""Tables fit the terminal or 80 columns, numbers stand by their points, and colours only there."""
+"""Tables fit the terminal or 80 columns and align decimal points; only terminals get colours."""
 
 import io
 import os
@@ -32,7 +32,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def on_a_terminal(columns: int, **changes: str) -> str:
-    """Return what the table is on a terminal of so many columns."""
+    """Return the table as printed on a terminal with `columns` columns."""
     controller, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, columns))
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`shardbench topology`: what a user types, sees, and finds in files."""
+"""`shardbench topology`: command lines, output, and written files."""
 
 import io
 from functools import partial
@@ -59,7 +59,7 @@ class TestCapture:
         assert list(tmp_path.iterdir()) == []
 
     def test_with_gpus_all_is_taken_from_them(self, topology, monkeypatch):
-        """Recorded answers in place of a driver's; what reads them needs a machine with GPUs."""
+        """The GPUs are recorded answers; reading real ones needs a machine with GPUs."""
         gpus = tuple(
             GpuDevice(
                 "NVIDIA A100-SXM4-40GB",

@@ -1,4 +1,4 @@
-"""`shardbench workload`: what a user types and sees, and which files are there afterwards."""
+"""`shardbench workload`: command lines, output, and written files."""
 
 import io
 import re

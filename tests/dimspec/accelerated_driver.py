@@ -1,7 +1,7 @@
-"""Checks a real ColossalAI with and without accelerate(), and while it is captured.
+"""Checks a real ColossalAI with and without accelerate(), and during a capture.
 
-It runs in a child process; `test_upstream.py` and `test_dimspec_capture.py` ask for each check, and
-get the error of one that fails.
+The module runs in a child process. `test_upstream.py` and `test_dimspec_capture.py` request each
+check, and receive the error of a failed check.
 """
 
 # ruff: noqa: E402 - stand-ins for ColossalAI's imports must come before it
@@ -31,7 +31,7 @@ SHAPE = (64, 32, 16)
 
 
 def expect(found, expected):
-    """Raise an AssertionError with both values where they differ."""
+    """Raise an AssertionError that shows both values if they differ."""
     assert found == expected, f"{found!r}, not {expected!r}"
 
 
@@ -103,7 +103,7 @@ def leaves_to_upstream_what_it_does_not_answer():
 
 
 def leaves_upstreams_cache_as_upstream_would():
-    """Make the same calls with and without us, and compare the cache after each round."""
+    """Make the same calls with and without accelerate(); compare ColossalAI's cache each round."""
     mesh = device_mesh((4, 4))
     manager = ShapeConsistencyManager()
     partitions = [{}, {0: [0]}, {1: [0, 1]}, {1: [1], 0: [0]}, {0: [0], 2: [1]}, {0: [1, 0]}]
@@ -225,7 +225,7 @@ def warns_once_on_other_releases_and_leaves_them_to_upstream():
 
 
 def four_conversions():
-    """Return the costs of four conversions, the third one asked before."""
+    """Return the costs of four conversions; the third repeats an earlier one."""
     mesh = device_mesh((2, 4), [0.5, 2.0], [0.25, 1.5])
     manager = ShapeConsistencyManager()
     pairs = [

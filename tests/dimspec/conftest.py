@@ -1,1 +1,1 @@
-"""Lets the tests in the rooms here import what lies beside this module."""
+"""Lets tests in the subfolders import the modules of this folder."""

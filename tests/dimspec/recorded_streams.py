@@ -1,4 +1,4 @@
-"""A small file of recorded conversions, and changes of it."""
+"""A small file of recorded conversions, and altered copies of it."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -41,7 +41,7 @@ def with_query(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def file_refusal(path: Path, document: Any, *choose: Any) -> str:
-    """Return the sentence that refuses a file, without its name at the beginning."""
+    """Return the sentence that refuses a file, without the file's name at the beginning."""
     said = refusal(UsageError, read_stream, write_stream(path, document), *choose)
     assert said.startswith(f"{path}: ")
     return said.removeprefix(f"{path}: ")

@@ -1,6 +1,6 @@
-"""What most tests of the family begin with, and ColossalAI's search spelled out from its text.
+"""Helpers for most tests of the family, and a rewrite of ColossalAI's search from its source code.
 
-The search here is kept plain on purpose: dictionaries of lists, nothing shared, nothing cached.
+The rewritten search is plain on purpose: dictionaries of lists, nothing shared, nothing cached.
 """
 
 import gzip
@@ -66,12 +66,12 @@ def stream_of(text: str) -> Stream:
 
 
 def is_a_sentence(text: str) -> bool:
-    """Whether a text is one sentence on one line."""
+    """Return whether a text is one sentence on one line."""
     return text.endswith((".", "?")) and ". " not in text.replace("e.g. ", "") and "\n" not in text
 
 
 def refusal(kind: type[Exception], use: Callable[..., Any], *arguments: Any) -> str:
-    """Return the one sentence with which something is refused."""
+    """Return the message of the error that `use` raises; it must be one sentence."""
     with pytest.raises(kind) as refused:
         use(*arguments)
     assert is_a_sentence(str(refused.value))
@@ -84,7 +84,7 @@ def asked(search: Search, query: Query) -> Conversion:
 
 
 def told(conversion: Conversion) -> tuple[Any, ...]:
-    """Return all that a conversion says, costs to the last bit."""
+    """Return a conversion's path, steps and costs, with every bit of the costs."""
     return (
         [spec.partition for spec in conversion.path],
         [(str(step.pattern), *step[1:]) for step in conversion.comms],
@@ -98,14 +98,14 @@ def write_stream(path: Path, document: Any) -> Path:
 
 
 class NearSpec(NamedTuple):
-    """A step, and the partition that it makes, whether that divides or not."""
+    """A step and its resulting partition, even if that does not divide the tensor evenly."""
 
     step: tuple[str, int, int, int]
     partition: Partition
 
 
 def candidates(ndim: int, rank: int, partition: Partition) -> Iterator[NearSpec]:
-    """Yield what is one step away on a mesh of `ndim` axes, in ColossalAI's order."""
+    """Yield the partitions one step away on a mesh of `ndim` axes, in ColossalAI's order."""
     held = {dim: list(axes) for dim, axes in partition}
 
     def made(pattern: str, gathered: int, sharded: int, axis: int) -> NearSpec:
@@ -144,7 +144,7 @@ def divides(mesh: Mesh, shape: Sequence[int], partition: Partition) -> bool:
 
 
 def difference(rank: int, source: Partition, target: Partition) -> int:
-    """Return the points from one partition to another, by the table."""
+    """Return the difference between two partitions in points, by the table `DIFFERENCES`."""
     names = [
         ["S" + "".join(map(str, held[dim])) if dim in held else "R" for dim in range(rank)]
         for held in (dict(source), dict(target))
@@ -153,7 +153,7 @@ def difference(rank: int, source: Partition, target: Partition) -> int:
 
 
 class Expansion(NamedTuple):
-    """What a search met in one step: all candidates, and those that it compared."""
+    """One step of a search: all candidates, those compared, and the one taken."""
 
     candidates: tuple[NearSpec, ...]
     compared: tuple[NearSpec, ...]
@@ -195,7 +195,7 @@ def meshes(draw: st.DrawFn, most_axes: int = 2) -> Mesh:
 
 @st.composite
 def queries(draw: st.DrawFn, most_axes: int = 2, most_rank: int = 5) -> Query:
-    """Draw a conversion; dimensions are in any order, sizes are mostly such that much divides."""
+    """Draw a conversion; dimensions are in any order, most sizes are divisible by mesh axes."""
     mesh = draw(meshes(most_axes))
     whole = prod(mesh.shape)
     sizes = st.one_of(st.sampled_from([whole, 2 * whole, *mesh.shape]), st.integers(1, 40))

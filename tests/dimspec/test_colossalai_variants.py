@@ -1,4 +1,4 @@
-"""The real releases and their reimplementations: the same decisions, and the same counts."""
+"""The real releases and their reimplementations make the same decisions and counts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a real ColossalAI is asked for is captured, and asked again with the same answers."""
+"""Conversions in a real ColossalAI are captured, and give the same answers when replayed."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What the observer counts of a call, which is as many as the text of the search says."""
+"""The observer's counts of a call equal the counts derived from the search's source code."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ def ordered(partition: Partition) -> Iterable[Partition]:
 
 @pytest.fixture(scope="module")
 def stream() -> Stream:
-    """Conversions that change something, from dimensions in both orders, some asked again."""
+    """Conversions with source and target unequal, dimensions in any order, and some repeats."""
     queries = tuple(
         Query(mesh, shape, source, pair.target)
         for mesh, shape in ((Mesh.of(2, 4), (8, 12, 6)), (Mesh.of(2, 2), (16, 4)))
@@ -66,12 +66,12 @@ def counted(stream):
 
 
 def objects(rank: int, partition: Partition) -> int:
-    """Return how many DimSpecs hold a spec: one for each sharded dimension, one for all others."""
+    """Return a spec's number of DimSpecs: one per sharded dimension, one for all others."""
     return len(partition) + (len(partition) < rank)
 
 
 class Spelled:
-    """Counts of the reference search and of the lazy one, by the text."""
+    """Expected counts of the reference search and of the lazy one, by their source code."""
 
     def __init__(self, stream: Stream) -> None:
         specs_of_stream = {

@@ -1,4 +1,4 @@
-"""The family is found like anybody else's, and what it offers exists and is right."""
+"""The family is found by its entry point; its variants, claims and problems exist and are right."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Files of recorded conversions: what is in them is read."""
+"""Files of recorded conversions are read completely."""
 
 import json
 from copy import deepcopy

@@ -1,4 +1,4 @@
-"""Files of recorded conversions: what is wrong with one is said in a sentence."""
+"""Wrong files of recorded conversions are refused in one sentence with the fault."""
 
 import gzip
 import json

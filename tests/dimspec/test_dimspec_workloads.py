@@ -1,4 +1,4 @@
-"""Workloads are checked before anything is made, and meshes follow what is asked for."""
+"""Workloads are checked before a problem is built, and meshes follow the workload."""
 
 import hashlib
 from pathlib import Path

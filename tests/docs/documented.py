@@ -25,7 +25,7 @@ class Command:
 
     @property
     def words(self) -> list[str]:
-        """The words, with what a shell would do to quotes done, and without redirections."""
+        """The words as a shell splits them, with quotes removed and without redirections."""
         return shlex.split(self.text.partition(" | ")[0].partition(" > ")[0], comments=True)
 
     @property
@@ -35,7 +35,7 @@ class Command:
 
 
 def documents() -> list[Path]:
-    """Return README, docs and what else is written for people."""
+    """Return README, the pages of docs, and the other documents."""
     return [
         *sorted(ROOT.glob("*.md")),
         *sorted((ROOT / "docs").rglob("*.md")),
@@ -43,7 +43,7 @@ def documents() -> list[Path]:
 
 
 def commands(paths: Iterable[Path]) -> list[Command]:
-    """Return every command that is shown and complete, once, in the order of the documents."""
+    """Return every complete command in the documents once, in their order."""
     found: dict[str, Command] = {}
     for path in paths:
         name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
@@ -64,7 +64,7 @@ def _shown(document: str) -> Iterator[str]:
 
 
 def _in_tables(prose: str) -> Iterator[str]:
-    """Yield the commands of tables whose heading begins one that the first cells go on with."""
+    """Yield commands from tables: a heading `PROGRAM ...`, completed by each row's first cell."""
     heading, end = "", -1
     for match in _ROW.finditer(prose):
         if match.start() != end + 1:  # another table

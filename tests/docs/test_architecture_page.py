@@ -1,4 +1,4 @@
-"""The page on the architecture names every folder of code, and no other."""
+"""The architecture page names every folder of code, and no other folder."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The capture example and its page, run as a reader would."""
+"""The capture example and the commands on its page, run as a reader would run them."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def run(*words: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory):
-    """A folder with a problem whose names are hashes, and what the example printed."""
+    """A folder with a captured problem with hashed names, and the example's output."""
     folder = tmp_path_factory.mktemp("captured")
     return folder, run(str(EXAMPLE), "problem.json.gz", "--hash-names", folder=folder)
 

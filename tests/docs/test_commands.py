@@ -1,4 +1,4 @@
-"""Every command that README and docs show is one that works, as it is written there."""
+"""Every command in README and docs works as it is written."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json"
 
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory):
-    """What the examples of docs/capture.md write, in one process that imports torch once."""
+    """A folder with the files of docs/capture.md's examples, run in one process to save imports."""
     folder = tmp_path_factory.mktemp("captured")
     calls = [
         f"run({str(ROOT / 'docs' / 'examples' / example)!r}, {str(folder / name)!r})"
@@ -52,7 +52,7 @@ def run(script, *arguments):
 
 
 def beginning_of_a_stream(calls: int) -> bytes:
-    """Return a file of the first conversions that ResNet-50 asks for."""
+    """Return the content of a file with the first `calls` conversions of ResNet-50."""
     recorded = ROOT / "planners" / "dimspec" / "data" / "resnet50_2x2.json.gz"
     stream = json.loads(gzip.decompress(recorded.read_bytes()))
     sequence = stream["sequence"][:calls]
@@ -62,7 +62,7 @@ def beginning_of_a_stream(calls: int) -> bytes:
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory, captured):
-    """The reader's checkout, with what documents call the reader's own files."""
+    """A copy of the checkout, with the files that documents call the reader's own."""
     made = tmp_path_factory.mktemp("checkout")
     for name in COPIED:
         source = ROOT / name
@@ -78,7 +78,7 @@ def checkout(tmp_path_factory, captured):
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of a command's arguments and options, as the program reads them."""
+    """Return the arguments and options that the program parses from a command's words, by name."""
     command = typer.main.get_command(app)
     rest = list(words[1:])
     while hasattr(command, "commands"):
@@ -168,7 +168,7 @@ ANSWERS = {"gate": (0, 1, 2), "topology capture -o machine.csv": (0, 1)}
 
 
 def runnable(command: Command) -> list[str]:
-    """Return the words to run in place of a command's."""
+    """Return words to run instead of a command's: a smaller problem, or only `--help`."""
     words = command.words
     kind, arguments = words[1], words[2:]
     if not parsed(words) and kind not in ("list", "selftest"):  # a name in a sentence
@@ -179,7 +179,7 @@ def runnable(command: Command) -> list[str]:
 
 
 def needs_what_is_missing(command: Command) -> bool:
-    """Whether it names a variant that is not installed, such as a real upstream."""
+    """Return whether a command names a variant that is not installed, such as a real upstream."""
     words = set(re.split(r"[\s,/@]+", command.text))
     return any(
         variant.name in words and variant.missing()

@@ -19,7 +19,7 @@ PROBLEM = ("-w", "uneven[layers=30,seed=1]", "-t", "dgx_a100_80gb", "-n", "4")
 
 
 def content(folder: Path) -> dict[str, str]:
-    """Return a hash of each file of the example, leaving out what Python and pytest cache."""
+    """Return a hash of each file of the example, without the caches of Python and pytest."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -28,7 +28,7 @@ def content(folder: Path) -> dict[str, str]:
 
 
 class User:
-    """Somebody in a folder of their own, with the package installed beside shardbench."""
+    """A user with a folder of their own, and the example package installed with shardbench."""
 
     def __init__(self, folder: Path) -> None:
         self.package = folder / "own_planners"  # a build leaves files where the source is
@@ -37,7 +37,7 @@ class User:
         self.work.mkdir()
 
     def run(self, *arguments: str, cwd: Path | None = None) -> str:
-        """Run Python on some arguments; it must end well."""
+        """Run Python with these arguments and return its output; it must succeed."""
         done = subprocess.run(
             [sys.executable, *arguments],
             capture_output=True, text=True, check=False, cwd=cwd or self.work, timeout=200,
@@ -47,7 +47,7 @@ class User:
         return done.stdout
 
     def shardbench(self, *arguments: str) -> str:
-        """Run a command of shardbench's."""
+        """Run a `shardbench` command and return its output."""
         return self.run("-m", "shardbench", *arguments)
 
 

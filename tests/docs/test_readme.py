@@ -1,4 +1,4 @@
-"""What README and docs point at is there."""
+"""README and docs have working links, and show every command and every drop-in."""
 
 import re
 from pathlib import Path

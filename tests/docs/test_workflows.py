@@ -1,4 +1,4 @@
-"""The workflows name what is there, and the action for other repositories is the gate."""
+"""The workflows name existing make targets, and the action for other repositories is the gate."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def test_the_example_gives_the_action_what_it_takes():
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory) -> Path:
-    """A folder with the cells of a small problem, and what a gate expects of them."""
+    """A folder with measured cells of a small problem, and expectations for a gate."""
     folder = tmp_path_factory.mktemp("gate")
     for words in (
         "compare dimspec -w all-pairs[rank=1,mesh=2x2] -t dgx_a100_80gb -n 4 "

@@ -1,4 +1,4 @@
-"""Steps of small models that are captured: tensor-parallel, sequence-parallel, fully sharded."""
+"""Training steps of small models to capture: tensor-parallel, sequence-parallel, fully sharded."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,13 +35,13 @@ def _trained(model: torch.nn.Module, batch: torch.Tensor, **adamw: bool) -> Step
 
 
 def mlp_step() -> Step:
-    """Forward, backward and AdamW, op by op, of a tensor-parallel MLP."""
+    """Return a training step of a tensor-parallel MLP, with AdamW in an op per parameter."""
     torch.manual_seed(0)
     return _trained(mlp(make_mesh((8,), ("tensor",))), torch.randn(4, 16), foreach=False)
 
 
 def block_step() -> Step:
-    """The same of a tensor- and sequence-parallel transformer block, all parameters in an op."""
+    """Return a step of a tensor- and sequence-parallel transformer block, with foreach AdamW."""
     torch.manual_seed(0)
     block = transformer_block(make_mesh((4,), ("tensor",)))
     return _trained(block, torch.randn(2, 8, 32), foreach=True)
@@ -76,7 +76,7 @@ def sharded_model(mesh: DeviceMesh) -> torch.nn.Module:
 
 
 def sharded_step() -> Step:
-    """The same of a tensor-parallel and fully sharded model, on a mesh of two dimensions."""
+    """Return a step of a tensor-parallel, fully sharded model on a 2 x 4 mesh, with fused AdamW."""
     model = sharded_model(make_mesh((2, 4), ("data", "tensor")))
     return _trained(model, torch.arange(4), fused=True)
 
@@ -91,7 +91,7 @@ def captured(path: Path, step: Callable[[], Any], **options: Any) -> Any:
 
 
 def problem_in(path: Path, **parameters: str) -> DTensorProblem:
-    """Build the problem of a captured file on the ranks that it brings."""
+    """Build the problem of a captured file on the ranks stored in the file."""
     workload = WorkloadSpec(str(path), parameters)
     topology = FAMILY.brings(workload)
     assert topology is not None
@@ -99,6 +99,6 @@ def problem_in(path: Path, **parameters: str) -> DTensorProblem:
 
 
 def bits(tensors: list[torch.Tensor]) -> list[bytes]:
-    """Return the local values of tensors."""
+    """Return the bytes of the local values of tensors."""
     local = (tensor._local_tensor if isinstance(tensor, DTensor) else tensor for tensor in tensors)
     return [part.detach().contiguous().numpy().tobytes() for part in local]

@@ -1,4 +1,4 @@
-"""Every module here has a world of fake ranks of its own, and leaves none behind."""
+"""Fixtures; every test module gets its own world of fake ranks, which ends with the module."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def world() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def few_rounds() -> Iterator[None]:
-    """Call each of the `ops` less often: the last call is as every one after the first."""
+    """Call each of the `ops` less often; all calls after the first are alike."""
     with mock.patch.object(build, "ROUNDS", FEW_ROUNDS):
         yield
 
@@ -61,7 +61,7 @@ def cold() -> Iterator[None]:
 
 @pytest.fixture
 def step() -> Callable[[int], list[DTensor]]:
-    """Return a step of six ops; two have no classes: a view, and an op that moves its input."""
+    """Return a step of six ops; its view and its redistributing op have no shape class."""
     mesh = mesh_of(2, 2)
 
     def step(rows: int) -> list[DTensor]:

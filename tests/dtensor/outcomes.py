@@ -1,4 +1,4 @@
-"""All that can be seen of the results of calls, in a form that can be compared."""
+"""Observable properties of the results of calls, in a form that can be compared."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ Make = Callable[[DeviceMesh], Any]
 
 
 def described(value: Any, has_values: bool = True) -> Any:
-    """Return all that can be seen of a value; elements of tensors only with `has_values`."""
+    """Return all observable properties of a value; elements of tensors only with `has_values`."""
     if isinstance(value, list | tuple):
         return [described(part, has_values) for part in value]
     if isinstance(value, Exception):
@@ -52,7 +52,7 @@ def results_under(dispatch: Dispatch, mesh: DeviceMesh, make: Make, times: int =
 
 @contextmanager
 def redistributions_counted() -> Iterator[list[int]]:
-    """Count redistributions for ops: fake collectives leave made-up values in their results."""
+    """Count redistributions for ops, since fake collectives return made-up values."""
     count = [0]
     redistribute = _dispatch.redistribute_local_tensor
 

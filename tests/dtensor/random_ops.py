@@ -1,4 +1,4 @@
-"""Ops that random programs draw: by name, on how many tensors, at any sizes."""
+"""Ops for random programs: each has a name, a number of tensors, and works at any sizes."""
 
 import operator
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def _local(op: Op) -> Op:
 
 
 def _of_elements(op: Op) -> Op:
-    """Leave out tensors without elements: torch 2.13 never ends searching a view of them."""
+    """Exclude tensors without elements: torch 2.13 searches for a view of them without end."""
 
     def checked(mesh: DeviceMesh, *operands: Any) -> Any:
         if not all(tensor.numel() for tensor in operands if isinstance(tensor, torch.Tensor)):

@@ -1,7 +1,7 @@
 """Short random programs on DTensors, and the full results of their ops.
 
-A program is a list of steps that are drawn once. It runs at any sizes, so that a cache sees the
-same ops on the same placements with other sizes. Values made up by redistributions are left out.
+The steps of a program are drawn once. The program runs at any sizes, so that a cache sees the same
+ops and placements with other sizes. Values that fake redistributions make up are not compared.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ DTYPES = (torch.float32, torch.float32, torch.float32, torch.float16, torch.int6
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor from outside; the sizes 0 and -1 stand for two that differ from run to run."""
+    """An input tensor of a program; the sizes 0 and -1 stand for the two sizes of a run."""
 
     shape: tuple[int, ...]
     placements: tuple[Placement, ...]
@@ -70,7 +70,7 @@ def _contiguous(shape: list[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Step:
-    """An op on earlier values, by their numbers."""
+    """An op on earlier values of the program; `operands` are their indices."""
 
     name: str
     op: Op
@@ -79,14 +79,14 @@ class Step:
 
 @dataclass(frozen=True)
 class RandomProgram:
-    """Inputs, and steps that each add a value to the ones before."""
+    """A program: inputs, and steps that each append a value to the earlier values."""
 
     mesh: DeviceMesh
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
 
     def outcomes(self, sizes: Sizes, takes_grad: bool) -> list[Any]:
-        """Run at some sizes and describe each value in full."""
+        """Run at these sizes and return a full description of each value."""
         made_up: set[int] = set()
         values: Values = []
         found: list[Any] = []
@@ -134,13 +134,13 @@ def _first(made: Any) -> Any:
 def outcomes_under(
     dispatch: Dispatch, program: RandomProgram, runs: Sequence[Sizes], takes_grad: bool = False
 ) -> list[Any]:
-    """Run a program at several sizes in one installation, from cold caches on."""
+    """Run a program at several sizes under one installed dispatch, starting with cold caches."""
     with running(dispatch):
         return [program.outcomes(sizes, takes_grad) for sizes in runs]
 
 
 def random_runs(random: Random) -> list[Sizes]:
-    """Draw the sizes of four runs, half of the time such that all shards are even."""
+    """Draw two sizes for each of four runs; in half of the cases all shards are even."""
     even, any_size = (8, 16, 24, 32, 40), (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24)
     allowed = random.choice([even, any_size])
     return [(random.choice(allowed), random.choice(allowed)) for _ in range(4)]

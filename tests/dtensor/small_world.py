@@ -1,4 +1,4 @@
-"""A small world for most tests of the family: few ranks, small tensors on them, a dispatch."""
+"""Helpers for most tests of the family: a world of few ranks, small tensors, a dispatch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,12 +34,12 @@ def mesh_of(*shape: int) -> DeviceMesh:
 def placed(
     mesh: DeviceMesh, local: torch.Tensor, *placements: Placement, **options: Any
 ) -> DTensor:
-    """Return a tensor with `local` as this rank's part."""
+    """Return a DTensor with `local` as this rank's part."""
     return DTensor.from_local(local, mesh, placements, run_check=False, **options)
 
 
 def counted(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return 1, 2, 3, ... in a shape."""
+    """Return a tensor of this shape with the elements 1, 2, 3, ..."""
     size = torch.Size(shape).numel()
     return torch.arange(1, size + 1).view(shape).to(dtype)
 
@@ -56,7 +56,7 @@ def program(x: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
 
 @contextmanager
 def running(dispatch: D) -> Iterator[D]:
-    """Install a dispatch with cold caches on one rank of a small host, and leave none behind."""
+    """Install a dispatch with cold caches on one rank of a small host; clear the caches after."""
     clear(dispatch)
     try:
         with playing_one_rank(RANKS_PER_HOST), dispatch.installed():
@@ -72,5 +72,5 @@ def problem_of(text: str) -> DTensorProblem:
 
 
 def checked(variant: str, problem: DTensorProblem) -> Checked:
-    """Call a variant as the harness does when it checks it."""
+    """Run the harness's check of a variant, and return its result."""
     return check(FAMILY, FAMILY.find(variant), problem, SystemClock())

@@ -37,7 +37,7 @@ def as_schema(inputs, **keyword_arguments):
 
 @contextmanager
 def searched() -> Iterator[None]:
-    """Search the cheapest strategy of every op, also where nothing has to be moved."""
+    """Search the cheapest strategy of every op, also of ops that need no redistribution."""
     decides_none = mock.patch.object(staying, "decide_without_redistribution", return_value=None)
     with decides_none, exact_misses():
         yield

@@ -1,4 +1,4 @@
-"""One call accelerates a program that is there already, and another one ends it."""
+"""One call accelerates an existing program, and another call ends the acceleration."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Fingerprint, validation, quality and explanation of decisions, of real ones and spoilt ones."""
+"""Fingerprint, validation, quality and explanation of real and of damaged decisions."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The family is found like any other, and all that it lists exists."""
+"""The family is found by its entry point, and all variants and problems that it lists exist."""
 
 import pytest
 from small_world import problem_of

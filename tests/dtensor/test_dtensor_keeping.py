@@ -1,4 +1,4 @@
-"""Objects that outlive a step: torch's own optimizers leave none, and leaks are found."""
+"""Objects that outlive a step: torch's own optimizers leave none, and leaks are detected."""
 
 from collections import deque
 

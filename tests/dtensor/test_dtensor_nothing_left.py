@@ -1,4 +1,4 @@
-"""A variant leaves torch as it was, also after an error."""
+"""A variant restores torch's state when it ends, also after an error."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Variants that must decide as torch does, do, and so does training under them."""
+"""Variants that must make torch's decisions make them, in single ops and in training."""
 
 from dataclasses import replace
 from typing import Any
@@ -63,7 +63,7 @@ def test_dijkstra_alone_decides_for_itself():
 
 
 def _trained(dispatch: Dispatch, *shape: int, **options: bool) -> tuple[list[Any], int]:
-    """Describe a trained model without values, which collectives make up; count late misses."""
+    """Train a model; return its description without values, and the late cache misses."""
     mesh = mesh_of(*shape)
     with running(dispatch):
         model = sharded_model(mesh)

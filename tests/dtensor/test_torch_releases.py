@@ -1,4 +1,4 @@
-"""The driver of torch's releases, on the installed one."""
+"""The driver that measures torch's releases, run on the installed release."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fingerprints with values in them are the same whatever instructions a CPU has."""
+"""Fingerprints that include values are the same on CPUs with other instruction sets."""
 
 import os
 import subprocess

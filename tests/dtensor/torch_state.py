@@ -1,4 +1,4 @@
-"""Torch's state that a variant or a program could change: to compare, to change and to restore."""
+"""Snapshots and changes of the state of torch that a variant or a program could change."""
 
 import logging
 import sys
@@ -38,9 +38,9 @@ _CLASSES = (
 
 
 def torch_now() -> dict[Any, Any]:
-    """Return all that a variant could have changed: every function and class of torch's, and more.
+    """Return everything in torch that a variant could have changed, such as functions and classes.
 
-    The handlers are in it by content, as a table that is put back may have been added to.
+    Each handler has an entry of its own, because a restored table may contain new handlers.
     """
     found: dict[Any, Any] = {}
     for module_name, module in list(sys.modules.items()):
@@ -58,7 +58,7 @@ def torch_now() -> dict[Any, Any]:
 
 
 def settings_now() -> list[Any]:
-    """Return torch's settings that are numbers."""
+    """Return torch's numeric settings: log levels, devices per host, threads."""
     loggers = (
         _collective_utils.logger,
         _redistribute.logger,
@@ -78,7 +78,7 @@ def is_changed(before: dict[Any, Any]) -> bool:
 
 @contextmanager
 def as_they_were() -> Iterator[None]:
-    """Give torch the strategies, handlers and empty caches back that it had."""
+    """On exit, restore torch's strategies and handlers and clear its caches."""
     tables = [value for value in vars(PROPAGATOR).values() if isinstance(value, dict)]
     own = handlers()
     clear_torch_caches()
@@ -97,7 +97,7 @@ def logits_of(mesh: DeviceMesh) -> DTensor:
 
 
 def lost(mesh: DeviceMesh, target: torch.Tensor | None = None) -> list[torch.Tensor]:
-    """Return a loss on sharded classes, and its gradient."""
+    """Return the cross-entropy loss of logits with sharded classes, and the logits' gradient."""
     logits = logits_of(mesh)
     rows = torch.arange(4) if target is None else target
     loss = functional.cross_entropy(logits, rows)
@@ -118,7 +118,7 @@ def negated(op: Any, args: Any, kwargs: Any) -> DTensor:
 
 @contextmanager
 def op_strategy_context(op: OpOverload, strategy: Any, info: RuntimeSchemaInfo) -> Iterator[None]:
-    """Give an op another strategy until left, as torch's own tests do."""
+    """Register another strategy for an op until the context ends, as torch's own tests do."""
     tables: tuple[dict[OpOverload, Any], ...] = (
         PROPAGATOR.op_strategy_funcs,
         PROPAGATOR.op_to_schema_info,

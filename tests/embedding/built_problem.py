@@ -1,4 +1,4 @@
-"""A problem of the family, built from the names of its workload and topology."""
+"""Builds a problem of the family from the names of its workload and topology."""
 
 from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology

@@ -1,4 +1,4 @@
-"""Runs a planner and returns everything that it came to, for comparison with another one."""
+"""Runs a planner and returns its plan, counts and log, to compare with those of another planner."""
 
 import copy
 import re
@@ -11,7 +11,7 @@ from torchrec.distributed.planner.types import Enumerator, PlannerError, Shardin
 
 
 class FixedEnumerator(Enumerator):
-    """Returns copies of the same options every time."""
+    """An enumerator that always returns copies of the same options."""
 
     def __init__(self, options: list[ShardingOption]) -> None:
         self._options = options
@@ -24,7 +24,7 @@ class FixedEnumerator(Enumerator):
 
 
 class Log(Stats):
-    """Keeps the log of a planner's plan, or of the last proposal that failed."""
+    """Stats that record what a planner logs about its plan, or about its last failed proposal."""
 
     def __init__(self) -> None:
         self.logged: list[Any] = []
@@ -42,7 +42,7 @@ class Log(Stats):
 
 
 def components(case: Any) -> dict[str, Any]:
-    """Arguments of a planner for a case of random options."""
+    """Return the arguments of a planner for a case of random options."""
     return {
         "topology": case.topology,
         "enumerator": FixedEnumerator(case.options),
@@ -73,5 +73,5 @@ def _described(options: list[ShardingOption]) -> list[Any]:
 
 
 def _nameless(text: str) -> str:
-    """Leave out the addresses of objects."""
+    """Remove the addresses of objects from a text."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)

@@ -1,4 +1,4 @@
-"""Loads all kernels before the tests; being here, it lets them import the helpers next to it."""
+"""Loads all kernels before the tests; its place lets tests import the helpers in this folder."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from planners.embedding.search import warm_up
 
 @pytest.fixture(autouse=True, scope="session")
 def kernels_are_loaded() -> None:
-    """Load them; otherwise torchrec's own search would plan small problems."""
+    """Load all kernels; without loaded kernels, torchrec's own search plans small problems."""
     warm_up.compile_ahead((*warm_up.BEST_PLAN, *warm_up.BINS_2D))

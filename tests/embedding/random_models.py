@@ -1,4 +1,4 @@
-"""Random models of several modules, as a user would give them to torchrec's planner."""
+"""Random models of several modules, as a user would pass them to torchrec's planner."""
 
 import inspect
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ TYPES = (
 
 @dataclass(frozen=True)
 class Model:
-    """Arguments of a planner and of its `plan`."""
+    """A model: the arguments of a planner and of its method `plan`."""
 
     module: nn.Module
     topology: Topology
@@ -48,7 +48,7 @@ class Model:
 
     @property
     def sharders(self) -> list[Any]:
-        """New sharders for all kinds of modules."""
+        """Return new sharders for all kinds of modules."""
         return [
             EmbeddingBagCollectionSharder(),
             EmbeddingCollectionSharder(),
@@ -57,7 +57,7 @@ class Model:
         ]
 
     def components(self) -> dict[str, Any]:
-        """Arguments of a planner, new ones where they keep state."""
+        """Return the arguments of a planner; those with state are new objects."""
         return {
             "topology": self.topology,
             "constraints": self.constraints,
@@ -68,7 +68,7 @@ class Model:
 
 
 def random_model(random: Random, most_tables: int = 4) -> Model:
-    """Return a model whose tables need about as much memory as there is."""
+    """Return a random model with tables that need about all the devices' memory."""
     names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
     sizes = {name: random_size(random) for name in names}
     topology = random_topology(random, sum(rows * columns * 4 for rows, columns in sizes.values()))
@@ -91,14 +91,14 @@ def random_model(random: Random, most_tables: int = 4) -> Model:
 
 
 def random_size(random: Random) -> tuple[int, int]:
-    """Return rows and columns of a table."""
+    """Return a random number of rows and of columns of a table."""
     return random.choice([3, 100, 1000, 1000, 4097]), random.choice([16, 64, 64, 128])
 
 
 def random_topology(
     random: Random, needed: int, whole_hosts: bool = False, spare: int = 200_000, **links: Any
 ) -> Topology:
-    """Return devices that hold about `needed` bytes together, some of them uneven."""
+    """Return devices with about `needed` bytes of memory together, sometimes unequal ones."""
     local_ranks = random.choice([1, 2, 4])
     ranks = local_ranks * random.randint(1, 3)
     if not whole_hosts:
@@ -120,7 +120,7 @@ def random_topology(
 
 
 def random_constraints(random: Random, in_tower: bool = False) -> ParameterConstraints:
-    """Return constraints of a table; one in a tower has any sharding type."""
+    """Return random constraints of a table; a table in a tower may have any sharding type."""
     types = kernels = cache = None
     if not in_tower and random.random() < 0.7:
         types = random.sample(TYPES, random.randint(1, 4))
@@ -158,7 +158,7 @@ def collection(
 
 
 def sequences(sizes: dict[str, tuple[int, int]]) -> EmbeddingCollection:
-    """Return an EmbeddingCollection of tables, all with the columns of the first."""
+    """Return an EmbeddingCollection of tables, all with as many columns as the first."""
     columns = next(iter(sizes.values()))[1]
     return collection(
         {name: (rows, columns) for name, (rows, _) in sizes.items()}, EmbeddingCollection

@@ -1,4 +1,4 @@
-"""Random options and devices with few, small numbers, so that ties and exact fits are likely."""
+"""Random options and devices from few small numbers, so that ties and exact fits are likely."""
 
 from dataclasses import dataclass
 from random import Random

@@ -1,4 +1,4 @@
-"""Random rows of option numbers, as proposers make them, and their placements."""
+"""Random proposals as rows of option numbers, and their placements."""
 
 from random import Random
 
@@ -12,7 +12,7 @@ from planners.embedding.search.space import devices_of, search_space
 
 
 def random_rows(random: Random, case: Case) -> np.ndarray:
-    """Return proposals with shuffled tables; many differ from the one before in one table."""
+    """Return proposals with shuffled tables; many differ in one table from their predecessor."""
     tables = list(case.tables().values())
     random.shuffle(tables)
     rows = [[random.choice(options) for options in tables]]

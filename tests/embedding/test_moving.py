@@ -1,4 +1,4 @@
-"""What moves of a plan before: changed shards, tables and ranks; files, `Planner`, the front."""
+"""Bytes moved from a previous plan: changed shards, tables and ranks; files, `Planner`, fronts."""
 
 import logging
 import math
@@ -55,7 +55,7 @@ def placed_option(sharding_type, *shards, kernel="fused", name="a", rows=ROWS, o
 
 
 def before(sharding_type="table_wise", *shards, kernel="fused", rows=ROWS):
-    """Return a plan of table `a`; a shard is its box and rank, the whole on rank 1 by default."""
+    """Return a previous plan of table `a`; a shard is (box, rank), by default all on rank 1."""
     shards = shards or (((0, 0, rows, DIM), 1),)
     boxes, ranks = zip(*shards, strict=True)
     table = PreviousTable(sharding_type, kernel, (rows, DIM), 4, tuple(boxes), tuple(ranks))
@@ -167,7 +167,7 @@ def test_a_budget_is_kept_and_makes_the_plan_better(problem, plan, file):
 
 @pytest.mark.parametrize("measured", [False, True])
 def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file, measured):
-    """From a file, or next to a measured plan."""
+    """The front starts from a plan in a file, or from a measured plan."""
     start = PLANNING.moving.near(problem, plan) if measured else near(problem, file, math.inf)
     front = list(PLANNING.moving.front(start))
     moved = [PLANNING.moving.moved(*point) for point in front]

@@ -1,4 +1,4 @@
-"""Fingerprint, validation and quality of plans, on real plans and on spoilt copies of them."""
+"""Fingerprint, validation and quality of real plans and of damaged copies of them."""
 
 import copy
 

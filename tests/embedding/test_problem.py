@@ -1,4 +1,4 @@
-"""Problems are built around torchrec's traps; memory settings scale tables and host memory."""
+"""Problems pass the right figures to torchrec; memory settings scale tables and host memory."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The driver of torchrec's releases, on the installed one, against the family on the same one."""
+"""The driver that measures torchrec's releases agrees with the family on the installed release."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Made-up results are those of the tests of reports."""
+"""Lets these tests import the made-up results of the tests of reports."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What nobody should write and somebody will: texts, numbers, changes to documents, files."""
+"""Hostile input: texts, numbers, changes to documents, and paths that are no regular files."""
 
 import os
 from collections.abc import Callable
@@ -74,7 +74,7 @@ json_values = st.recursive(
 
 
 def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return where every value in a document is, the outermost first."""
+    """Return the path of keys to every value in a document, outer values first."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     found = [here] if here else []
     for key, held in pairs:
@@ -84,7 +84,7 @@ def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def changes(document: Any, most: int = 3) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    """Changes to a document: a value is put where another is, that is dropped, or there twice."""
+    """Draw changes to a document, each of which replaces, drops or repeats a value."""
     return st.lists(
         st.tuples(
             st.sampled_from(places(document)),
@@ -97,7 +97,7 @@ def changes(document: Any, most: int = 3) -> st.SearchStrategy[list[tuple[Any, .
 
 
 def change(document: Any, wanted: list[tuple[Any, ...]]) -> None:
-    """Make changes; one whose place an earlier one took away is left out."""
+    """Apply changes to a document; skip a change if an earlier change removed its place."""
     for way, what, value in wanted:
         *outer, last = way
         with suppress(LookupError, TypeError):
@@ -117,7 +117,7 @@ def is_one_sentence(text: str) -> bool:
 
 
 def read_or_refused(read: Callable[[], Any], name: str = "") -> Any:
-    """Return what was read, or None where it was refused in one sentence that holds the name."""
+    """Return the result of `read`, or None if it refuses in one sentence that contains `name`."""
     try:
         return read()
     except ShardbenchError as error:
@@ -128,7 +128,7 @@ def read_or_refused(read: Callable[[], Any], name: str = "") -> Any:
 
 
 def refusal(read: Callable[[], Any]) -> str:
-    """Return the one sentence that reading is refused with."""
+    """Return the message of the error that `read` raises; it must be one sentence."""
     with pytest.raises(ShardbenchError) as refused:
         read()
     assert is_one_sentence(str(refused.value)), str(refused.value)
@@ -136,7 +136,7 @@ def refusal(read: Callable[[], Any]) -> str:
 
 
 def no_files(folder: Path, suffix: str) -> dict[str, str]:
-    """Make what is no file to read by name: what it is, and the path."""
+    """Make paths that cannot be read as files; return them by description."""
     made = {
         what: folder / f"{what}{suffix}"
         for what in ("missing", "folder", "pipe", "device", "loop", "huge")

@@ -1,4 +1,4 @@
-"""Command lines that nobody should type: one sentence and exit code 2, before anything is done."""
+"""Hostile command lines end with one sentence and exit code 2, before any work is done."""
 
 import pytest
 from hostile import is_one_sentence
@@ -15,7 +15,7 @@ ODD = (
 
 @pytest.fixture
 def shardbench(capsys, monkeypatch, tmp_path):
-    """Run a command in an empty folder; returns what it said, once it has refused."""
+    """Return a function that runs a command in an empty folder and returns its error message."""
     monkeypatch.chdir(tmp_path)
 
     def refused(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Documents of plans and of streams of conversions, changed, damaged, or something else."""
+"""Plan files and files of recorded conversions that are changed, damaged or of another kind."""
 
 import copy
 import gzip

@@ -1,4 +1,4 @@
-"""What is given as a file and is none, or cannot be read: refused at once, by every loader."""
+"""Every loader refuses at once a path that is no regular file or cannot be read."""
 
 import os
 from pathlib import Path

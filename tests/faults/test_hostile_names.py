@@ -1,4 +1,4 @@
-"""Results whose names attack whoever shows them: the page, Markdown, figures, CSV, a terminal."""
+"""Results with names that attack their display: the page, Markdown, figures, CSV, a terminal."""
 
 import csv
 import io
@@ -43,7 +43,7 @@ TAGS = {
 
 
 def named(texts: tuple[str, ...]) -> list[dict]:
-    """Return made-up results in which everything that can be a text is or holds one of these."""
+    """Return made-up results in which every text contains one of these texts."""
     turns = cycle(texts)
     name_of = cache(lambda old: next(turns))
 

@@ -1,4 +1,4 @@
-"""Results files whose content is anything: each cell is shown whole or left out with a note."""
+"""Results files with any content: each cell is shown completely or left out with a note."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ def path(tmp_path_factory):
 
 
 def told(path):
-    """Say all that a report says but the figures, which take seconds."""
+    """Read results and make all parts of a report except the figures, which take seconds."""
     results = read_results(path)
     environment_table(results)
     findings(results)
@@ -129,7 +129,7 @@ def test_figures_are_drawn_of_any_numbers(tmp_path, seed):
 
 
 def test_a_ladder_may_lack_a_rung_on_its_problem(path):
-    """Where a rung ran on another problem only, its row says so."""
+    """A ladder's variant that ran on another problem only has a row that states this."""
     lines = [line for line in family_lines((10, 20)) if line["cell"] != _late_rung()]
     results = read_results(write(path, lines))
     (family,) = families(results)

@@ -54,7 +54,7 @@ kinds = pytest.mark.parametrize("kind", READERS)
 
 
 def in_toml(value: Any) -> str:
-    """Write any document of plain values as one line of TOML, as far as TOML has words for it."""
+    """Return any document of plain values as one line of TOML, if TOML can express it."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{in_toml(str(k))} = {in_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):

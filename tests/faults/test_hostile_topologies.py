@@ -1,4 +1,4 @@
-"""Files of topologies: any content is read or refused in one sentence, before it can hurt."""
+"""Topology files: any content is read, or refused in one sentence before it can do harm."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Workloads: ids that are nonsense, parameters that would take for ever, files that lie."""
+"""Workloads: malformed ids, parameters that would take for ever, and inconsistent files."""
 
 import io
 from functools import partial

@@ -1,4 +1,4 @@
-"""Nothing that is read is unpickled or evaluated, and templates escape what they are given."""
+"""Input is never unpickled or evaluated, and templates escape all inserted values."""
 
 import ast
 import re
@@ -39,7 +39,7 @@ REVIEWED = {
 
 
 def found_in(source: str) -> Iterator[str]:
-    """Yield each call or import in a source that could run what is read, as it is written."""
+    """Yield the source text of each call or import that could execute input."""
     names: dict[str, str] = {}
     tree = ast.parse(source)
     for node in ast.walk(tree):

@@ -1,3 +1,3 @@
-"""Cannot be imported, for want of a shared library."""
+"""A module that fails to import, as without a shared library."""
 
 raise OSError("libsomething.so.12: cannot open shared object file")

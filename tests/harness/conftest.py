@@ -1,4 +1,4 @@
-"""A clock that is moved by hand."""
+"""A fixture with a clock that is moved by hand."""
 
 import pytest
 from fake_clock import FakeClock

@@ -1,8 +1,8 @@
-"""A clock that moves only when it is told to."""
+"""A clock that moves only by calls of `advance`."""
 
 
 class FakeClock:
-    """Wall and CPU time in seconds, moved by hand; starts far from zero as real clocks do."""
+    """A clock of wall and CPU seconds, moved by hand; it starts far from 0, like real clocks."""
 
     def __init__(self) -> None:
         self._wall = 1000.0
@@ -21,7 +21,7 @@ class FakeClock:
     def advance(
         self, wall_s: float, cpu_s: float | None = None, thread_cpu_s: float | None = None
     ) -> None:
-        """Move by `wall_s` seconds of wall time, and as much CPU time unless told otherwise."""
+        """Add `wall_s` seconds of wall time, and by default the same amount of CPU time."""
         self._wall += wall_s
         cpu_s = wall_s if cpu_s is None else cpu_s
         self._cpu += cpu_s

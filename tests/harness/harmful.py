@@ -1,8 +1,8 @@
 """The toy family with variants that do harm, at once or only from their third call on.
 
-Child processes import this module by name. Each harm is done in the checked call by the variant of
-its name, and from the third call on by the one whose name ends in `-later`. Process ids that must
-not live on are left in the problem's folder.
+Child processes import this module by name. Each harm has two variants: the variant of its name does
+the harm in the checked call, and the variant `NAME-later` from the third call on. The ids of
+processes that must not survive are written to the problem's folder.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ def hostile_registry() -> Registry:
 
 
 def harm(function: Harm) -> Harm:
-    """Register two variants that do the decorated harm, and decide as the reference does."""
+    """Register two variants that do this harm, and otherwise decide as the reference does."""
     name = function.__name__.replace("_", "-").strip("-")
     HARMS[name] = function
 
@@ -124,7 +124,7 @@ def closes_descriptors(_: ToyProblem) -> None:
 
 @harm
 def writes_elsewhere(problem: ToyProblem) -> None:
-    """Close everything, and use the numbers again for files."""
+    """Close all file descriptors, and open files under the same numbers."""
     os.closerange(3, 1000)
     assert problem.folder is not None
     for number in range(100):
@@ -181,7 +181,7 @@ def _only(name: str) -> Callable[[Callable[[ToyProblem], Prepared[Decision]]], o
 
 @_only("escapes")
 def escapes(problem: ToyProblem) -> Prepared[Decision]:
-    """Leave a process behind in a session of its own, whose parent is gone."""
+    """Leave an orphaned process behind, in a session of its own."""
 
     def run() -> Decision:
         if not os.fork():
@@ -200,7 +200,7 @@ def escapes(problem: ToyProblem) -> Prepared[Decision]:
 
 @_only("forks-and-goes-on")
 def forks_and_goes_on(problem: ToyProblem) -> Prepared[Decision]:
-    """Come back from a call in two processes."""
+    """Return from a call in two processes, since the call forks."""
 
     def run() -> Decision:
         time.sleep(0.03)  # one call makes a turn: each more would double the processes
@@ -233,7 +233,7 @@ def changes_folder(problem: ToyProblem) -> Prepared[Decision]:
 
 @_only("stays")
 def stays(problem: ToyProblem) -> Prepared[Decision]:
-    """Fail where another one has changed the folder."""
+    """Fail if another variant has changed the working directory."""
     before = os.getcwd()  # noqa: PTH109 - what variants do
 
     def run() -> Decision:
@@ -244,7 +244,7 @@ def stays(problem: ToyProblem) -> Prepared[Decision]:
 
 
 def _closes_badly(name: str) -> None:
-    """Register a variant that passes the check, and exits when closed after the timed calls."""
+    """Register a variant that passes the check, and exits in `close` after the timed calls."""
 
     def prepare(problem: ToyProblem) -> Prepared[Decision]:
         calls = 0
@@ -332,7 +332,7 @@ def decides_nothing(problem: ToyProblem) -> Prepared[Decision]:
 
 @_only("hoards")
 def hoards(problem: ToyProblem) -> Prepared[Decision]:
-    """Take ever more memory, slowly enough to be seen."""
+    """Allocate ever more memory, slowly enough for the limit to notice."""
 
     def run() -> Decision:
         hoard = []
@@ -345,7 +345,7 @@ def hoards(problem: ToyProblem) -> Prepared[Decision]:
 
 @_only("hoards-elsewhere")
 def hoards_elsewhere(problem: ToyProblem) -> Prepared[Decision]:
-    """Let a process of its own take the memory."""
+    """Start another process that allocates the memory."""
     script = "import time; hoard = bytearray(400 * 2**20); time.sleep(600)"
 
     def run() -> Decision:
@@ -371,7 +371,7 @@ def endless_build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
 
 
 def endless_build_registry() -> Registry:
-    """The family with a problem that cannot be built in a lifetime."""
+    """Return a registry with the family and a `build` that never ends."""
     return Registry([with_work(HOSTILE, build=endless_build)])
 
 
@@ -381,5 +381,5 @@ def _endless_quality(problem: ToyProblem, decision: Decision) -> dict[str, float
 
 
 def endless_quality_registry() -> Registry:
-    """The family with a quality that is never found."""
+    """Return a registry with the family and a `quality` that never ends."""
     return Registry([with_work(HOSTILE, quality=_endless_quality)])

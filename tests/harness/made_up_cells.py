@@ -13,7 +13,7 @@ ENVIRONMENT = {"python": "3.11.7", "packages": {"widgets": "1.2"}}
 
 
 def line(variant: str = "quick", /, problem: str = PROBLEM, **changes: Any) -> dict[str, Any]:
-    """A line of a results file: `slow` is the reference, the others take half of its time."""
+    """Return a line of a results file: `slow` is the reference, others take half of its time."""
     workload, _, where = problem.rpartition("/")
     topology, _, gpus = where.rpartition(":")
     is_reference = variant == "slow"
@@ -43,7 +43,7 @@ def line(variant: str = "quick", /, problem: str = PROBLEM, **changes: Any) -> d
 
 
 def ended(variant: str, status: str, **changes: Any) -> dict[str, Any]:
-    """A line of a cell that has no figures."""
+    """Return a line of a results file for a cell without figures."""
     nothing = dict.fromkeys(("ratio", "decision", "fingerprint"))
     return line(variant, status=status, quality={}, counters={}, **nothing | changes)
 

@@ -1,4 +1,4 @@
-"""The modules that a source imports, read without importing any."""
+"""Finds the modules that a source file imports, without importing them."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 
 
 def imported_modules(source: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the full name of each module that a source imports, inside functions too."""
+    """Yield the full name of each module that a source imports, also inside functions."""
     for node in source:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

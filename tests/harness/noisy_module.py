@@ -1,3 +1,3 @@
-"""Says something while it is imported, as some libraries do."""
+"""A module that prints while it is imported, as some libraries do."""
 
 print("noise of an import")

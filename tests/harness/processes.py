@@ -1,4 +1,4 @@
-"""Child processes that are there, or have ended."""
+"""Finds running child processes."""
 
 from multiprocessing import forkserver
 
@@ -6,9 +6,9 @@ import psutil
 
 
 def server_children() -> list[psutil.Process]:
-    """Return the running processes below the server that children are forked from.
+    """Return the running descendants of the server process that forks children.
 
-    A child that has ended stays in the list of processes until the server looks for it.
+    The list of processes contains an ended child (a zombie) until the server reaps it.
     """
     server = psutil.Process(forkserver._forkserver._forkserver_pid)
     return [child for child in server.children(recursive=True) if is_running(child.pid)]

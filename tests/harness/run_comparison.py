@@ -1,4 +1,4 @@
-"""Compare variants of the toy family in a process of its own, and print the cells as JSON.
+"""Script: compare variants of the toy family, and print the cells as JSON.
 
 python run_comparison.py WORKLOAD BUDGET VARIANTS [PRELOAD]
 """

@@ -1,4 +1,4 @@
-"""Sweep over the toy family in a process of its own, which a test may kill at any moment.
+"""Script: sweep over the toy family, in a process that a test may kill at any moment.
 
 python run_sweep.py RESULTS [WORKERS]
 """

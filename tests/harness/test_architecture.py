@@ -1,4 +1,4 @@
-"""Imports point one way, and listing what there is stays quick."""
+"""Imports between packages go one way, without cycles, and listing variants imports little."""
 
 import ast
 import re
@@ -93,7 +93,7 @@ def test_the_harness_knows_no_planner_and_no_library_of_one_by_name():
 
 
 def texts(source: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield what is written in a source outside of docstrings: names and texts."""
+    """Yield the names and string literals in a source, without docstrings."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docstrings = {
         ast.get_docstring(node, clean=False) for node in source if isinstance(node, documented)
@@ -108,7 +108,7 @@ def texts(source: Iterable[ast.AST]) -> Iterator[str]:
 
 @cache
 def dependencies() -> dict[str, set[str]]:
-    """Return by file the files of this project that it imports."""
+    """Return for each file the files of this project that it imports."""
     files = {
         str(path.relative_to(ROOT)) for each in PACKAGES for path in (ROOT / each).rglob("*.py")
     }
@@ -131,7 +131,7 @@ def dependencies() -> dict[str, set[str]]:
 
 
 def circle(edges: Mapping[str, set[str]]) -> list[str]:
-    """Return the nodes of one circle of a graph, none where there is none."""
+    """Return the nodes of one cycle of a graph, or [] if it has none."""
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
@@ -144,7 +144,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_no_rooms_import_each_other_in_a_circle():
-    """At each level: what stands in a folder is one thing with all that is below it."""
+    """Checked for each folder: every entry counts as one node, with all files below it."""
     files = dependencies()
     inside: dict[tuple[str, ...], set[str]] = {}
     for file in files:

@@ -65,7 +65,7 @@ def library_files(
     steps: int = 5,
     broken: bool = False,
 ) -> dict[str, str]:
-    """Return the library's files by path; it looks `scans` times at each option."""
+    """Return the library's files by path; its planner calls `look` `scans` times per option."""
     planning = "raise ImportError('needs CUDA')" if broken else PLANNING
     return {
         f"{LIBRARY}/__init__.py": INIT.format(release=release, copies=copies),
@@ -104,14 +104,14 @@ def write_wheel(
 def write_installed(
     folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
 ) -> Path:
-    """Write a release as pip would leave it in the folder where releases are kept."""
+    """Write a release as pip would install it into the folder of releases."""
     installed = folder / f"{LIBRARY}-{release}"
     write_files(installed, _release_files(release, scans, copies, source))
     return installed
 
 
 def write_files(folder: Path, files: dict[str, str]) -> None:
-    """Write texts into a folder, by their paths in it."""
+    """Write files into a folder; `files` maps relative paths to texts."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def declared(folder: Path, **changes: Any) -> Series:
-    """Return the library as a family declares it, its driver written into a folder of its own."""
+    """Return the library's declaration, with its driver written into a folder of its own."""
     driver = folder / "driver" / "driver.py"
     driver.parent.mkdir(parents=True, exist_ok=True)
     driver.write_text(DRIVER)
@@ -139,7 +139,7 @@ def declared(folder: Path, **changes: Any) -> Series:
 
 
 def family(series: Series) -> Family[Any, Any]:
-    """Return a family that has the library, with a reference and nothing else."""
+    """Return a family with this library and only a reference as variant."""
     found: Family[Any, Any] = Family(
         name="toy-library",
         summary="",

@@ -1,4 +1,4 @@
-"""A repository to which versions of the toy library are committed."""
+"""A git repository to which tests commit versions of the toy library."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ class ToyRepository:
     """A git repository to which commits are added, one after another."""
 
     def __init__(self, folder: Path) -> None:
-        """Make it, with no commit."""
+        """Create the repository, without commits."""
         self.folder = folder
         folder.mkdir()
         self.git("init", "-q", "-b", "main")
 
     def git(self, *arguments: str) -> str:
-        """Run git as somebody, without anybody's settings."""
+        """Run git as a made-up user, without the real user's settings."""
         named = {"NAME": "A Tester", "EMAIL": "tester@example.org", "DATE": "2026-01-02T03:04:05Z"}
         who = {f"GIT_{r}_{k}": v for r in ("AUTHOR", "COMMITTER") for k, v in named.items()}
         nobody = {"HOME": str(self.folder), "GIT_CONFIG_NOSYSTEM": "1"}

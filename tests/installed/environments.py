@@ -1,4 +1,4 @@
-"""Virtual environments made for a test, with the libraries that are installed here."""
+"""Virtual environments for tests, with the libraries that are installed in this environment."""
 
 import os
 import subprocess
@@ -13,10 +13,10 @@ PACKAGES = ("harness", "planners", "reports", "shardbench")
 
 
 class MadeEnvironment:
-    """An environment that has the libraries of this one, but not shardbench nor what is named.
+    """A virtual environment with this one's libraries, except shardbench and those in `without`.
 
-    The libraries are links to those here. Nothing else of this environment or of the checkout is
-    on its import path.
+    The libraries are symbolic links. Nothing else of the current environment or of the checkout is
+    on the import path.
     """
 
     def __init__(self, folder: Path, without: Collection[str] = ()) -> None:
@@ -39,7 +39,7 @@ class MadeEnvironment:
     def run(
         self, *words: str | Path, path: Path | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program in the folder, with `path` first among what is imported from."""
+        """Run a program in the folder, with `path` first on the import path."""
         variables = {**os.environ, "COLUMNS": "120", **environment}
         for name in ("PYTHONPATH", "VIRTUAL_ENV"):
             variables.pop(name, None)
@@ -51,7 +51,7 @@ class MadeEnvironment:
         )  # fmt: skip
 
     def pip(self, *words: str | Path) -> str:
-        """Run pip on the environment, without an index; it must end well."""
+        """Run pip in the environment, without an index; it must succeed."""
         done = self.run(
             sys.executable, "-m", "pip", "--disable-pip-version-check",
             "--python", self.python, *words,

@@ -1,4 +1,4 @@
-"""Every library that is imported is declared, in a range that the pinned release is in."""
+"""Every imported library is declared, with a range that includes the pinned release."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ OTHERWISE_NAMED = {"google": "protobuf"}
 
 
 def imported(path: Path) -> set[str]:
-    """Return the first names of the modules that a file imports."""
+    """Return the top-level names of the modules that a file imports."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

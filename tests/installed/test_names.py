@@ -1,4 +1,4 @@
-"""`from shardbench import ...`: the real objects, loaded when first used, for types and in fact."""
+"""`from shardbench import ...` gives the real objects, loaded on first use, with their types."""
 
 import ast
 import pickle
@@ -74,7 +74,7 @@ def test_the_version_is_that_of_the_package():
 
 
 def said_without(folder: Path, libraries: tuple[str, ...], name: str) -> str:
-    """Return the last line of importing a name where libraries are missing, which must fail."""
+    """Import a name without these libraries, which must fail; return the error's last line."""
     made = MadeEnvironment(folder, without=libraries)
     done = made.run(made.python, "-c", f"from shardbench import {name}", path=ROOT)
     assert done.returncode == 1, done.stderr

@@ -1,4 +1,4 @@
-"""A wheel of the checkout, installed into an environment that has torch and torchrec of its own."""
+"""A wheel of the checkout, installed into an environment that already has torch and torchrec."""
 
 import importlib.metadata
 import json
@@ -24,7 +24,7 @@ TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquer
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of a copy of the checkout: a build leaves files where the source is."""
+    """A wheel, built from a copy of the checkout, because a build leaves files in the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for package in PACKAGES:
@@ -46,7 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> MadeEnvironment:
-    """An environment, in which pip has looked up what the wheel needs and found all of it."""
+    """An environment with the wheel, in which pip has found all requirements installed."""
     environment = MadeEnvironment(tmp_path_factory.mktemp("made"))
     before = installed(environment)
     assert set(before) > {"torch", "torchrec"}
@@ -83,7 +83,7 @@ def test_it_holds_every_file_of_the_packages(wheel: Path):
 
 
 def needs(package: str) -> Iterator[Requirement]:
-    """Yield what an installed package needs here, extras aside."""
+    """Yield the requirements of an installed package that apply here, without extras."""
     for text in importlib.metadata.requires(package) or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):

@@ -1,4 +1,4 @@
-"""Runs upstream's own tests without and with the drop-ins, and fails where these break one.
+"""Runs upstream's own tests without and with the drop-ins; fails if a drop-in breaks a test.
 
 usage: python -m tests.peers --torchrec CHECKOUT --colossalai CHECKOUT --pytorch CHECKOUT
 """
@@ -19,7 +19,7 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class SuiteComparison:
-    """A suite as it is beside the same suite with a drop-in in place."""
+    """The outcomes of a suite without a drop-in (`baseline`) and with one (`ours`)."""
 
     suite: str
     release: str
@@ -28,11 +28,11 @@ class SuiteComparison:
     ours: Outcomes
 
     def regressions(self) -> list[str]:
-        """Return the tests that pass as they are, and with the drop-in do not."""
+        """Return the tests that pass without the drop-in and do not pass with it."""
         return sorted(self.baseline.of("passed") - self.ours.of("passed"))
 
     def problems(self) -> list[str]:
-        """Return, in a sentence each, why this is no success; none if it is one."""
+        """Return a sentence for each reason why the comparison fails; [] if it succeeds."""
         name = f"{self.suite}, {self.drop_in}"
         found = [f"{name}: {test}: {self._error(test)}" for test in self.regressions()]
         if not self.baseline.of("passed"):
@@ -42,7 +42,7 @@ class SuiteComparison:
         return found
 
     def cells(self) -> list[str]:
-        """Return the row of the table."""
+        """Return the comparison's row in the table."""
         passed, failed = self.baseline.of("passed"), self.baseline.of("failed")
         counts = (
             len(passed | failed),
@@ -66,7 +66,7 @@ def table(comparisons: list[SuiteComparison]) -> str:
 
 
 def compare(runner: Runner, suite: PeerSuite, checkout: Path) -> list[SuiteComparison]:
-    """Run a suite as it is, then with each of its drop-ins."""
+    """Run a suite without a drop-in, then with each of its drop-ins."""
     sources = suite.from_checkout and not runner.installed
     release = suite.release(checkout if sources else None)
     _say(f"{suite.name} {release}, as it is")
@@ -80,7 +80,7 @@ def compare(runner: Runner, suite: PeerSuite, checkout: Path) -> list[SuiteCompa
 
 
 def main() -> int:
-    """Return the exit code: 0 without regressions, 1 with some, 2 where nothing could be run."""
+    """Return the exit code: 0 without regressions, 1 with regressions, 2 if no suite could run."""
     parser = argparse.ArgumentParser(prog="python -m tests.peers")
     for suite in SUITES:
         parser.add_argument(f"--{suite.name.lower()}", metavar="CHECKOUT", default="")

@@ -1,4 +1,4 @@
-"""Runs a suite in processes of its own, and reads what became of each test."""
+"""Runs a suite in separate processes, and reads the outcome of each test."""
 
 import json
 import os
@@ -21,18 +21,18 @@ _RAN = (0, 1, 5)
 
 
 class PeersError(Exception):
-    """A run that could not be made; the text is one sentence."""
+    """A suite could not be run; the message is one sentence."""
 
 
 @dataclass
 class Outcomes:
-    """What became of the tests of one run, by their ids.
+    """The outcomes of the tests of one run, by test id.
 
     Attributes:
         outcomes: `passed`, `failed` or `skipped`; a failure that a test expects is a pass.
-        errors: the line that says most of an error, of the tests that failed.
-        uncollected: the same, of the files that could not be imported.
-        reached: the tests in which the drop-in did something, in whatever process.
+        errors: the most informative line of the error, for each failed test.
+        uncollected: the same, for each file that could not be imported.
+        reached: the tests that used the drop-in, in any process.
     """
 
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -47,13 +47,13 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Runner:
-    """How suites are run.
+    """Runs suites with these settings.
 
     Attributes:
-        installed: whether to test the installed library where the checkout has one of its own.
-        limit: how long a test may take, in seconds.
-        pytest_args: passed on to pytest.
-        logs: a folder for what pytest prints.
+        installed: whether to test the installed library instead of the checkout's own sources.
+        limit: the longest time of a test, in seconds.
+        pytest_args: arguments for pytest.
+        logs: a folder for pytest's output.
     """
 
     installed: bool
@@ -62,9 +62,9 @@ class Runner:
     logs: Path
 
     def run(self, suite: PeerSuite, checkout: Path, drop_in: str | None) -> Outcomes:
-        """Run a suite, with a drop-in or as it is.
+        """Run a suite, with or without a drop-in.
 
-        A test that takes too long, or ends its process, has failed; the tests after it go on in
+        A test that takes too long, or ends its process, has failed; the remaining tests run in
         another process.
 
         Raises:
@@ -132,7 +132,7 @@ class Runner:
 
 
 def _run_pytest(command: list[str], folder: str, environment: dict[str, str], output: Any) -> int:
-    """Run pytest to its end, then end what its tests have left behind."""
+    """Run pytest and return its exit code; kill the processes that its tests left behind."""
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -151,7 +151,7 @@ def _run_pytest(command: list[str], folder: str, environment: dict[str, str], ou
 
 
 def _unfinished(entries: list[dict[str, Any]]) -> str | None:
-    """Return the test that was running when its process ended."""
+    """Return the test that was running when the process ended."""
     started = {entry["test"] for entry in entries if "test" in entry}
     finished = {entry["test"] for entry in entries if "outcome" in entry}
     return next(iter(started - finished), None)

@@ -1,4 +1,4 @@
-"""The suites of upstream's tests, and the drop-ins that they are run with."""
+"""The suites of upstream's tests, and the drop-ins to run them with."""
 
 from dataclasses import dataclass
 from importlib import metadata
@@ -7,13 +7,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PeerSuite:
-    """Some of upstream's tests.
+    """A suite: some of an upstream library's tests.
 
     Attributes:
-        name: the name of the checkout, as the table shows it.
-        library: the package that is tested.
+        name: the name of the checkout in the table.
+        library: the tested package.
         paths: files and folders with tests, in the checkout.
-        drop_ins: what `put_in_place` puts in place, by its name in the table.
+        drop_ins: the arguments of `put_in_place`, by their names in the table.
         from_checkout: whether the library can be imported from the checkout's own sources.
     """
 
@@ -28,7 +28,7 @@ class PeerSuite:
         return next((path for path in self.paths if not (checkout / path).exists()), None)
 
     def release(self, checkout: Path | None) -> str:
-        """Return the release of a checkout's sources, or of the installed library."""
+        """Return the release of the checkout's sources, or else of the installed library."""
         if checkout is None:
             return f"{metadata.version(self.library)}, installed"
         version = checkout / "version.txt"

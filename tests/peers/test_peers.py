@@ -1,4 +1,4 @@
-"""make peers, on made-up checkouts whose tests are few and quick."""
+"""`make peers`, on made-up checkouts with few and quick tests."""
 
 import subprocess
 import sys

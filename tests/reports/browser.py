@@ -1,4 +1,4 @@
-"""Pages in headless Chromium: what they show, log, ask the network for, and how wide they are."""
+"""Pages in headless Chromium: their visible parts, log, network requests, and width."""
 
 import base64
 import json
@@ -23,13 +23,13 @@ needs_chromium = pytest.mark.skipif(
 
 
 class Browser:
-    """A browser without a window. `open` also notes what is wrong with a page."""
+    """A headless browser; `complaints` returns the errors of the page opened last."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
     def open(self, page: Path, width: int = 1280, at: str = "") -> None:
-        """Open a page, at the element of that id where one is named."""
+        """Open a page in a window `width` pixels wide, at the element with the id `at` if given."""
         self.resize(width)
         self.complaints()  # those of the page before
         address = page.resolve().as_uri() + (f"#{at}" if at else "")
@@ -55,7 +55,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def complaints(self) -> list[str]:
-        """What was logged, and what was asked for that is neither a file nor in the page."""
+        """Return new log entries, and requests for anything except files and data in the page."""
         logged = [entry["message"] for entry in self.driver.get_log("browser")]
         events = [json.loads(e["message"])["message"] for e in self.driver.get_log("performance")]
         asked = [
@@ -67,7 +67,7 @@ class Browser:
 
     @contextmanager
     def without_scripts(self) -> Iterator[None]:
-        """Let no page run a script of its own; `run` works all the same."""
+        """Disable the pages' own scripts; `run` still works."""
         disabled = "Emulation.setScriptExecutionDisabled"
         self.driver.execute_cdp_cmd(disabled, {"value": True})
         try:
@@ -76,20 +76,20 @@ class Browser:
             self.driver.execute_cdp_cmd(disabled, {"value": False})
 
     def shown(self, element: str) -> bool:
-        """Whether the element of that id can be seen, by scrolling at most."""
+        """Return whether the element with this id is visible, if need be after scrolling."""
         found = self.driver.find_element(By.ID, element)
         return bool(found.is_displayed())
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than the window.
+        """Return by how many pixels the page is wider than the window.
 
-        Not than `innerWidth`: a phone's grows with a page that is too wide.
+        The window's width is not `innerWidth`, which on a phone grows with a page too wide.
         """
         script = "const root = document.documentElement; return root.scrollWidth - root.clientWidth"
         return int(self.run(script))
 
     def pdf(self) -> bytes:
-        """Print to PDF; once more where Chromium gives up, as it does on a machine under load."""
+        """Print to PDF; retry once, because Chromium sometimes fails on a busy machine."""
         try:
             made = self.driver.execute_cdp_cmd("Page.printToPDF", {})
         except WebDriverException:
@@ -99,7 +99,7 @@ class Browser:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start the browser that is installed; nothing is downloaded."""
+    """Start the installed browser; nothing is downloaded."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):

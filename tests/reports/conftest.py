@@ -1,4 +1,4 @@
-"""Reports whose figures nobody looks at need none."""
+"""A fixture for reports without figures, which take most of the time."""
 
 import pytest
 from made_up_results import blank_figures

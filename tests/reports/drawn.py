@@ -1,4 +1,4 @@
-"""Figures of made-up results, with what they were made from."""
+"""Drawings of made-up results, with their matplotlib figures."""
 
 import pytest
 from made_up_results import family_of
@@ -10,7 +10,10 @@ from reports.core.drawing.canvas import finish, style
 
 
 def draw(folder, lines, kind=None):
-    """Draw all of lines, or one kind; return by slug each drawing with what it was made from."""
+    """Draw all figures of results, or those of one function `kind`.
+
+    Return each drawing with its matplotlib figure, by slug.
+    """
     made = []
 
     def keep(figure, *rest):
@@ -29,7 +32,7 @@ def draw(folder, lines, kind=None):
 
 
 def texts_of(figure):
-    """The texts that are drawn: matplotlib keeps tick labels outside of an axis as well."""
+    """Return a figure's visible texts, without the tick labels beyond the ends of an axis."""
     figure.draw_without_rendering()
     outside = set()
     for axes in figure.axes:

@@ -46,7 +46,7 @@ VARIANTS: dict[str, tuple[Any, ...]] = {
 
 
 def assert_in_order(text: str, *parts: str) -> None:
-    """Assert that a text has these parts, one after the other."""
+    """Assert that a text contains these parts in this order."""
     place = 0
     for part in parts:
         assert part in text[place:], f"{part!r} not in order in {text!r}"
@@ -63,7 +63,7 @@ def cell(
     ratio: float | None = None,
     **changes: Any,
 ) -> dict[str, Any]:
-    """One line of a results file; keyword arguments replace its fields."""
+    """Return a line of a results file; keyword arguments replace its fields."""
     workload = f"crates[boxes={boxes},seed=1]"
     faster = ratio is not None and ratio < 0.97
     line = {
@@ -105,7 +105,7 @@ def cell(
 
 
 def over_budget(variant: str, boxes: int, **changes: Any) -> dict[str, Any]:
-    """A cell that passed its time budget."""
+    """Return the line of a cell that exceeded its time budget."""
     nothing = dict.fromkeys(("wall_s", "cpu_s", "decision", "fingerprint", "verdict"))
     return cell(
         variant,
@@ -122,7 +122,7 @@ def over_budget(variant: str, boxes: int, **changes: Any) -> dict[str, Any]:
 
 
 def family_lines(sizes: tuple[int, ...] = (10, 20, 40, 80)) -> list[dict[str, Any]]:
-    """A whole family on problems of several sizes, with one call over budget."""
+    """Return lines of a whole family on problems of several sizes, with one call over budget."""
     lines = []
     for boxes in sizes:
         for name, (same_as, claim, decision, base, power, quality, shares) in VARIANTS.items():
@@ -173,7 +173,7 @@ PAST: dict[str, tuple[Any, ...]] = {
 
 
 def goal(text: str, variant: str, measure: str, limit: float, **changes: Any) -> dict[str, Any]:
-    """A goal as a cell holds it."""
+    """Return a goal in the form that a cell stores."""
     fields = {"text": text, "problem": "as written", "variant": variant, "measure": measure}
     return {**fields, "limit": limit, "against": "", "quality": "", **changes}
 
@@ -181,7 +181,7 @@ def goal(text: str, variant: str, measure: str, limit: float, **changes: Any) ->
 def overview_row(
     system: str, today: str, ours: str, place: int = 0, boxes: int = 400, **changes: Any
 ) -> dict[str, Any]:
-    """A row of the overview as a cell holds it."""
+    """Return an overview row in the form that a cell stores."""
     problem = f"crates[boxes={boxes},seed=1]/toy_rack:4"
     row = {"system": system, "problem": problem, "today": today, "ours": ours, "place": place}
     return {**row, "published": "quick-copy", "counter": "copies", **changes}
@@ -204,7 +204,10 @@ GOALS = {
 def past_lines(
     sizes: tuple[int, ...] = (400, 1600), stopped: tuple[int, ...] = (1600,)
 ) -> list[dict[str, Any]]:
-    """Problems on which variants are compared with `no-copy`, stopped on the last, with bounds."""
+    """Return lines of problems with bounds, on which variants are compared with `no-copy`.
+
+    On the last problem, `no-copy` is stopped.
+    """
     lines = []
     for boxes in sizes:
         least = 16.0 * boxes / 10
@@ -251,7 +254,7 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 
 def results_of(folder: Path, lines: list[dict[str, Any]]) -> Results:
-    """Return lines as they are read from a results file."""
+    """Write lines to a results file and return the results read from it."""
     return read_results(write(folder / "results.jsonl", lines))
 
 
@@ -263,7 +266,7 @@ def family_of(folder: Path, lines: list[dict[str, Any]]) -> FamilyView:
 
 @contextmanager
 def no_png() -> Iterator[None]:
-    """Draw figures as SVG alone, which is all that a page shows."""
+    """Draw figures as SVG only, since pages show no PNG."""
     draw = Figure.savefig
 
     def save(figure: Figure, file: Any, **options: Any) -> None:
@@ -276,7 +279,7 @@ def no_png() -> Iterator[None]:
 
 @contextmanager
 def blank_figures() -> Iterator[None]:
-    """Leave all figures blank: drawing them is most of what a report takes."""
+    """Leave all figures blank, because drawing takes most of a report's time."""
 
     def save(figure: Figure, file: Any, **options: Any) -> None:
         file.write("<svg></svg>" if options["format"] == "svg" else b"")

@@ -1,4 +1,4 @@
-"""A parser of pages, for tests."""
+"""A parser of report pages, for tests."""
 
 from html.parser import HTMLParser
 
@@ -6,7 +6,7 @@ VOID = {"meta", "input", "link", "img", "br", "hr"}
 
 
 class Page(HTMLParser):
-    """What a page holds: its text, its tags with attributes, and the rows of every table."""
+    """A parsed page: its text, its tags with attributes, and the rows of every table."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""That colours can be told apart: by contrast, by the colour-blind, in print, in the dark."""
+"""Colours can be distinguished: by contrast, by colour-blind people, in print, in dark mode."""
 
 import itertools
 import math
@@ -25,7 +25,7 @@ BLIND = {
 
 
 def schemes():
-    """The variables of the style sheet, by scheme."""
+    """Return the colour variables of the style sheet, by scheme (light and dark)."""
     blocks = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)
     held = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in blocks]
     assert len(held) == 3
@@ -60,7 +60,7 @@ def linear(colour):
 
 
 def lab(rgb):
-    """CIE L*a*b* (D65) of linear RGB."""
+    """Return the CIE L*a*b* values (D65) of a linear RGB colour."""
     to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
     x, y, z = np.array(to_xyz) @ np.clip(rgb, 0, 1) / np.array([0.9505, 1.0, 1.089])
     f = [math.copysign(abs(t) ** (1 / 3), t) if t > 0.008856 else 7.787 * t + 16 / 116

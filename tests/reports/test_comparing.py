@@ -1,4 +1,4 @@
-"""What changed between two results files."""
+"""The comparison of two results files."""
 
 import copy
 import math
@@ -34,7 +34,7 @@ def changed(line, **changes):
 
 
 def pair(**changes):
-    """A reference with another variant, and the same with that variant changed."""
+    """Return lines of a reference and another variant, and the same with that variant changed."""
     a = [cell(decision="reference"), cell("even", ratio=0.5)]
     return a, [a[0], changed(a[1], **changes)]
 

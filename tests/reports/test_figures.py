@@ -34,7 +34,7 @@ def assert_no_overlap(figure):
 
 
 def crowded(count):
-    """A family with many variants of long names and nearly the same times."""
+    """Return the lines of a family of many variants with long names and nearly equal times."""
     lines = [cell(boxes=boxes, decision="reference", seconds=boxes) for boxes in (10, 11, 12, 900)]
     for index in range(count):
         for boxes in (10, 11, 12, 900):

@@ -1,4 +1,4 @@
-"""The page of a profile: its words, its data, and that it stands alone whatever names it holds."""
+"""The page of a profile: its sentences, its data, and that no name in it can load anything."""
 
 import json
 import re

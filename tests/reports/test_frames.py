@@ -80,7 +80,7 @@ def test_only_damaged_lines_are_an_error(tmp_path):
 
 
 class TestMachines:
-    """Times of different machines are never set side by side."""
+    """Times of different machines are never compared."""
 
     @staticmethod
     def on(machine, **changes):

@@ -1,4 +1,4 @@
-"""The pages as a reader gets them, in headless Chromium."""
+"""The three kinds of pages as a reader sees them, in headless Chromium."""
 
 import pytest
 from browser import chromium, needs_chromium
@@ -32,7 +32,7 @@ def all_lines():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Three pages by name; those that are made of results, with the cells that they must hold."""
+    """Return three pages by name; each page on results has the cells that it must contain."""
     folder = tmp_path_factory.mktemp("pages")
     before = all_lines()
     now = [
@@ -67,7 +67,7 @@ def report(pages, browser):
 
 
 def texts(browser, table, column):
-    """The texts of a table's column, of the rows that are shown."""
+    """Return the texts of a table's column in the visible rows."""
     return browser.run(
         "return [...document.getElementById(arguments[0]).tBodies[0].rows]"
         ".filter(row => row.offsetParent).map(row => row.cells[arguments[1]].textContent)",

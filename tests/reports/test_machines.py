@@ -1,4 +1,4 @@
-"""A report of several machines compares times within each of them."""
+"""A report on several machines compares times only within each machine."""
 
 from made_up_results import family_lines, results_of
 
@@ -7,7 +7,7 @@ from reports.family.tables import cells_table, problems_table
 
 
 def lines_of_two_machines():
-    """Four sizes; the two larger ones are of a machine that is ten times as fast."""
+    """Return lines of four sizes; the two larger ones are from a machine ten times as fast."""
     lines = family_lines()
     for line in lines:
         fast = line["size"] > 20

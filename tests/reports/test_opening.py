@@ -18,7 +18,10 @@ FOLDED = "boxing-cells-table-1"
 
 
 def lines():
-    """Three families, six systems, four of them of one family; the last one is declared first."""
+    """Return lines of three families with six systems: four of one family, then one each.
+
+    The last family has the first place.
+    """
     found = with_ranks([*family_lines(), *past_lines()])
     rows = [
         overview_row(f"Boxes, way {place}", "no-copy", "compiled", place=place)
@@ -82,7 +85,7 @@ def test_the_first_figure_is_on_the_first_screen_after_few_words(page, browser):
 
 @pytest.fixture(scope="module", params=["", *FAMILIES, "how", "provenance"])
 def at(request, page, opened):
-    """Where the report is open; a page is opened once and then resized."""
+    """The id at which the report is open; the page is opened once and then resized."""
     opened.open(page, at=request.param)
     return request.param
 

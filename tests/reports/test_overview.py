@@ -1,4 +1,4 @@
-"""What a report opens with, from made-up cells."""
+"""The first screen of a report: its table and figure, from made-up cells."""
 
 import math
 

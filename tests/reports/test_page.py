@@ -119,7 +119,7 @@ def test_every_figure_has_its_files_and_its_data(report, page):
 
 @pytest.fixture(scope="module")
 def past(tmp_path_factory):
-    """A report with bounds, goals, memory, and problems compared with another variant."""
+    """A report with bounds, goals, memory, and problems compared with a non-reference variant."""
     folder = tmp_path_factory.mktemp("past")
     lines = [*family_lines(), *past_lines()]
     with blank_figures():

@@ -1,4 +1,4 @@
-"""What each rank gets under two plans."""
+"""The figures and tables of ranks' loads under two plans."""
 
 import pytest
 from drawn import draw

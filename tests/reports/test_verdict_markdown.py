@@ -1,5 +1,5 @@
-"""The verdict in words: the headline first, then only what deviates, and nothing from a file
-that could be read as anything but text.
+"""The verdict as Markdown: first the headline, then only deviations. Texts from files are never
+markup.
 """
 
 import re
@@ -19,7 +19,7 @@ from reports.gate.page import failure_markdown, headline, look_closer, markdown,
 
 
 def judged(*kinds: str | None) -> GateVerdict:
-    """A verdict with a cell for each kind, None for one that is as expected."""
+    """Return a verdict with a cell for each kind of deviation; None is a cell as expected."""
     return GateVerdict(
         tuple(
             Judged(

@@ -1,4 +1,4 @@
-"""The real Resharder of Paddle, where it is installed, and the variants that drive it."""
+"""The real Resharder of Paddle, if it is installed, and the variants that call it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""A block mirrors its graph: what it refuses changes neither, what others edit is noticed."""
+"""A block mirrors its graph: refused edits change neither, and edits by others are noticed."""
 
 import pytest
 from hypothesis import given
@@ -135,7 +135,7 @@ EDITS = st.lists(
 
 
 def apply(block: Block, edits: list[tuple[str, int, int]]) -> None:
-    """Edit from both sides, by numbers that mean the same to every kind of block."""
+    """Edit a block and its graph; the numbers in `edits` mean the same for every kind of block."""
     for count, (what, first, second) in enumerate(edits):
         nodes = block.twin.nodes()
         if what == "behind":

@@ -1,4 +1,4 @@
-"""All ways of bringing a block in line make the same program, and it is what its ops need."""
+"""All reshard methods turn a block into the same program, and all its ops get valid inputs."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A file for results."""
+"""A fixture with the path of a results file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Cells to store, and those that are."""
+"""Makes cells to store, and reads stored cells."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Lines that are torn or damaged: told, left out, and set aside."""
+"""Torn or damaged lines are reported, left out, and moved to another file."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The results file: appended, locked, and read as it was written."""
+"""The results file: cells are appended under a lock, and read as they were written."""
 
 import errno
 import json
@@ -62,7 +62,7 @@ def test_summary_of_nothing_is_nothing():
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 1e-300])
 def test_times_that_are_none_are_summed_up_as_any(seconds: float):
-    """What a variant says of its times must not end the comparison with the others."""
+    """Invalid times that a variant reports must not end the comparison with the others."""
     assert str(Summary.of([seconds]).median) == str(seconds)
 
 
@@ -192,7 +192,7 @@ class TestStrictJson:
 
 
 class TestFailures:
-    """After each of them the file holds what it held before."""
+    """After each failure the file's content is unchanged."""
 
     def test_the_disk_is_full_at_the_end(self, path: Path, monkeypatch: pytest.MonkeyPatch):
         append_cells(path, [cell("before")])

@@ -1,4 +1,4 @@
-"""Results files of the version before typed cells are read as they were written."""
+"""Results files of schema 1, from before typed cells, are read as they were written."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ NEWER = {"front", "overview", "work"}
 
 
 def holds(record: Any, line: Any) -> bool:
-    """Whether a record has all that a line has; it may have fields that are newer."""
+    """Return whether a record contains all values of a line; it may have newer fields as well."""
     if isinstance(line, dict):
         return all(name in record and holds(record[name], line[name]) for name in line)
     return bool(record == line)
@@ -35,7 +35,7 @@ def test_a_line_is_a_cell_that_is_written_as_it_was(line: str):
 
 
 def test_the_lines_hold_what_a_cell_can_say():
-    """A field that is null or empty in all lines would not be tested."""
+    """Every field has a value in some line, since a field that is always empty is not tested."""
     filled = {name for line in LINES for name, value in json.loads(line).items() if value}
     empty = Cell.of(json.loads(LINES[0])).record().keys() - filled
     assert empty == NEWER, sorted(empty)

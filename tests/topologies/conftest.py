@@ -1,4 +1,4 @@
-"""The helpers of these tests, which they import by name."""
+"""Lets these tests import the helpers in this folder by name."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The public outputs of `nvidia-smi topo -m` in `data/`, and what is known of their machines."""
+"""The public outputs of `nvidia-smi topo -m` in `data/`, and known facts about their machines."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,10 @@ DATA = Path(__file__).parent / "data"
 
 
 class Known(NamedTuple):
-    """What a person reads off an output; `all_to_all` is GB/s by hand, `near` of the first GPU."""
+    """Facts that a person reads off an output.
+
+    `all_to_all` is a bandwidth in GB/s, computed by hand; `near` are the first GPU's nearest NICs.
+    """
 
     gpu: str
     gpus: int
@@ -39,5 +42,5 @@ KNOWN = {
 
 
 def output(name: str) -> str:
-    """Return a public output, with the lines that say where it is from."""
+    """Return the text of a public output, with the lines that state its source."""
     return (DATA / f"{name}.txt").read_text(encoding="utf-8")

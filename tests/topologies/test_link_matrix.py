@@ -1,4 +1,4 @@
-"""The parser of `nvidia-smi topo -m`, on public outputs and on what copying does to them."""
+"""The parser of `nvidia-smi topo -m`, on public outputs and on outputs changed by copying."""
 
 import re
 

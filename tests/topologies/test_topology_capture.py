@@ -1,4 +1,4 @@
-"""From what NVML, torch and `/sys` told to a matrix and to the row of a topology file."""
+"""Answers of NVML, torch and `/sys` become a link matrix and the row of a topology file."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ H100 = GpuDevice(
 
 
 def at(switch: int, slot: int, numa: int = 0) -> PciPlace:
-    """A device behind a PCIe switch of its own socket, as on most servers."""
+    """Return the place of a device behind a PCIe switch of its own socket, as on most servers."""
     root = f"pci0000:{10 * numa + switch:02d}"
     bus = f"0000:{10 * numa + switch:02d}"
     return PciPlace(
@@ -295,7 +295,7 @@ class TestDataSheets:
 
 
 class TestReading:
-    """The reading of `/sys`, on a made-up tree of the kernel's shape."""
+    """Reading `/sys`, on a made-up tree in the kernel's form."""
 
     @pytest.fixture
     def system(self, tmp_path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The traps of topologies: each is seen, and what is clean is told to be clean."""
+"""Likely mistakes in topologies: each is found, and a correct topology gets no warning."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The look that all figures share, their files as SVG and PNG, and places for labels."""
+"""The common style of all figures, helpers to draw them, and their files as SVG and PNG."""
 
 import io
 import itertools
@@ -24,8 +24,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, Multiple
 
 from reports.core.formatting import interval, number, seconds
 
-# Okabe and Ito's palette, which most colour-blind people can tell apart. Its yellow is left out,
-# too pale for a line on white, and a grey added.
+# Okabe and Ito's palette, which most colour-blind people can distinguish. A grey replaces its
+# yellow, which is too pale for a line on white.
 BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#767676"
 PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
@@ -35,7 +35,7 @@ HATCHES = ("", "///", "\\\\\\\\\\\\", "---", "|||", "xxx", "+++", "/|/|", "-\\\\
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
 
-# Neutral colours, inverted in dark mode, and the variable of the page's style for each.
+# Neutral colours, which dark mode inverts, and the CSS variable of each in the page's style sheet.
 _NEUTRAL = {
     "#000000": "ink",
     "#ffffff": "card",
@@ -76,8 +76,8 @@ _STYLE: dict[Any, Any] = {
 class Drawing:
     """A finished figure with its data.
 
-    `svg` is a whole SVG file, `inline` the same without what HTML must not hold twice. The ids of
-    both start with `slug`, which is unique in a report and names the files.
+    `svg` is a complete SVG file, `inline` the same image to embed in HTML. The ids in both start
+    with `slug`, which is unique in a report and is also the name of the files.
     """
 
     slug: str
@@ -107,9 +107,9 @@ def _themed(paint: re.Match[str]) -> str:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply the common look while a figure is drawn and written."""
+    """Apply the common style while a figure is drawn and written."""
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # A script that the font lacks is drawn as boxes, and the table has the text.
+        # Characters that the font lacks are drawn as boxes; the page's table has the text.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
         yield
@@ -121,16 +121,16 @@ def blank_figure(height: float) -> Figure:
 
 
 def new_figure(height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure of common width and `height` in inches, with one pair of axes."""
+    """Return an empty figure of common width and `height` in inches, and its only Axes."""
     figure = blank_figure(height)
     return figure, figure.subplots()
 
 
 def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFrame) -> Drawing:
-    """Write a figure as SVG and PNG, the same bytes every time."""
+    """Render a figure as SVG and PNG; equal figures give equal bytes."""
     _shorten_texts(figure)
     figure.draw_without_rendering()
-    figure.set_layout_engine(None)  # places are final; each file would lay them out twice more
+    figure.set_layout_engine(None)  # the layout is final; saving would compute it twice per file
     svg, png = io.StringIO(), io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": slug}):
         empty = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -141,13 +141,13 @@ def finish(figure: Figure, slug: str, title: str, caption: str, data: pd.DataFra
 
 
 def mark(artist: Artist, tooltip: str, series: int | None = None) -> None:
-    """Attach a tooltip to an artist, and hide the artist with its series."""
-    plain = tooltip.replace('"', "'")  # so that the SVG has it between double quotes
+    """Attach a tooltip to an artist; a click on the legend's entry number `series` hides it."""
+    plain = tooltip.replace('"', "'")  # the SVG puts it between double quotes
     artist.set_gid(f"mark:{'' if series is None else series}:{plain}")
 
 
 def _with_marks(svg: str) -> str:
-    """Turn the notes of `mark` and `make_switches` into titles and attributes of the SVG."""
+    """Replace the ids set by `mark` and `make_switches` with titles and data attributes."""
     places = itertools.count(1)
 
     def written(found: re.Match[str]) -> str:
@@ -161,18 +161,18 @@ def _with_marks(svg: str) -> str:
 
 
 def _own_ids(svg: str, slug: str) -> str:
-    """Give every id of an SVG file a prefix, so that several can stand in one page."""
+    """Prefix every id of an SVG file with `slug`, so that one page can contain several figures."""
     svg = re.sub(r'\bid="', f'id="{slug}-', svg)
     svg = re.sub(r'href="#', f'href="#{slug}-', svg)
     svg = svg.replace("url(#", f"url(#{slug}-")
-    # matplotlib's style sheet would reach beyond its figure once the SVG stands in a page.
+    # In a page, matplotlib's style sheet would apply to more than its own figure.
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     return svg.replace("<svg ", '<svg stroke-linejoin="round" stroke-linecap="butt" ', 1)
 
 
 def colour_of(position: int) -> str:
-    """The colour of the nth variant or phase of a family, the same in all of its figures."""
+    """Return the colour of a family's nth variant or phase, the same in all of its figures."""
     return PALETTE[position % len(PALETTE)]
 
 
@@ -217,7 +217,7 @@ def log_number(axes: Axes) -> None:
 
 
 def set_ticks(axis: Axis, ticks: Sequence[float], write: Callable[[float], str]) -> None:
-    """Give an axis these ticks and no others."""
+    """Set the ticks of an axis and label them by `write`; remove all other ticks."""
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda tick, _: write(tick)))
@@ -228,7 +228,7 @@ def _time(tick: float) -> str:
 
 
 def linear_time(axes: Axes) -> None:
-    """Give an x axis from 0, in seconds, ticks at multiples of a round time."""
+    """Set the ticks of an x axis, in seconds from 0, at multiples of a round time."""
     longest = axes.get_xlim()[1]
     step = next((time for time in _ROUND_TIMES if longest <= 6 * time), longest / 5)
     axes.xaxis.set_major_locator(MultipleLocator(step))
@@ -236,24 +236,24 @@ def linear_time(axes: Axes) -> None:
 
 
 def key(label: str, **look: Any) -> Line2D:
-    """Return a legend entry for lines or points with this look."""
+    """Return a legend entry for lines or points with these matplotlib properties."""
     return Line2D([], [], label=label, **look)
 
 
 def make_switches(legend: Legend) -> None:
-    """Let each entry of a legend hide and show the series of its place."""
+    """Let the nth entry of a legend hide and show the nth series, as `mark` numbers them."""
     for series, parts in enumerate(zip(legend.legend_handles, legend.texts, strict=True)):
         for part in filter(None, parts):
             part.set_gid(f"key:{series}:")
 
 
 def legend_above(figure: Figure, *keys: Line2D | Patch) -> None:
-    """Write a legend above a figure, in one row of three at most."""
+    """Write a legend above a figure, in three columns."""
     figure.legend(handles=keys, loc="outside upper left", ncols=3)
 
 
 def draw_interval(axes: Axes, place: float, value: float, ends: Ends, **look: Any) -> None:
-    """Draw a value's interval as a line across a row of horizontal bars."""
+    """Draw a value's interval as a horizontal error bar at the y position `place`."""
     low, high = ends
     axes.errorbar(value, place, xerr=[[value - low], [high - value]], capsize=3, **look)
 
@@ -269,9 +269,9 @@ def draw_bar(
     text_colour: str = "black",
     **look: Any,
 ) -> None:
-    """Draw a bar with its interval, if it has one, and write `text` to its right.
+    """Draw a horizontal bar with its interval, if it has one, and write `text` to its right.
 
-    The bar's tooltip is `name` and the same text. A value that is NaN is its text alone.
+    The bar's tooltip is `name` and the same text. If the value is NaN, only `text` is written.
     """
     if math.isnan(value):
         colour = VERMILION if text_colour == "black" else text_colour
@@ -309,7 +309,7 @@ def make_room(axes: Axes) -> None:
 
 
 def settle(axes: Axes) -> None:
-    """Shorten texts and lay the figure out, so that it can be measured."""
+    """Shorten texts and compute the figure's layout, so that the sizes of texts are known."""
     figure = axes.figure
     assert isinstance(figure, Figure)
     _shorten_texts(figure)
@@ -317,7 +317,7 @@ def settle(axes: Axes) -> None:
 
 
 def short(text: str, most: int = _LONGEST_LINE) -> str:
-    """Shorten lines that would not fit a figure in their middle, and join many lines."""
+    """Cut the middle of lines longer than `most` characters; join more than four lines into one."""
     lines = text.split("\n")
     if len(lines) > _MOST_LINES:
         lines = [" ".join(lines)]
@@ -333,7 +333,7 @@ def _shorten_texts(figure: Figure) -> None:
 
 
 def name_rows(axes: Axes, names: Sequence[str], scale: str = "") -> None:
-    """Write a name at each row of horizontal bars, from the top down, and a label at the x axis."""
+    """Name each row of horizontal bars, from the top down, and label the x axis with `scale`."""
     axes.set_yticks(range(len(names)), [short(name, LONGEST_NAME) for name in names])
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)

@@ -1,4 +1,4 @@
-"""Texts on figures: labels next to points where they cover nothing, and readable colours."""
+"""Texts on figures: labels of points without overlaps, and readable colours of text."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from matplotlib.transforms import Bbox
 
 from reports.core.drawing.canvas import BLACK, GREY, PALE, settle
 
-# Black and white that dark mode leaves alone, as it leaves the colour below them.
+# Nearly white and black: dark mode inverts neither them nor the colour behind the text.
 _WHITE_ON_COLOUR, _BLACK_ON_COLOUR = "#FEFEFE", "#010101"
 _OFFSETS = (
     *((8, 0), (-8, 0), (0, 10), (0, -10), (8, 10), (8, -10), (-8, 10), (-8, -10)),
@@ -19,10 +19,10 @@ _OFFSETS = (
 def label_points(
     axes: Axes, points: Sequence[tuple[float, float, str]], lines: Sequence[float] = ()
 ) -> list[Annotation]:
-    """Write each label next to its point (x, y, label), where it covers no point and no label.
+    """Write each label near its point (x, y, label) so that it covers no point, label or line.
 
-    It does not cover the horizontal `lines` either, given by their y. Labels that have to go far
-    get a thin line to their point. Call when the axes are complete.
+    `lines` are the y values of horizontal lines. A thin line joins a distant label to its point.
+    Call this when everything else is drawn.
     """
     settle(axes)
     marks = [axes.transData.transform((x, y)) for x, y, _ in points]
@@ -60,20 +60,20 @@ def _place(label: Annotation, dx: float, dy: float) -> None:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of an sRGB colour `#RRGGBB`, from 0 to 1 (WCAG 2.2)."""
+    """Return the relative luminance of an sRGB colour `#RRGGBB`, from 0 to 1 (WCAG 2.2)."""
     parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(one: str, other: str) -> float:
-    """Contrast of two sRGB colours, from 1 to 21 (WCAG 2.2)."""
+    """Return the contrast of two sRGB colours, from 1 to 21 (WCAG 2.2)."""
     dark, light = sorted((luminance(one), luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 
 
 def text_colour_on(colour: str) -> str:
-    """Black or white, whichever reads better on a colour, in both modes."""
+    """Return black or white, whichever reads better on a colour, in light and dark mode."""
     if colour in (BLACK, PALE):  # dark mode inverts these, and must invert the text on them
         return "#FFFFFF" if colour == BLACK else "#000000"
     return max(_WHITE_ON_COLOUR, _BLACK_ON_COLOUR, key=lambda text: contrast(text, colour))

@@ -1,4 +1,4 @@
-"""`shardbench gate` in an empty folder, and expectations that are met there."""
+"""Fixtures that run `shardbench gate` in an empty folder, and a file of expectations."""
 
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ def gate(shardbench: Run) -> Run:
 
 @pytest.fixture
 def expected(gate: Run, tmp_path: Path) -> Path:
-    """The expectations that `slow` and `quick` meet, which `results` sets beside them."""
+    """A file of expectations; the unchanged cells of `gated.results` meet them."""
     write(tmp_path / "first.jsonl", line("slow"), line())
     assert gate("--propose", "e.toml", "--judge", "first.jsonl")[0] == 0
     return tmp_path / "e.toml"

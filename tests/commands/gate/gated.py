@@ -1,4 +1,4 @@
-"""Results that the expectations of `expected` are about."""
+"""Results for the gate to judge by the fixture `expected`."""
 
 from collections.abc import Callable
 from pathlib import Path

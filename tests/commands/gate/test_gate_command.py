@@ -1,4 +1,4 @@
-"""`shardbench gate` as CI runs it: its exit codes, what it writes, and every way it could lie."""
+"""`shardbench gate` as CI runs it: exit codes, output files, and no verdict without judging."""
 
 import json
 from pathlib import Path
@@ -103,7 +103,7 @@ class TestProposing:
 
 
 class TestNoVerdict:
-    """Whatever is wrong, the exit code is 3, and nothing reads as if it had been judged."""
+    """After any error the exit code is 3, and no output looks like a verdict."""
 
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
@@ -179,7 +179,7 @@ class TestNoVerdict:
 
 
 class TestMeasuring:
-    """With the toy family, in child processes."""
+    """The gate measures the toy family in child processes."""
 
     CELL = "toy/same@toy[size=4]/dgx_a100_80gb:2"
     QUICK = ("--seconds", "0.1", "--budget", "30")

@@ -1,4 +1,4 @@
-"""The exit code of the process of `shardbench gate`, whatever becomes of its output."""
+"""The exit code of the process `shardbench gate`, even if its output cannot be written."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 class TestProcess:
-    """The exit code of the process itself, whatever becomes of its output."""
+    """The exit code is right even if the output cannot be written."""
 
     @pytest.fixture
     def start(self, expected: Path, tmp_path: Path) -> Callable[..., "subprocess.Popen[bytes]"]:
@@ -106,7 +106,7 @@ class TestProcess:
 
 @pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 2), (2, 0), (3, 2)])
 def test_make_gate_lets_what_is_inconclusive_pass_and_nothing_else(tmp_path, code, ends):
-    """The project's own CI runs it; make itself ends with 2 whatever fails."""
+    """The project's own CI runs `make gate`; after any failure make's exit code is 2."""
     command = tmp_path / "bin" / "shardbench"
     command.parent.mkdir()
     command.write_text(f"#!/bin/sh\necho verdict\nexit {code}\n")

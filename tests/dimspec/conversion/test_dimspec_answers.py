@@ -1,4 +1,4 @@
-"""Fingerprints, validation and quality of real answers, and of what was changed in them."""
+"""Fingerprints, validation and quality of real and of altered answers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +23,7 @@ from planners.dimspec.problem import (
 
 
 class Spec:
-    """A spec as any search may give it back, which tells its partition alone."""
+    """A sharding spec as any search may return it: only `partition` is specific to it."""
 
     def __init__(self, partition: Partition) -> None:
         self.mesh, self.shape, self.partition = Mesh.of(2, 2), (8, 8), partition
@@ -31,7 +31,7 @@ class Spec:
 
 @pytest.fixture(scope="module")
 def stream() -> Stream:
-    """All pairs of a small tensor, some of them asked again."""
+    """Conversions between all pairs of shardings of a small tensor; some are repeated."""
     queries = tuple(all_pairs(Mesh.of(2, 4), (8, 16, 6)))
     return Stream(queries, [*range(len(queries)), 5, 3, 3, 7])
 
@@ -67,7 +67,10 @@ def test_real_answers_are_valid_and_equal_ones_have_equal_fingerprints(name, str
 
 
 def changed(change: Callable[[Conversion], Conversion]) -> Callable[[Answers], Answers]:
-    """Return what changes one conversion alone: of several steps, from two sharded dimensions."""
+    """Return a function that applies `change` to one conversion of the answers.
+
+    That conversion has several steps and starts with two sharded dimensions.
+    """
 
     def change_answers(answers: Answers) -> Answers:
         conversions = list(answers.conversions)

@@ -1,4 +1,4 @@
-"""The cheapest conversion is the cheapest, and every target is reached on meshes of any axes."""
+"""`CheapestSearch` finds a conversion of least cost, and reaches every target on every mesh."""
 
 from functools import cache
 from itertools import product
@@ -27,7 +27,7 @@ SECONDS = ((2e-5, 5e-6), (4 / 25e9, 4 / 300e9))
 
 
 def least_costs(mesh: Mesh, shape: tuple[int, ...], source: Partition) -> dict[Partition, float]:
-    """Return what each partition costs at least from a source, by Bellman and Ford's search.
+    """Return the least cost to convert `source` to each partition, by Bellman and Ford's search.
 
     The edges are the candidates of the reference search; partitions are sorted.
     """
@@ -153,7 +153,7 @@ def test_every_target_is_reached_by_legal_steps(name, search):
 
 
 class AnyDimSpec(DimSpec):
-    """One that knows any mesh, by the formula behind the dictionary."""
+    """A DimSpec for meshes of any number of axes; it computes differences by formula."""
 
     def difference(self, other: DimSpec) -> int:
         return difference_points(self.shard_list, other.shard_list)
@@ -161,7 +161,7 @@ class AnyDimSpec(DimSpec):
 
 @pytest.mark.parametrize("name", ["2x2x2", "2x3x2", "2x1x3x2"])
 def test_with_more_axes_the_nearest_is_what_the_objects_would_find(name):
-    """The reference search itself, given a DimSpec that ends in no KeyError."""
+    """Compares with the reference search, given a DimSpec that raises no KeyError."""
     stream, answers = asked_all(name, InternedSearch)
     search = GreedySearch(AnyDimSpec)
     for number in range(0, len(stream.queries), 7):
@@ -182,7 +182,7 @@ def test_any_target_is_reached_and_the_way_there_is_valid(query):
 
 
 def test_the_cheapest_may_lead_far_around():
-    """The largest mesh axis is kept sharded, from one dimension to the other and back."""
+    """The cheapest path moves the largest mesh axis to the other dimension and back."""
     mesh = Mesh.of(1, 2, 3, 6)
     query = Query(mesh, (36, 36), ((0, (0, 1, 2, 3)),), ((1, (0, 1)),))
     nearest, cheapest = asked(InternedSearch(), query), asked(CheapestSearch(), query)

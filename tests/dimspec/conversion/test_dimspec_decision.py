@@ -1,4 +1,4 @@
-"""Valid answers pass, and others are refused in one sentence."""
+"""Validation accepts valid answers, and refuses others in one sentence."""
 
 from contextlib import suppress
 from itertools import product
@@ -24,7 +24,7 @@ PAID = Cost(1.0, 2.0, 3.0)
 
 
 class Spec:
-    """A spec as any search may give it back."""
+    """A sharding spec as any search may return it."""
 
     def __init__(
         self, partition: Partition, shape: tuple[int, ...] = SHAPE, mesh: Mesh = MESH
@@ -161,7 +161,7 @@ def test_a_path_of_another_tensor_is_refused(shape, mesh):
     ("mesh", "shape"), [(MESH, SHAPE), (MESH, (8, 8, 3)), (Mesh.of(2, 2, 2), (8, 8))]
 )
 def test_a_step_is_valid_exactly_where_colossalai_takes_it(mesh, shape):
-    """A step that it does not have may be cheaper than the bound, which is made of its own."""
+    """Other steps are invalid: the bound, made from ColossalAI's steps, does not hold for them."""
     partitions = list(all_partitions(mesh, shape))
     dims, axes = range(len(shape)), range(len(mesh.shape))
     comms = [CommSpec(*step) for step in product(Pattern, dims, dims, axes)]

@@ -1,4 +1,4 @@
-"""Partitions that are possible are taken as they are, and others are refused in a sentence."""
+"""Possible partitions are accepted unchanged, and others are refused in a sentence."""
 
 from itertools import permutations
 from math import prod

@@ -1,4 +1,4 @@
-"""Every search that is to decide as the reference does decides so, whatever was asked before."""
+"""Searches that must give the reference's answers give them, regardless of earlier queries."""
 
 import random
 from functools import cache
@@ -26,7 +26,7 @@ def some(kind: str) -> tuple[Query, ...]:
 
 @cache
 def expected(kind: str) -> list[tuple[object, ...]]:
-    """Return what all are to answer, by the reference with the dictionary that takes least time."""
+    """Return the answers that all searches must give, by the fastest form of the reference."""
     search = SEARCHES["shared-dict"]()
     return [told(asked(search, query)) for query in some(kind)]
 
@@ -139,7 +139,7 @@ def test_the_path_cache_hands_out_lists_of_its_own():
 
 
 def test_the_path_cache_tells_apart_all_that_decides():
-    """Each pair differs in one part of the query, and is answered differently."""
+    """Each query differs from the first in one part, and has a different answer."""
     search = PathCache()
     two = ((0, (0,)), (1, (1,)))
     asked_first = Query(Mesh.of(2, 2), (8, 8), two, ())

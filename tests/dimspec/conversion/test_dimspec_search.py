@@ -1,4 +1,4 @@
-"""The reference search does what ColossalAI was recorded to do, and what its text says."""
+"""The reference search agrees with recordings of ColossalAI, and with ColossalAI's source code."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ SQUARE = Mesh.of(2, 2)
 
 
 def expanded(shape, partition, mesh=SQUARE):
-    """Return what is one step away, as (pattern, gathered, sharded, axis, partition)."""
+    """Return the partitions one step away: (pattern, gathered, sharded, axis, partition)."""
     search = GreedySearch(SharedDimSpec)
     spec = search.spec(mesh, shape, partition)
     return [

@@ -1,4 +1,4 @@
-"""Differences between shardings, and who builds how many dictionaries of them."""
+"""Differences between shardings, and how many dictionaries of them each kind of spec builds."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Caches have a bound, and count their contents."""
+"""Caches have an upper bound on their size, and count their entries."""
 
 import sys
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def test_classes_are_bounded_by_bytes_too(mesh):
 
 
 def test_no_cache_of_torch_is_cleared_while_torch_dispatches(mesh):
-    """C++ has a pointer into its cache while Python decomposes an op without a strategy."""
+    """While Python decomposes an op without a strategy, C++ holds a pointer into its cache."""
     decide, kept = PROPAGATOR.propagate_op_sharding_non_cached, []
 
     def without_strategies(schema: OpSchema) -> OutputSharding:

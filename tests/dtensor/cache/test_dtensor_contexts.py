@@ -1,4 +1,4 @@
-"""Contexts that a program enters and leaves in any order are under `accelerate` as in torch."""
+"""Under `accelerate`, contexts entered and left in any order behave as in torch."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -110,7 +110,7 @@ def test_everybody_reaches_torchs_own_handlers(mesh):
 @pytest.mark.parametrize("op", [aten.tanh.default, aten.tanh_.default], ids=str)
 @pytest.mark.parametrize("has_reference", [False, True])
 def test_a_handler_of_the_users_is_called_and_kept(op, has_reference, mesh):
-    """An op that has recipes, and one that is always torch's."""
+    """Checks an op with recipes, and an op that is always left to torch."""
     x = placed(mesh, counted(2, 8), Shard(0))
     held = handlers()
     with accelerate():
@@ -207,7 +207,7 @@ def softmaxed(mesh: DeviceMesh) -> Any:
 
 
 def test_a_decision_by_an_earlier_strategy_is_remembered_as_in_torch(mesh):
-    """Torch keeps a decision that it has made, whatever is registered later."""
+    """Torch keeps its earlier decision after another strategy is registered."""
 
     def run(begun: Callable[[], Any]) -> list[Any]:
         with as_they_were():

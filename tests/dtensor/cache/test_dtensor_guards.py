@@ -1,4 +1,4 @@
-"""Calls that are left to torch, or carried out as torch does it, hit or miss."""
+"""Special calls are left to torch or executed as by torch, on a cache hit and on a miss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,10 @@ SCENES: dict[str, tuple[Make, tuple[int, ...]]] = {}
 
 
 def scene(*shape: int) -> Callable[[Make], Make]:
-    """Add a function of a mesh of this shape to the scenes that every dispatch plays as torch."""
+    """Return a decorator that adds a function to `SCENES`, to run on a mesh of this shape.
+
+    The tests compare each scene's result under every dispatch with torch's.
+    """
 
     def added(make: Make) -> Make:
         SCENES[make.__name__] = make, shape

@@ -1,6 +1,6 @@
-"""Local tensors of every kind: a recipe that was made on one kind is right for every other.
+"""A recipe made for one kind of local tensor gives right results for every other kind.
 
-Keys are made of specs, which hold nothing about a local tensor's class, layout, device or flags.
+Cache keys consist of specs, which do not contain a local tensor's class, layout, device or flags.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Tagged(torch.Tensor):
-    """As plain as a subclass can be: torch's functions on it make another one."""
+    """The plainest subclass of Tensor: torch's functions on it return the same subclass."""
 
 
 class Watched(torch.Tensor):
@@ -65,7 +65,7 @@ SPARSE_ROWS = "sparse rows"
 
 
 def given(mesh: DeviceMesh, kind: str, placement: Placement) -> DTensor:
-    """Return a DTensor with such a local tensor; straight from its parts where that is possible."""
+    """Return a DTensor with a local tensor of this kind, built directly if `from_local` fails."""
     local = counted(2, 4)
     local = local.to_sparse_csr() if kind == SPARSE_ROWS else KINDS[kind](local)
     try:
@@ -78,7 +78,7 @@ def given(mesh: DeviceMesh, kind: str, placement: Placement) -> DTensor:
 
 
 def seen(value: Any, has_values: bool) -> Any:
-    """Return all that can be seen of a result, and of its local tensor."""
+    """Return all observable properties of a result and of its local tensor."""
     if isinstance(value, list | tuple):
         return [seen(part, has_values) for part in value]
     if not isinstance(value, torch.Tensor):

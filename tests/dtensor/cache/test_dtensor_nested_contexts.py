@@ -1,4 +1,4 @@
-"""Contexts nested in random order, with ops among them, are under `accelerate` as in torch."""
+"""Under `accelerate`, contexts nested at random with ops in between behave as in torch."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -40,7 +40,7 @@ pytestmark = [
 
 
 class World:
-    """A program that enters contexts, leaves them and runs ops as it is asked to."""
+    """A program that enters contexts, leaves contexts and runs ops, one per call of `do`."""
 
     def __init__(self, mesh: DeviceMesh, accelerates: bool) -> None:
         self.mesh = mesh

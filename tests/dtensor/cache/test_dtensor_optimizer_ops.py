@@ -91,7 +91,7 @@ ON_LISTS: dict[str, Listed] = {
 
 
 def drawn(random: Random, mesh: DeviceMesh) -> list[Tensors]:
-    """Return three lists of tensors; the three at a place mostly have the same placements."""
+    """Return three lists of tensors; tensors at the same index mostly have equal placements."""
     lists: list[Tensors] = [[], [], []]
     for number in range(random.randint(1, 4)):
         shape = random.choice([(8,), (4, 8), (2, 4), (16, 2)])
@@ -172,7 +172,7 @@ OPTIMIZERS["AdamW fused, the rate a tensor"] = lambda weights: torch.optim.AdamW
 
 
 def trained(dispatch: Dispatch, mesh: DeviceMesh, make: Make, steps: int) -> list[Any]:
-    """Return parameters and state after some steps, with clipping and another rate each time."""
+    """Return parameters and optimizer state after `steps` steps with a decaying learning rate."""
     weights = parameters(mesh, 7)
     optimizer = make(weights)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)

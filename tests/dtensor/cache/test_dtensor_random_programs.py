@@ -58,7 +58,7 @@ def test_random_programs_have_torchs_results(shape, seeds):
 
 @pytest.fixture
 def last_rank() -> Iterator[None]:
-    """Play the rank that uneven shards leave little or nothing to."""
+    """Run as the last of four ranks, which gets the smallest or no part of uneven shards."""
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group(backend="fake", rank=3, world_size=4, store=FakeStore())

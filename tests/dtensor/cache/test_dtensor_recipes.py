@@ -1,4 +1,4 @@
-"""Arguments of any form, numbers of any type and specs that change give torch's results."""
+"""Any form of arguments, any type of numbers and changing specs give torch's results."""
 
 import copy
 import warnings

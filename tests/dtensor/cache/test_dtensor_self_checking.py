@@ -1,4 +1,4 @@
-"""Under `accelerate(check=...)` torch decides too, and keeps the ops that it decides otherwise."""
+"""Under `accelerate(check=...)` torch decides as well; ops decided differently stay with torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A shape class knows the right sizes, and predicts torch's results for them."""
+"""A shape class accepts the right sizes, and predicts torch's results for them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def turned(turn: Callable[[DTensor], DTensor]) -> Callable[[DeviceMesh, int], An
 
 
 def of_redistributed(mesh: DeviceMesh, n: int) -> Any:
-    """Return a stride that follows from a transposed tensor with a local part that is not."""
+    """Return a result's stride for a transposed DTensor with a contiguous local tensor."""
     x = rows(mesh, n, 8).t().redistribute(mesh, [Replicate()])
     assert x.stride() == (1, 8)
     assert x.to_local().is_contiguous()
@@ -41,7 +41,7 @@ def of_redistributed(mesh: DeviceMesh, n: int) -> Any:
 
 
 def of_two_orders(mesh: DeviceMesh, n: int) -> DTensor:
-    """Return a result with another stride than fake tensors predict."""
+    """Return a result with a stride that fake tensors do not predict."""
     return torch.special.xlog1py(rows(mesh, n, 8).t(), placed(mesh, counted(8, n), Shard(1)))
 
 
@@ -126,7 +126,7 @@ def test_sizes_that_cannot_matter_are_known_and_all_others_left_to_torch(other, 
 
 @pytest.mark.parametrize("shape", [(16, 9), (17, 8)], ids=str)
 def test_sizes_that_do_not_fit_are_refused_in_torchs_words(shape):
-    """On this rank the rows of 17 are as many as those of 20."""
+    """On this rank, 17 rows and 20 rows give local parts of equal size."""
 
     def added(mesh: DeviceMesh) -> list[DTensor]:
         x = placed(mesh, counted(5, 8), Shard(0))

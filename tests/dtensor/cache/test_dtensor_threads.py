@@ -1,4 +1,4 @@
-"""A dispatch serves all threads of a process, while entries come and go."""
+"""A dispatch serves all threads of a process while entries are added and evicted."""
 
 import sys
 from collections.abc import Callable
@@ -104,7 +104,7 @@ def test_the_cache_may_be_read_while_another_thread_adds_to_it():
 
 
 def test_an_equal_mesh_of_another_rank_gets_no_recipe_of_the_first_one(dispatch):
-    """Threads that play ranks have meshes by the number of their thread, which is used again."""
+    """Torch keys the meshes of threaded ranks by thread id, and thread ids are reused."""
     first = mesh_of(4)
     last = DeviceMesh("cpu", [0, 1, 2, 3], mesh_dim_names=first.mesh_dim_names, _rank=3)
     assert last == first

@@ -1,4 +1,4 @@
-"""DTensors made of local tensors, and gradients handed on, are as torch makes them."""
+"""`DTensor.from_local` and the gradients of redistributions give torch's results."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -38,7 +38,7 @@ def _described(made: Any, has_address: bool = True) -> Any:
 
 
 def is_as_in_torch(*runs: Callable[[], Any]) -> list[Any]:
-    """Compare three calls of each under the interned dispatch with torch's, and return those."""
+    """Compare three calls of each run with torch's results, and return torch's results."""
     found = []
     for dispatch in (Dispatch(), InternedDispatch()):
         with running(dispatch):
@@ -122,7 +122,7 @@ def test_gradients_lie_as_in_torch(mesh, again):
 
 
 def _calls(method: str, owner: Any, run: Callable[[], Any]) -> list[int]:
-    """Count the calls of torch's function in each of three runs."""
+    """Return how often each of three runs calls torch's function `owner.method`."""
     counts = []
     for _ in range(3):
         with mock.patch.object(owner, method, wraps=getattr(owner, method)) as called:

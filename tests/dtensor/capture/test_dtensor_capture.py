@@ -1,4 +1,4 @@
-"""A captured step holds every op and no value, and the script that is captured notices nothing."""
+"""A captured step contains every op but no values, and capturing does not affect the script."""
 
 import json
 import threading

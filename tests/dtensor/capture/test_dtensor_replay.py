@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 
 @pytest.fixture(scope="module", params=STEPS)
 def taken(request, tmp_path_factory):
-    """Capture the second call of a step; return the file, and the counts of torch's cache."""
+    """Capture the second call of a step; return the file and torch's cache statistics."""
     path = tmp_path_factory.mktemp("steps") / f"{request.param}.json.gz"
     step = STEPS[request.param]()
     step()
@@ -44,7 +44,7 @@ def path(tmp_path):
 
 
 def _of_this_torch():
-    """Return the variants that run here; real releases of torch decide for themselves."""
+    """Return the variants that run on the installed torch, without those of real releases."""
     return [name for name, variant in FAMILY.variants.items() if not variant.upstream]
 
 

@@ -1,4 +1,4 @@
-"""The meshes on which strategies are searched."""
+"""A fixture with the meshes for searches of strategies."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from planners.dtensor.programs.world import start_world
 
 @pytest.fixture(scope="module")
 def meshes() -> Iterator[dict[tuple[int, ...], DeviceMesh]]:
-    """Return meshes by shape, in a world of 16 ranks; this process plays the first."""
+    """Return meshes by shape, in a world of 16 ranks; this process is the first rank."""
     if dist.is_initialized():
         dist.destroy_process_group()
     start_world(16)

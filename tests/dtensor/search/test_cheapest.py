@@ -1,4 +1,4 @@
-"""The cheapest strategy: torch's own choice, of real ops and of made-up strategies."""
+"""The search for the cheapest strategy chooses as torch does, on real and made-up strategies."""
 
 import math
 from types import SimpleNamespace
@@ -124,7 +124,7 @@ def test_an_in_place_op_that_no_strategy_serves_raises_the_same_error(meshes):
 
 @st.composite
 def made_up(draw, meshes):
-    """Draw strategies of an op: outputs, some without placements, and inputs of any shape."""
+    """Draw strategies of an op, for outputs partly without placements and inputs of any shape."""
     mesh = meshes[draw(st.sampled_from(SHAPES))]
     shapes = draw(st.lists(st.lists(SIZES, min_size=1, max_size=2), min_size=1, max_size=3))
     outputs = draw(st.integers(0, 2))
@@ -141,7 +141,7 @@ def made_up(draw, meshes):
 
 
 def chosen(strategy, inputs):
-    """Return torch's choice for an op, and for an element of a foreach op."""
+    """Return torch's choice of a strategy for an op, and for an element of a foreach op."""
     by_rule = [SimpleNamespace(args_spec=tuple(inputs)), None]
     specs = [_select_min_cost_strategy(strategy, rule) for rule in by_rule]
     return [(spec.output_specs, spec.input_specs, spec.redistribute_cost) for spec in specs]
@@ -199,7 +199,7 @@ def test_no_cost_is_below_its_bound(meshes, data):
 
 @pytest.fixture
 def priced(monkeypatch):
-    """Record the prices of collectives that torch is asked for."""
+    """Return a mock that records the calls of torch's cost functions for collectives."""
     asked = Mock()
     for name in ("allgather_cost", "allreduce_cost", "reduce_scatter_cost"):
         asked.attach_mock(Mock(side_effect=getattr(prices, name)), name)

@@ -1,4 +1,4 @@
-"""The cheapest strategy: special cases are left to torch, errors included."""
+"""The search for the cheapest strategy leaves special cases and errors to torch."""
 
 from contextlib import nullcontext
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("meshes")
 
 
 class SymbolicSize(int):
-    """A size that is not quite an integer, as those that torch traces with."""
+    """A size that only behaves like an integer, as the symbolic sizes of torch's tracing do."""
 
 
 STRATEGIES = [[Replicate(), Replicate()], [Shard(0), Shard(0)]]

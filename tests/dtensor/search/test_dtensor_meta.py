@@ -1,4 +1,4 @@
-"""Wherever the meta device is asked, it gives the answer of fake tensors."""
+"""Wherever results are predicted on the meta device, fake tensors predict the same."""
 
 from random import Random
 from typing import Any
@@ -28,7 +28,7 @@ SHAPES = {
 
 
 def spec_of(random: Random, shape: tuple[int, ...], dtype: torch.dtype) -> DTensorSpec:
-    """Draw the spec of a tensor with its dimensions in any order in memory, sometimes with gaps."""
+    """Draw a tensor's spec with any order of dimensions in memory, sometimes with gaps."""
     order = list(range(len(shape)))
     if random.random() < 0.5:
         random.shuffle(order)
@@ -40,7 +40,7 @@ def spec_of(random: Random, shape: tuple[int, ...], dtype: torch.dtype) -> DTens
 
 
 def schemas(op: Any, random: Random, amount: int) -> list[OpSchema]:
-    """Return calls of an op on inputs of one shape, or of fitting ones for a product."""
+    """Return calls of an op on inputs of one shape, or of fitting shapes if the op is a product."""
     name = op._schema.name.partition("::")[2]
     taken = [str(given.type) for given in op._schema.arguments if not given.kwarg_only]
     made = []

@@ -1,4 +1,4 @@
-"""Clocks for the search for the best plan, and the plans that it is compared with."""
+"""Clocks for the search for the best plan, and torchrec's plans to compare with."""
 
 import math
 
@@ -26,7 +26,7 @@ def standing_still():
 
 
 class JumpingClock:
-    """A clock on which no time passes, until it has been looked at so often."""
+    """A clock that shows 0 s for the first `looks` calls, and 1e9 s after them."""
 
     def __init__(self, looks):
         self.looks = looks
@@ -37,7 +37,7 @@ class JumpingClock:
 
 
 def proposed(space, placed_on, *proposers):
-    """Return what torchrec's proposers lead to, the default ones unless others are named."""
+    """Return the best plan of torchrec's proposals, by the default proposers or by `proposers`."""
     search = SamePlan([new() for new in proposers or DEFAULT], rules_of(GreedyPerfPartitioner()))
     return search(space, placed_on)
 

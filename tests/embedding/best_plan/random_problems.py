@@ -29,7 +29,7 @@ _MEGABYTE = 2**20
 def random_problem(
     seed: int, tables: tuple[int, int] = (3, 20), ranks: tuple[int, ...] = (4, 8, 16)
 ) -> tuple[SearchSpace, Devices]:
-    """Return tables of any size on few ranks, with memory from scarce to plenty."""
+    """Return a problem with tables of any size on few ranks, with scarce to ample memory."""
     random = Random(seed)
     names = [f"table_{number:02d}" for number in range(random.randint(*tables))]
     sizes = {name: _size(random) for name in names}

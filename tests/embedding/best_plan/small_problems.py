@@ -1,4 +1,4 @@
-"""Problems of a few tables, so small that all plans can be tried, and searches of them."""
+"""Problems with so few tables that all plans can be enumerated, and searches of such problems."""
 
 import math
 from itertools import permutations, product
@@ -26,7 +26,7 @@ KINDS = {
 
 
 def option(table, kind, *shards, kernel="fused", dependency=None):
-    """Return an option of a table; a shard is its bytes of HBM and DDR, and its milliseconds."""
+    """Return an option of a table; each of `shards` is (HBM bytes, DDR bytes, milliseconds)."""
     sharding_type, partition_by = KINDS[kind]
     return ShardingOption(
         name=f"table_{table}",
@@ -47,13 +47,13 @@ def option(table, kind, *shards, kernel="fused", dependency=None):
 
 
 def devices(*storage, host_ranks=None):
-    """Return ranks with these bytes of HBM and DDR."""
+    """Return devices; each of `storage` is a rank's (HBM bytes, DDR bytes)."""
     host_ranks = host_ranks or len(storage)
     return Devices(np.array([[*held, 0] for held in storage], np.int64), host_ranks, host_ranks)
 
 
 def ways(space: SearchSpace, placed_on: Devices, option: int) -> list[tuple[int, ...]]:
-    """Return all ranks on which an option's shards may be, whether or not they fit there."""
+    """Return all placements of an option, each a rank per shard, ignoring memory limits."""
     count = len(space.estimates_of(option))
     ranks, size = range(placed_on.ranks), placed_on.host_ranks
     hosts = [tuple(range(host * size, (host + 1) * size)) for host in range(placed_on.hosts)]
@@ -74,7 +74,7 @@ def ways(space: SearchSpace, placed_on: Devices, option: int) -> list[tuple[int,
 
 
 def load(space: SearchSpace, placed_on: Devices, option: int, ranks: tuple[int, ...]):
-    """Return the milliseconds, bytes of each kind and shards that ranks get, shape (ranks, 5)."""
+    """Return the load of a placement, shape (ranks, 5): ms, bytes of 3 kinds, number of shards."""
     loaded = np.zeros((placed_on.ranks, 5))
     np.add.at(loaded[:, 0], list(ranks), space.total[space.estimates_of(option)])
     np.add.at(loaded[:, 1:4], list(ranks), space.storage[space.estimates_of(option)])
@@ -83,12 +83,12 @@ def load(space: SearchSpace, placed_on: Devices, option: int, ranks: tuple[int, 
 
 
 def fit(loaded, placed_on: Devices):
-    """Whether loads of shape (..., ranks, 5) fit; a rank that gets nothing is not looked at."""
+    """Return whether loads of shape (..., ranks, 5) fit; ranks without shards always fit."""
     return ((loaded[..., 1:4] <= placed_on.storage).all(-1) | (loaded[..., 4] == 0)).all(-1)
 
 
 def least_rating(space: SearchSpace, placed_on: Devices, allowed=None) -> float:
-    """Try every plan and return the rating of the best one that fits, or infinity."""
+    """Return the rating of the best plan that fits, by enumerating all plans; else infinity."""
     plans = np.zeros((1, placed_on.ranks, 5))
     for table in range(space.tables):
         more = [
@@ -105,9 +105,9 @@ def least_rating(space: SearchSpace, placed_on: Devices, allowed=None) -> float:
 
 @st.composite
 def problems(draw, kinds=tuple(KINDS), overfull=True, host_ranks=None):
-    """Draw a few tables and ranks, so small that every plan can be tried.
+    """Draw a problem with so few tables and ranks that every plan can be enumerated.
 
-    Ranks may differ, and some of them may be on no whole host.
+    Ranks may differ in memory, and the last host may be incomplete.
     """
     ranks = draw(st.integers(2, 4))
     host_ranks = host_ranks or draw(st.sampled_from([1, 2, 2, 3, ranks, ranks + 1]))
@@ -152,7 +152,7 @@ def options_with_ranks(space, options, ranks):
 
 
 def held_by(space, placed_on, options, ranks):
-    """Return what ranks get from a plan, shape (ranks, 5); the plan must be legal."""
+    """Return the load of a plan, shape (ranks, 5) as in `load`; the plan must be legal."""
     assert sorted(space.table[options]) == list(range(space.tables))
     plan = options_with_ranks(space, options, ranks)
     assert all(on in ways(space, placed_on, number) for number, on in plan)
@@ -160,7 +160,7 @@ def held_by(space, placed_on, options, ranks):
 
 
 def constructed(space, placed_on, seed=0, doublings=0):
-    """Return tables and a state with the relaxed plan placed, as a search begins."""
+    """Return the local search's tables, and its first state with the relaxed plan placed."""
     found = candidates(space, placed_on)
     bound = linear_bound(found)
     tables = local_tables(found)
@@ -170,7 +170,7 @@ def constructed(space, placed_on, seed=0, doublings=0):
 
 
 def varied(tables=8):
-    """Return tables with an option of each placement, on hosts of two ranks and a fifth rank."""
+    """Return tables with an option per placement, and two hosts of two ranks plus a fifth rank."""
     random = np.random.default_rng(5)
     options = []
     for table in range(tables):

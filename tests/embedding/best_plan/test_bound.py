@@ -1,4 +1,4 @@
-"""The bounds and presolve: no plan is below a bound, or has an option that is ruled out."""
+"""Bounds and presolve: no plan is below a bound, and no best plan uses a removed option."""
 
 import math
 from fractions import Fraction
@@ -47,9 +47,9 @@ def test_no_plan_is_below_a_bound(problem):
 @settings(max_examples=40)
 @given(problems(kinds=tuple(KINDS)[:4], overfull=False, host_ranks=1))
 def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
-    """In any unit of time, though the solver's tolerances are absolute.
+    """With one rank per host, the integer programme relaxes only the hosts of grids.
 
-    The programme then relaxes nothing of a plan except the hosts of grids.
+    The bound is reached in any unit of time, although the solver's tolerances are absolute.
     """
     best = least_rating(*problem)
     reached = bounds(*problem)[1]
@@ -88,7 +88,7 @@ def test_the_linear_bound_is_reached_where_there_is_room(options, best):
 
 
 def one_of_two_options():
-    """Half of the cheap option would fit: (1 + 10) / 2 ms on two ranks, but 10 / 2 ms is true."""
+    """Return a problem with a linear bound of 2.75 ms (half of each option) and a best of 5 ms."""
     cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
     space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
     return space, devices((3, 0), (3, 0))
@@ -120,7 +120,10 @@ def test_only_ranks_of_one_host_share_their_memory():
 
 
 def both_kinds(*more):
-    """Three tables for HBM or for DDR, each of which holds one; or as an option in `more` says."""
+    """Return three tables with an HBM and a DDR option each, and room for one table in each.
+
+    `more` are further options, each a list of shards.
+    """
     options = [
         option(table, "device", *shards)
         for table in range(3)
@@ -130,7 +133,7 @@ def both_kinds(*more):
 
 
 def two_shards(free):
-    """Two shards of 1 and 0.6 ms, which only the other rank can hold."""
+    """Return two shards of 1 and 0.6 ms; only the first of two ranks has memory for them."""
     space = search_space([option(0, "device", (1, 0, 1.0), (1, 0, 0.6))])
     return space, devices((9, 0), free)
 
@@ -159,7 +162,7 @@ def test_a_table_without_options_has_an_infinite_bound():
 
 @pytest.mark.parametrize(("tables", "spread"), [(60, 100), (200, 20), (400, 10)])
 def test_rounding_does_not_lift_the_bound(tables, spread):
-    """Where options differ by a few bytes of 10**11, a byte has a price of 10**9 and more."""
+    """If options differ by a few of 10**11 bytes, the dual prices are 10**9 and more."""
     random = np.random.default_rng(0)
     needed, options, savings = 0, [], []
     for table in range(tables):
@@ -210,7 +213,7 @@ def test_the_bisection_finds_what_trying_every_step_does(largest, costs, known):
     st.booleans(),
 )
 def test_no_rounding_lifts_a_bound_above_the_rating_of_a_plan(milliseconds, ranks, cut):
-    """Row by row, all ranks have the same, and a plan rates what one of them has."""
+    """All ranks with load have the same times, so the rating is the sum on one rank."""
     space = search_space(
         [
             option(table, "uniform", *[(1, 0, each)] * (ranks - cut), *[(0, 0, 0.0)] * cut)

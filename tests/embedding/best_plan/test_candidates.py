@@ -1,4 +1,4 @@
-"""The options that a best plan is made of: none that is dropped is missed."""
+"""Candidates for the best plan: dropping the other options makes no best plan worse."""
 
 import numpy as np
 import pytest

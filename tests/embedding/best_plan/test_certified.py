@@ -1,4 +1,4 @@
-"""The certified search: no worse than torchrec's proposals, near the bound, the same every time."""
+"""The certified search is no worse than torchrec's proposals, near the bound, and repeatable."""
 
 import math
 
@@ -46,7 +46,10 @@ def briefly(space, placed_on, seed=0):
 
 
 def no_grid_without_a_host(problem):
-    """Such a problem is left to torchrec, which cannot place it either."""
+    """Return whether a problem has a complete host, or no grid option, which would need one.
+
+    Other problems are left to torchrec, which cannot place a grid option there either.
+    """
     space, placed_on = problem
     return placed_on.hosts > 0 or not (space.placement == Placement.HOSTS).any()
 
@@ -69,7 +72,7 @@ def test_a_plan_is_legal_and_between_the_bound_and_what_is_proposed(problem, see
 
 
 def test_a_proposed_plan_stands_where_the_search_comes_to_none_as_good():
-    """The even option looks better wherever the other table is put first, on rank 0."""
+    """With table 0 on rank 0 the even option looks better, so the best plan is a proposed one."""
     options = [
         option(0, "device", (0, 0, 3.0)),
         option(1, "uniform", (0, 0, 1.0), (0, 0, 0.0), (0, 0, 0.0), (0, 0, 3.0)),
@@ -110,7 +113,7 @@ def test_a_rank_that_is_overfull_at_first_gets_nothing(kind):
 
 
 def without_ssd(case):
-    """Return a case without SSD: with it, tables are left to torchrec's proposals."""
+    """Return a case without SSD, because problems with SSD are left to torchrec's proposals."""
     for each in case.options:
         for shard in each.shards:
             shard.storage = Storage(shard.storage.hbm, shard.storage.ddr, 0)
@@ -142,7 +145,7 @@ def test_a_planner_finds_no_worse_a_plan_or_none_for_the_same_reason(random, tow
 
 
 def test_what_fits_in_sum_alone_is_proven_to_have_no_plan():
-    """Two ranks could hold three tables in sum, but none of them holds two."""
+    """The memory of two ranks is enough for three tables in sum, but no rank fits two tables."""
     space = search_space([option(table, "device", (6, 0, 1.0)) for table in range(3)])
     problem = space, devices((9, 9), (9, 9))
     assert least_rating(*problem) == math.inf

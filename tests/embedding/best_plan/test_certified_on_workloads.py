@@ -1,4 +1,4 @@
-"""The search for the best plan on workloads: how near the bound, and how it ends."""
+"""The search for the best plan on workloads: its gap to the bound, and how it ends."""
 
 from functools import cache, partial
 
@@ -23,7 +23,7 @@ from planners.embedding.search.outcome import Deadline
 
 @cache
 def real(workload, topology="dgx_a100_80gb", gpus=16):
-    """Return a problem of real size with its options and devices."""
+    """Return a problem of realistic size, its options and its devices."""
     problem = build(WorkloadSpec.parse(workload), find_topology(topology, gpus))
     return problem, *arrays(problem)
 
@@ -48,7 +48,7 @@ def test_a_plan_is_near_the_bound_where_there_is_room():
 
 @pytest.fixture
 def little_work(monkeypatch):
-    """Give searches little work, but minutes for their linear programmes, which take real time."""
+    """Limit the work of searches, but not their linear programmes, which are limited by time."""
     room = "planners.embedding.best_plan"
     monkeypatch.setattr(f"{room}.strategy.WORK_PER_SECOND", 1e4)
     monkeypatch.setattr(f"{room}.strategy._PATTERNS_PER_SECOND", 3e3)

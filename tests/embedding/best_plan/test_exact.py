@@ -1,4 +1,4 @@
-"""The exact search: what it proves is true of all plans, and what it finds is one."""
+"""The exact search: its proofs hold for all plans, and its results are legal plans."""
 
 import math
 import warnings
@@ -90,7 +90,7 @@ def test_a_search_takes_over_what_is_known_and_proves_nothing_without_time():
 
 
 def test_torchrec_rates_a_plan_that_the_local_search_made_better_as_the_search_does():
-    """The exact search has a plan here first, and the local search the better one."""
+    """Here the exact search finds the first plan, and the local search improves it."""
     workload = WorkloadSpec.parse("dlrm-856[tables=32,seed=3,memory=tight]")
     problem = build(workload, find_topology("dgx_a100_80gb", 16))
     with warnings.catch_warnings():
@@ -99,7 +99,7 @@ def test_torchrec_rates_a_plan_that_the_local_search_made_better_as_the_search_d
 
 
 def test_few_tables_for_the_devices_are_solved(tmp_path):
-    """No bound that takes options in parts comes near this plan."""
+    """No bound that allows fractions of options is near this plan's rating."""
     tables = tmp_path / "three.csv"
     tables.write_text("rows,dim,pooling_factor\n50000000,128,1\n20000000,64,30\n3000,32,5\n")
     problem = build(WorkloadSpec.parse(str(tables)), find_topology("dgx_h100", 8))
@@ -111,7 +111,7 @@ def test_few_tables_for_the_devices_are_solved(tmp_path):
 
 @pytest.mark.parametrize("seed", [0, 4, 6, 12, 15, 17, 66, 108, 114, 123])
 def test_small_problems_of_many_kinds_are_solved(seed):
-    """With scarce and with plenty of memory, on uneven and on small hosts; 17 has no plan."""
+    """Memory is scarce or ample, hosts are uneven or small; seed 17 has no plan."""
     outcome = best_plan(*random_problem(seed))
     if isinstance(outcome, Found):
         assert outcome.bound == pytest.approx(outcome.rating, rel=1e-9)

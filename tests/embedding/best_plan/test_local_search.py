@@ -1,4 +1,4 @@
-"""The local search: its books are right, and its plans are legal."""
+"""The local search: its incremental sums are right, and its plans are legal."""
 
 import math
 

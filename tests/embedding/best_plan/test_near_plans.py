@@ -1,4 +1,4 @@
-"""Plans near another one: within the budget, above the bound, and no worse with more of it."""
+"""Plans near a previous one: within the move budget, above the bound, no worse with more budget."""
 
 import ctypes
 import math
@@ -31,7 +31,7 @@ LAST_BITS = 1e-12
 
 
 class Brief(Deadline):
-    """A little work, however long it takes: solvers look at a clock of their own."""
+    """A deadline with a little work but unlimited time, since solvers use clocks of their own."""
 
     def __init__(self, seconds: float | None = 0.002, clock=lambda: 0.0) -> None:
         super().__init__(seconds, clock)
@@ -44,7 +44,7 @@ class Brief(Deadline):
 
 @dataclass
 class Case:
-    """A problem, the ranks of the options that a plan before it has, and each shard's bytes."""
+    """A problem, the ranks of the previous plan's options (`before`), and each shard's bytes."""
 
     space: object
     devices: object
@@ -82,7 +82,7 @@ class Case:
 
 
 def moved(space, moves, plan):
-    """Count the bytes that a plan moves, shard by shard."""
+    """Return the number of bytes that a plan moves, summed over its shards."""
     return sum(
         int(moves.weight[space.first_shard[number] + index])
         for number, ranks in plan
@@ -178,7 +178,7 @@ def test_without_a_budget_a_plan_that_fits_stays_as_it_is(case):
 
 
 def two_ranks():
-    """Two ranks, the first with three tables of 4, 3 and 1 ms and 10, 1 and 1 bytes."""
+    """Return a case of two ranks; the first has tables of 4, 3, 1 ms that move 10, 1, 1 bytes."""
     ms = (4.0, 3.0, 1.0)
     space = search_space([option(table, "device", (1, 0, cost)) for table, cost in enumerate(ms)])
     before = {id(each): (0,) for each in space.options}
@@ -200,7 +200,7 @@ def test_the_bound_knows_what_has_to_leave_the_slowest_rank():
 
 
 def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
-    """The first rank holds 2 of the 3 tables of a byte now; the one of 5 bytes ought to stay."""
+    """The first rank now fits 2 of its 3 tables; the table with 5 bytes to move should stay."""
     space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(3)])
     before = {id(each): (0,) for each in space.options}
     weight = {id(each): [size] for each, size in zip(space.options, (5, 2, 3), strict=True)}
@@ -218,7 +218,7 @@ def test_a_search_prints_nothing(capfd):
 
 
 def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatch):
-    """TorchRec's proposals list tables in an order of their own."""
+    """TorchRec's proposals may list the tables in any order."""
     case = two_ranks()
     listed = Found(np.array([2, 0, 1]), np.array([1, 0, 1]), 4.0, 1, 1)
     monkeypatch.setattr("planners.embedding.best_plan.near.search.best_plan", lambda *_: listed)

@@ -1,4 +1,4 @@
-"""The bound by patterns of devices: what a pattern is worth, and what no plan can rate."""
+"""The bound by patterns (sets of shards on a device): values of patterns, and the bound itself."""
 
 import math
 from itertools import product
@@ -23,7 +23,7 @@ from planners.embedding.workloads.mixture import shape
 
 @st.composite
 def item_sets(draw):
-    """Draw the items of a few tables, what the tables are worth, and a floor."""
+    """Draw the items of a few tables, the tables' values, and a floor."""
     limits = draw(st.integers(1, 3))
     figure = st.integers(0, 12).map(lambda part: part / 10)
     cost = st.lists(figure, min_size=limits, max_size=limits)
@@ -82,7 +82,7 @@ def test_no_plan_is_below_the_bound_by_patterns(problem):
     [(3, 8, 2.0), (5, 9, math.inf)],  # a device holds two of five tables on four devices, or one
 )
 def test_a_device_holds_whole_shards(size, capacity, best):
-    """In parts, five tables come to 5 / 4 of a device's time."""
+    """If shards could be divided, five tables of 1 ms would take 1.25 ms on four devices."""
     space = search_space([option(table, "device", (size, 0, 1.0)) for table in range(5)])
     found = candidates(space, devices(*[(capacity, 0)] * 4))
     assert linear_bound(found).milliseconds == pytest.approx(1.25)

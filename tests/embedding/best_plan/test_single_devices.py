@@ -1,4 +1,4 @@
-"""The bound by what single devices hold: more than by hosts, and never above a plan."""
+"""The single-device bound is stronger than the bound by hosts, and never above a plan's rating."""
 
 import math
 
@@ -48,7 +48,7 @@ def test_every_row_holds_for_a_plan_with_many_tables(seed):
 
 
 def scarce_with_rows(cheap):
-    """A table by rows takes 4 of 10 on a host's devices; the other one's cheap shard takes 8."""
+    """Return a row-wise table with 4 of 10 bytes per device, and a table with an 8-byte shard."""
     tables = [
         option(0, "host_rows", (4, 0, 1.0), (4, 0, 1.0)),
         option(1, "device", (8, 0, cheap)),
@@ -68,7 +68,7 @@ def test_a_large_shard_does_not_lie_across_devices():
 
 
 def test_little_memory_is_filled_in_the_time_that_a_giant_leaves():
-    """A giant leaves 1 ms, in which one shard fills 2 bytes of 10; the others have 14 bytes."""
+    """Each giant leaves 1 ms for one other shard; the third device has memory for 5 of the 7."""
     giants = [option(table, "device", (2, 0, 9.0)) for table in range(2)]
     others = [option(table, "device", (2, 0, 1.0)) for table in range(2, 9)]
     problem = search_space(giants + others), devices(*[(10, 0)] * 3)

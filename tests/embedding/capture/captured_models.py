@@ -1,4 +1,4 @@
-"""Makes planning problems of training scripts, captures them and plans them again."""
+"""Draws training scripts, captures their planning problems, and plans these problems again."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,7 +75,7 @@ PARTITIONERS = (
 
 @dataclass
 class Script:
-    """The model of a training script and factories of its planner's arguments."""
+    """The model of a training script, and factories of its planner's arguments."""
 
     module: nn.Module
     topology: Topology
@@ -83,7 +83,7 @@ class Script:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def planner(self, kind: type[EmbeddingShardingPlanner] = EmbeddingShardingPlanner) -> Any:
-        """Return a new planner."""
+        """Return a new planner with the script's arguments."""
         return kind(
             topology=self.topology,
             constraints=self.constraints,
@@ -93,13 +93,13 @@ class Script:
         )
 
     def sharders(self) -> list[Any]:
-        """Return new sharders."""
+        """Return new sharders for the model's modules."""
         cached = {"cache_load_factor": 0.3}
         return [EmbeddingBagCollectionSharder(cached), EmbeddingCollectionSharder()]
 
 
 def random_script(random: Random, most_tables: int = 6) -> Script:
-    """Return a script with about as much memory as its tables need."""
+    """Return a random script with about as much memory as its tables need."""
     names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
     random.shuffle(names)
     shapes = {name: random_size(random) for name in names}
@@ -180,7 +180,7 @@ class Decided:
 
 
 def plan_live(script: Script, planner: Any = None) -> Decided:
-    """Plan like the training script."""
+    """Plan as the training script would, without a capture."""
     planner = planner or script.planner()
     try:
         planner.plan(script.module, script.sharders())
@@ -233,7 +233,7 @@ def built(path: Path, topology: str | None = None, gpus: int | None = None) -> E
 
 
 def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> EmbeddingBagCollection:
-    """Return a collection of tables, every third of one size."""
+    """Return a collection of tables; every third table has the same size."""
     return collection({f"{prefix}_{n}": (rows * (1 + n % 3), 64) for n in range(tables)})
 
 

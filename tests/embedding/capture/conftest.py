@@ -1,4 +1,4 @@
-"""The file that a problem is captured in."""
+"""A fixture with the path of the file for a captured problem."""
 
 from pathlib import Path
 

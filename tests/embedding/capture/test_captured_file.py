@@ -20,7 +20,7 @@ from hostile import change, changes, read_or_refused
 
 
 def document() -> dict:
-    """Return a captured file with a little of everything."""
+    """Return the captured document of a random script with a few tables."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +33,7 @@ DOCUMENT = document()
 
 
 def ends_well(path: Path) -> None:
-    """Read a file as commands do; it holds a problem or is refused in one sentence."""
+    """Read a file as commands do; it must contain a problem or be refused in one sentence."""
     workload = WorkloadSpec(str(path))
     for ask in (FAMILY.label, FAMILY.brings, lambda _: built(path)):
         read_or_refused(lambda ask=ask: ask(workload), path.name)

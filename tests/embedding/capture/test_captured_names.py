@@ -1,4 +1,4 @@
-"""Captured files hold no weights, and with hashed names no names and texts of errors."""
+"""Captured files contain no weights, and with hashed names neither names nor error messages."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""A captured planning problem gives the same plan again."""
+"""A captured planning problem gives the same plan as the live planner."""
 
 import json
 import os

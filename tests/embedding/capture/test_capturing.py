@@ -1,4 +1,4 @@
-"""Capturing records the last plan, and copes with a user's own planners and modules."""
+"""Capturing records the last plan, and works with a user's own planners and modules."""
 
 import json
 import warnings
@@ -37,7 +37,7 @@ def test_shardbenchs_own_planner_is_captured_once_and_made_again(path):
 
 
 class Hierarchical(EmbeddingShardingPlanner):
-    """Plans each child of a model by itself."""
+    """A planner that plans each child of a model separately."""
 
     def plan(self, module, sharders):
         plans = [
@@ -66,7 +66,7 @@ def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
 
 
 class DearerRows(EmbeddingPerfEstimator):
-    """Estimates row-wise compute ten times as long."""
+    """An estimator that multiplies the compute time of row-wise options by ten."""
 
     def estimate(self, sharding_options, sharder_data_map):
         super().estimate(sharding_options, sharder_data_map)
@@ -141,7 +141,7 @@ def test_nothing_to_write_is_warned_of(path, body, said):
 
 
 class OwnBags(EmbeddingBagCollection):
-    """A user's own kind of module."""
+    """A user's own subclass of torchrec's module."""
 
 
 def test_a_module_of_ones_own_is_named(path):

@@ -34,7 +34,7 @@ def decided(planner: EmbeddingShardingPlanner, built):
 
 
 def assert_same(built, warned: bool = False, **factories) -> Planner:
-    """Compare with torchrec; each planner gets new arguments."""
+    """Compare our planner's plan with torchrec's; each planner gets new arguments."""
     compiled, upstream = (
         new_planner(built, planner, **{name: make() for name, make in factories.items()})
         for planner in (Planner, EmbeddingShardingPlanner)

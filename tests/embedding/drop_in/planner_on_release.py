@@ -1,7 +1,7 @@
-"""Plans random models with torchrec's planner and ours; run with a release first on the path.
+"""Plans random models with torchrec's planner and ours; needs a release first on the import path.
 
-Prints a line of JSON: the release, how many plans and errors there were, what differed, and a
-digest of all best plans.
+Prints a line of JSON: the release, the numbers of plans and errors, the differences, and a digest
+of all best plans.
 """
 
 import hashlib

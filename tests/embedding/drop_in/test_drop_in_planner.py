@@ -1,4 +1,4 @@
-"""The drop-in planner keeps torchrec's promises: signature, copies, errors, time, releases."""
+"""The drop-in planner behaves as torchrec's: signature, copies, errors, time, releases."""
 
 import copy
 import inspect
@@ -133,7 +133,7 @@ def test_a_negative_pooling_factor_is_refused_in_torchrecs_words(sharding_type):
 
 
 def assert_distrusted(built, reason: str, **arguments) -> None:
-    """Check that a planner warns once of a fault, and decides as torchrec then and later."""
+    """Assert that a planner warns once of a fault, and then always decides as torchrec does."""
     expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
     planner = new_planner(built, **arguments)
     with pytest.warns(
@@ -145,7 +145,7 @@ def assert_distrusted(built, reason: str, **arguments) -> None:
 
 
 def falsified(monkeypatch, change):
-    """Change what the compiled search finds before it is placed."""
+    """Patch the compiled search to return `change(outcome, space)` instead of a found plan."""
     search = CompiledSearch.search
 
     def changed(self, space, devices):
@@ -156,7 +156,7 @@ def falsified(monkeypatch, change):
 
 
 def rolled(outcome, space):
-    """Move all shards placed by device to the next rank, which keeps the rating."""
+    """Move all shards of options placed by device to the next rank; the rating is unchanged."""
     ranks = outcome.ranks.copy()
     first = 0
     for option in outcome.options:

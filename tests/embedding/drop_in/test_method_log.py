@@ -1,4 +1,4 @@
-"""TorchRec's log of calls is skipped if nobody reads it; nothing else is skipped."""
+"""TorchRec's log of calls is skipped if it has no handler; nothing else is skipped."""
 
 import functools
 import logging
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(logs_methods is None, reason="this torchrec logs
 
 
 class _Argument:
-    """Counts its conversions to text."""
+    """An argument that counts its conversions to text."""
 
     written = 0
 
@@ -23,7 +23,7 @@ class _Argument:
 
 
 def _method():
-    """Return a logged method in another wrapper, and the calls of that wrapper."""
+    """Return a logged method inside another wrapper, and the list of that wrapper's calls."""
     calls = []
 
     def outer(function):

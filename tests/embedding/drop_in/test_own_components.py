@@ -1,4 +1,4 @@
-"""A user's own components are used; torchrec searches if one is not compiled."""
+"""A user's own components are used; with a component that is not compiled, torchrec searches."""
 
 import copy
 import logging
@@ -22,7 +22,7 @@ from planners.embedding.variants.copies import WhollyCopiedOption, WhollyCopiedO
 
 
 class _OwnReservation(StorageReservation):
-    """Reserves for rank 0 only, and remembers nothing."""
+    """A reservation that halves rank 0's memory, and keeps no state."""
 
     _percentage = 0.5
 

@@ -1,4 +1,4 @@
-"""The drop-in planner plans real models as torchrec does, and leaves its arguments alone."""
+"""The drop-in planner plans real models as torchrec does, and does not change its arguments."""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The planner keeps its time limit, ignores the order of options, and checks the release."""
+"""The planner obeys its time limit, ignores the order of options, and checks the release."""
 
 import copy
 import warnings
@@ -23,7 +23,7 @@ from planners.embedding.search.enumeration import DistinctShardEnumerator
 
 
 class Ticking:
-    """A clock that advances at every look."""
+    """A clock that advances at every call."""
 
     def __init__(self, seconds):
         self.seconds, self.now = seconds, 0.0

@@ -1,4 +1,4 @@
-"""The drop-in planner works on each supported release, in processes of their own."""
+"""The drop-in planner works on each supported release, each in a separate process."""
 
 import json
 import os
@@ -19,7 +19,7 @@ MODELS = 60
 
 
 def folder(release: str) -> Path:
-    """Return where a release is, or skip the test."""
+    """Return the folder of an installed release, or skip the test."""
     installed = installed_place("torchrec")
     if release == installed.release:
         return installed.folder

@@ -22,7 +22,7 @@ NEVER = 10**9
 
 @pytest.fixture
 def searches(monkeypatch) -> Iterator[list[int]]:
-    """The numbers of tables that the compiled search is given, as if it was not loaded yet."""
+    """Pretend that no kernel is loaded; return a list that gets each search's number of tables."""
     asked: list[int] = []
     search = CompiledSearch.search
 
@@ -36,7 +36,7 @@ def searches(monkeypatch) -> Iterator[list[int]]:
 
 
 def compiled_after(proposals: int, monkeypatch) -> None:
-    """Finish the compilation after this number of proposals."""
+    """Make the compilation finish after this number of proposals."""
     asked = itertools.count()
     monkeypatch.setattr(warm_up, "advance", lambda modules: next(asked) >= proposals)
     monkeypatch.setattr(compiled_search, "SMALL", 0)

@@ -1,4 +1,4 @@
-"""Coefficients found again on a made-up device, and plans measured by real kernels."""
+"""Calibration recovers the coefficients of a made-up device; plans measured by real kernels."""
 
 import math
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ DEVICE = Calibration(
 
 
 def times_of(points: list[DesignPoint], noise: float = 0.0) -> Times:
-    """Return the times of the made-up device, each off by chance."""
+    """Return the made-up device's milliseconds for each point and pass, with random noise."""
     rng = np.random.default_rng(0)
 
     def milliseconds(point: DesignPoint, passed: str) -> float:

@@ -1,4 +1,4 @@
-"""The replacement of a table is compared with all its placements."""
+"""The new placement of a table is a possible one, and the best one if its shards are equal."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +22,7 @@ from planners.embedding.search.space import (
 
 
 def all_ways(space: SearchSpace, devices: Devices, option: int) -> Iterator[tuple[int, ...]]:
-    """Yield every placement of an option that torchrec allows, regardless of memory."""
+    """Yield every placement of an option that torchrec allows, ignoring memory."""
     count = int(space.first_shard[option + 1] - space.first_shard[option])
     placement, size = space.placement[option], devices.host_ranks
     hosts = [tuple(range(host * size, (host + 1) * size)) for host in range(devices.hosts)]
@@ -46,7 +46,7 @@ def all_ways(space: SearchSpace, devices: Devices, option: int) -> Iterator[tupl
 def with_it(
     space: SearchSpace, devices: Devices, others: Load, option: int, ranks: tuple[int, ...]
 ) -> float | None:
-    """Return the rating of a placement, or None if it does not fit into memory."""
+    """Return the rating of a plan with this placement, or None if it exceeds the memory."""
     shards = space.estimates_of(option).tolist()
     perf, used = others.perf.copy(), others.used.copy()
     for rank, estimate in zip(ranks, shards, strict=True):

@@ -1,4 +1,4 @@
-"""Explanations of plans: their figures add up, and are those of real plans."""
+"""Explanations of plans: their figures add up, and match those of real plans."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ def planned(workload: str, gpus: int, variant: str):
 
 @cache
 def found(case) -> PlanExplained:
-    """Explain a plan against the best one; cached, since the bound takes seconds."""
+    """Explain a plan against the best plan; cached, since the bound takes seconds."""
     problem, plan = planned(*case)
     other = planned(*case[:2], "certified")[1]
     return explained(problem, plan, Question(None, 4, "certified", other))
@@ -111,7 +111,7 @@ def test_the_present_option_is_the_present_plan_and_nothing_betters_the_bound(ca
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_alternative_rates_as_torchrec_rates_the_plan_with_it(case):
-    """Row-wise options have only one placement: shard i on rank i."""
+    """Checks row-wise alternatives, which have only one placement: shard i on rank i."""
     problem, plan = planned(*case)
     space, _ = arrays(problem)
     checked = 0

@@ -1,4 +1,4 @@
-"""Writes files and modules to import from."""
+"""Fixtures that write files and modules to import tables from."""
 
 import sys
 import textwrap

@@ -1,4 +1,4 @@
-"""Imports a source, or returns the error that refuses it."""
+"""Imports tables from a source, or returns the error that refuses it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tables are imported from any file, with notes on what was assumed, changed and left out."""
+"""Tables are imported from any supported file, with notes on assumptions, changes and omissions."""
 
 import csv
 import io

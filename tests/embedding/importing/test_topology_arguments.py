@@ -1,4 +1,4 @@
-"""The arguments of torchrec's own `Topology`, and their traps."""
+"""The arguments of torchrec's own `Topology`, and mistakes that they invite."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_arguments_that_are_left_out_are_traps():
 
 
 def test_torchrec_itself_does_as_is_said_here():
-    """In the real Topology `pod_size` changes no bandwidth, a larger `local_world_size` does."""
+    """In the real Topology, `pod_size` changes no bandwidth; a larger `local_world_size` does."""
     from torchrec.distributed.planner.types import CollectiveType, Topology
 
     def all_to_all(**hosts: int) -> float:

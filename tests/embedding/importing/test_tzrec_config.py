@@ -17,7 +17,7 @@ from hostile import change, changes, read_or_refused, refusal
 
 
 def feature(text: str) -> Any:
-    """Return the feature of a config that holds one."""
+    """Return the feature of a config with a single feature."""
     text = f"feature_configs {{ id_feature {{ {text} }} }}"
     (holder,) = parse_text(text.encode(), "my.config").message.feature_configs
     return holder.id_feature

@@ -1,4 +1,4 @@
-"""Plan files, and the problems that they are for."""
+"""Fixtures with plan files and their problems."""
 
 import json
 
@@ -43,7 +43,7 @@ def golden_problem() -> EmbeddingProblem:
 
 @pytest.fixture(scope="module")
 def usable(golden_problem) -> Topology:
-    """The rest of the topology for the tables, after the reservation."""
+    """The topology with the memory that the reservation leaves for tables."""
     return golden_problem.storage_reservation().reserve(
         topology=golden_problem.topology,
         batch_size=golden_problem.batch_size,

@@ -1,4 +1,4 @@
-"""The plan file that the first release wrote, and documents of small plans."""
+"""The plan file written by the first release, and documents of small plans."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def decisions(options):
 
 
 def said_again(path, change):
-    """Change the document in a file."""
+    """Apply `change` to the document in a file."""
     said = json.loads(path.read_text())
     change(said)
     path.write_text(json.dumps(said))
@@ -34,7 +34,7 @@ def first(said, sharding_type, kernel="fused"):
 
 
 def as_said(said):
-    """Return the decisions of a document, as `decisions` returns those of options."""
+    """Return a document's decisions by table, in the form that `decisions` returns."""
     return {
         table["name"]: (
             table["sharding_type"],
@@ -49,9 +49,9 @@ SAID = json.loads(GOLDEN.read_text())
 
 
 def document_of(tables, world_size, local_world_size):
-    """Return a document of tables: name, rows, dim, sharding type and boxes of shards.
+    """Return a plan document; a table is its name, rows, dim, sharding type and boxes of shards.
 
-    Boxes are (rows, columns, row, column, rank).
+    Boxes are (rows, columns, first row, first column, rank).
     """
     perf = dict.fromkeys(("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"), 0.1)
 

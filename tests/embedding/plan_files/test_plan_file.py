@@ -22,7 +22,7 @@ from planners.embedding.tables.torchrec_objects import ModelParallelSharder
 
 
 class Model(nn.Module):
-    """A job's model: some tables are in an EmbeddingCollection, all have other paths."""
+    """A job's model: some tables are in an EmbeddingCollection, and all have new module paths."""
 
     def __init__(self, tables, sequences=()):
         super().__init__()
@@ -56,7 +56,7 @@ def configs(problem):
 
 
 def loaded(problem, loader, model, within, kind=EmbeddingShardingPlanner):
-    """Plan a model with a loader; return the planner and its plan."""
+    """Plan a model with a plan loader; return the planner and its plan."""
     planner = kind(
         topology=problem.topology,
         constraints=within,

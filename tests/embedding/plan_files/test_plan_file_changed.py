@@ -1,4 +1,4 @@
-"""A changed plan file holds a valid plan or is refused."""
+"""A changed plan file contains a valid plan or is refused."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraint
 
 
 def places(value, here=()):
-    """Return the keys that lead to every value of a document."""
+    """Return the path of keys to every value of a document."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
     for key, held in pairs:
         yield (*here, key)
@@ -37,7 +37,7 @@ BYTES = GOLDEN.read_bytes()
 
 
 def read_or_refused(golden_problem, usable, path):
-    """Load a file; it must be refused in a sentence or hold a valid plan."""
+    """Load a file; it must be refused in a sentence or contain a valid plan."""
     try:
         loader = JsonPlanLoader(path, golden_problem.module, topology=usable)
     except UsageError as error:

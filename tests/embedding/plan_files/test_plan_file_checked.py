@@ -35,12 +35,12 @@ def test_a_file_of_version_1_stays_readable(golden_problem, usable):
 
 
 def having(**fields):
-    """Return a change of fields of a table."""
+    """Return a function that changes fields of a table."""
     return lambda table: table.update(fields)
 
 
 def shard(number, **fields):
-    """Return a change of fields of a table's shard, or of its bytes."""
+    """Return a function that changes fields of a table's shard, or the shard's bytes."""
 
     def change(table):
         held = table["shards"][number]
@@ -86,7 +86,7 @@ def with_an_empty_shard(table):
 
 
 def in_rows(table):
-    """Cut the one column of a table by rows."""
+    """Replace a table's only column shard by two shards of half its rows."""
     rows, columns = table["rows"], table["dim"]
     half = table["shards"][0]
     table["shards"] = [

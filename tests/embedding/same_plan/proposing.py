@@ -1,4 +1,4 @@
-"""Options drawn for the dynamic programmes, and the proposals that proposers make of them."""
+"""Random options for the dynamic programmes, and the proposals that proposers make from them."""
 
 import torch
 from built_problem import problem
@@ -24,7 +24,7 @@ BYTES = st.integers(0, 25)
 
 
 def option(table, *shards):
-    """Return an option of a table; a shard is its bytes of HBM and DDR, and its milliseconds."""
+    """Return an option of a table; a shard is (HBM bytes, DDR bytes, milliseconds)."""
     return ShardingOption(
         name=f"table_{table}",
         tensor=torch.empty(0, device="meta"),
@@ -43,7 +43,7 @@ def option(table, *shards):
 
 
 def topology(device, ranks, hbm, ddr=None, host_ranks=None):
-    """Return devices with `hbm` bytes of HBM and `ddr` bytes of DDR, by default as many."""
+    """Return devices with `hbm` bytes of HBM and `ddr` bytes of DDR, which default to `hbm`."""
     return TopologyFactory.create_topology(
         TrainerConfig(world_size=ranks, local_world_size=host_ranks or ranks),
         HardwareConfig(hbm_cap_bytes=hbm, ddr_cap_bytes=hbm if ddr is None else ddr),
@@ -52,7 +52,7 @@ def topology(device, ranks, hbm, ddr=None, host_ranks=None):
 
 
 def real_options(tables, memory):
-    """Return the options of a synthetic workload, and the devices that they are for."""
+    """Return the options of a synthetic workload, and its devices."""
     built = problem(f"synthetic[tables={tables},seed=7,memory={memory}]")
     enumerator = built.enumerator(DistinctShardEnumerator)
     return enumerator.enumerate(built.module, built.sharders), built.topology
@@ -73,7 +73,7 @@ def search_spaces(draw, hbm=BYTES, ddr=BYTES):
 
 
 def driven(proposer, options, placed_on, rating=lambda number: None, at_most=10_000):
-    """Return the proposals of a proposer as option numbers; the n-th gets feedback `rating(n)`."""
+    """Return a proposer's proposals as option numbers; the nth gets `rating(n)` as feedback."""
     number = {id(one): index for index, one in enumerate(options)}
     proposer.load(list(options))
     proposals = []

@@ -1,4 +1,4 @@
-"""Dynamic programmes: the compiled ones propose as torchrec's, the plain and the NumPy one do."""
+"""The compiled dynamic programmes make the same proposals as torchrec's, plain and NumPy ones."""
 
 from functools import partial
 from itertools import product
@@ -66,7 +66,7 @@ def test_both_forms_agree_without_ties_where_no_option_takes_ddr(drawn, ranks, c
 
 @given(search_spaces(), st.integers(1, 3), st.integers(1, 60), st.integers(1, 60))
 def test_no_combination_that_it_could_have_proposed_is_cheaper(drawn, ranks, hbm, ddr):
-    """With a bin for each byte, few tables, and numbers that are exact in single precision."""
+    """Uses a bin for each byte, few tables, and numbers that are exact in single precision."""
     unit, options = drawn
     options = [one for one in options if one.name in ("table_0", "table_1")]
     for shard in (shard for one in options for shard in one.shards):

@@ -25,7 +25,7 @@ randoms = st.randoms(use_true_random=False)
 
 
 def place_upstream(case: Case, row, partitioner):
-    """Return torchrec's rating and ranks, or NaN and None."""
+    """Return the rating and ranks of torchrec's partitioner, or NaN and None if it fails."""
     proposal = [copy.deepcopy(case.options[option]) for option in row]
     try:
         plan = partitioner.partition(proposal, case.topology)

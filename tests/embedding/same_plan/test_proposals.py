@@ -1,4 +1,4 @@
-"""Streams make the proposals of torchrec's proposers, in their order."""
+"""Our streams yield the proposals of torchrec's proposers, in the same order."""
 
 import copy
 from random import Random
@@ -103,7 +103,7 @@ def test_tables_that_come_later_by_type_are_later_in_uniform_proposals(random):
 
 
 def long_case(tables: int) -> Case:
-    """Tables of two kernels each, so that there are many combinations."""
+    """Return tables with two kernels each, so that there are many combinations."""
     case = random_case(Random(3), most_tables=1)
     options = []
     for number in range(tables):

@@ -1,4 +1,4 @@
-"""The compiled search decides, counts and fails as torchrec's planner does, on made-up options."""
+"""On made-up options, the compiled search has torchrec's plans, counts and errors."""
 
 import copy
 import math
@@ -133,7 +133,7 @@ def test_without_a_plan_the_first_of_the_smallest_and_the_last_proposal_are_kept
 
 
 def test_equal_options_are_one():
-    """TorchRec knows an option by its hash, in which e.g. the batch size has no part."""
+    """TorchRec identifies an option by its hash, which ignores e.g. the batch size."""
     case = small_case()
     twin = copy.deepcopy(case.options[1])
     _, alone = search(case, [GridSearchProposer()])

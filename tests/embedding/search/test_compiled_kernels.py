@@ -1,4 +1,4 @@
-"""Machine code is kept under a key of everything that decides on it; it reads arrays in place."""
+"""Machine code is cached by a key of everything that affects it; kernels read arrays in place."""
 
 import logging
 from pathlib import Path

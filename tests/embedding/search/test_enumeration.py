@@ -1,4 +1,4 @@
-"""The enumerator gives torchrec's options and estimates to the bit, with fewer questions."""
+"""The enumerator returns torchrec's options and estimates to the bit, with fewer estimates."""
 
 import copy
 import math
@@ -45,7 +45,7 @@ def enumerated(kind, model, estimators):
 
 
 def described(options):
-    """Return everything about options; `repr` tells types and all bits of floats."""
+    """Return all attributes of options; `repr` shows types and all bits of floats."""
     return [
         {
             **vars(option),
@@ -59,7 +59,7 @@ def described(options):
 
 
 def assert_torchrecs(model, estimators=None):
-    """Compare all options with torchrec's, and return them."""
+    """Assert that our enumerator's options equal torchrec's, and return them."""
     try:
         expected = enumerated(EmbeddingEnumerator, model, estimators)
     except (RuntimeError, ValueError):  # the constraints leave a table without options
@@ -76,7 +76,7 @@ def test_options_and_estimates_are_torchrecs(random):
 
 
 def _constraint(random, features):
-    """Return constraints, some of which change the estimates of a table."""
+    """Return random constraints of a table; some change its estimates."""
     return ParameterConstraints(
         sharding_types=random.choice([None, [*TYPES], [*TYPES[1:4]], [*TYPES[2:]]]),
         compute_kernels=random.choice([KERNELS, KERNELS[:4]]),
@@ -95,7 +95,7 @@ def _constraint(random, features):
 
 
 def _bags(features, random=None):
-    """Return a module of tables with this many features each, of random sizes and types."""
+    """Return a module of tables with `features` features each, of random sizes and types."""
 
     def one_of(default, *others):
         return random.choice([default, *others]) if random else default
@@ -208,7 +208,7 @@ def test_lanes_that_would_go_different_ways_name_them():
 
 
 class _FirstShardIsExpensive(ShardEstimator):
-    """An estimator that looks across the shards of an option."""
+    """An estimator that gives the first shard of an option another cost than the others."""
 
     def __init__(self, topology=None, constraints=None):
         self.asked = 0

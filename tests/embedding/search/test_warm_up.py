@@ -78,13 +78,13 @@ def lines_of(running: "subprocess.Popen[str]") -> list[str]:
 
 
 def result_of(running: "subprocess.Popen[str]") -> Any:
-    """Return the last line; on a busy machine an announcement may come before it."""
+    """Return a process's result from its last line; other output may precede it."""
     return json.loads(lines_of(running)[-1])
 
 
 @pytest.fixture
 def cold(tmp_path, monkeypatch) -> Path:
-    """A folder in which this process finds no kernel and has started no other process."""
+    """Use an empty cache folder, as a process without loaded kernels; return the folder."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(warm_up, "_loaded", set())
     monkeypatch.setattr(warm_up, "_running", {})

@@ -1,4 +1,4 @@
-"""All rungs of the ladder make the same decision, with the copies that their names promise."""
+"""All variants of the ladder make the same decision, and copy objects as their names state."""
 
 import copy
 
@@ -29,7 +29,7 @@ def checked():
 
 
 def outcome(variant: str, built) -> str:
-    """The fingerprint of a variant's plan, or why it has none."""
+    """Return the fingerprint of a variant's plan, or the error message if it has no plan."""
     prepared = FAMILY.find(variant).prepared(built)
     try:
         with prepared.installed():
@@ -114,12 +114,12 @@ def test_annotations_are_looked_up_as_often_however_many_tables_there_are(checke
 
 
 def test_installed_torchrec_copies_devices_as_cheaply_as_the_rung(checked):
-    """As since 1.9.0; with 1.8.0 on the path `upstream` is the rung before."""
+    """This holds since 1.9.0; in 1.8.0 `upstream` is like the previous rung of the ladder."""
     assert checked["upstream"].counters == checked["cheap-device-copies"].counters
 
 
 def test_devices_are_copied_cheaply_in_a_release_that_does_not(monkeypatch):
-    """As in 1.8.0, which has no `__deepcopy__` of its own on them."""
+    """Simulates 1.8.0, which defines no `__deepcopy__` on these classes."""
     for kind in (DeviceHardware, Perf, Storage):
         monkeypatch.delattr(kind, "__deepcopy__")
     device = DeviceHardware(3, Storage(5, 7), Perf(1.0, 2.0, 3.0, 4.0))
@@ -142,7 +142,7 @@ def test_a_search_space_is_copied_when_it_is_enumerated_again():
 
 
 def state() -> list[object]:
-    """Everything that a hook or the observer replaces."""
+    """Return the contents of all classes and modules that a hook or the observer patches."""
     watched = (DeviceHardware, Perf, Storage, ShardingOption, partitioners, estimator, types)
     patched = (EmbeddingShardingPlanner, copy, annotations)
     return [dict(vars(owner)) for owner in (*watched, *patched)]
@@ -191,7 +191,7 @@ def test_variants_that_decide_for_themselves_make_valid_plans(name):
 
 
 def test_a_planner_is_new_for_every_call():
-    """The dynamic programme keeps `_inited`: reused, it would propose nothing the second time."""
+    """A reused planner would propose nothing, since the dynamic programme keeps `_inited`."""
     built = problem("synthetic[tables=4,seed=2]")
     run = FAMILY.find("dp-torchrec").prepared(built).run
     assert fingerprint(run()) == fingerprint(run())

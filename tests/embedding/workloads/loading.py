@@ -1,4 +1,4 @@
-"""Workloads by their names."""
+"""Loads workloads by their names."""
 
 from harness.model.ids import WorkloadSpec
 from planners.embedding.tables.files import Table

@@ -1,4 +1,4 @@
-"""Tables are scaled to a setting of memory."""
+"""Tables are scaled to fit a memory setting, such as `tight`."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""The workload `mixture`: problems of many kinds, the same for a seed, at any size of memory."""
+"""The workload `mixture`: problems of many kinds, determined by the seed, for any memory size."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a workload holds: ranges that hold every part once, and rows in the order that is asked."""
+"""A workload's inventory: its ranges contain every part once, and its rows can be sorted."""
 
 import math
 from itertools import pairwise

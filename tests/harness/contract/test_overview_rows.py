@@ -1,4 +1,4 @@
-"""Rows of the overview that a family declares, refused or stored with the cells they are about."""
+"""A family's overview rows are stored with the cells that they use, or refused."""
 
 from dataclasses import replace as replaced
 

@@ -1,4 +1,4 @@
-"""Parameters of workloads become structs; what is wrong is said in one sentence."""
+"""Parameters of workloads become structs; wrong ones are refused in one sentence."""
 
 from typing import Annotated, Literal
 

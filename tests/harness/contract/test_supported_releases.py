@@ -1,4 +1,4 @@
-"""A drop-in works on the releases it was tested with, and says so once on all others."""
+"""A drop-in works on the releases it was tested with, and warns once on any other release."""
 
 import warnings
 

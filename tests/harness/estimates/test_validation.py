@@ -33,7 +33,7 @@ PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
 
 
 class Machine:
-    """Takes given seconds for a work, times a speed that drifts and some noise."""
+    """A machine on which work takes given seconds, times a drifting speed and some noise."""
 
     def __init__(self, noise: float = 0.01, slowing: float = 0.0, is_asynchronous: bool = False):
         self.clock = FakeClock()
@@ -56,7 +56,7 @@ class Machine:
         return TimedWork(key, lambda: dict.fromkeys(passes, Prepared(run)))
 
     def candidates(self, *plans: tuple[float, ...]) -> CandidateSet:
-        """Return plans by the seconds of their ranks; one estimate is right up to a factor."""
+        """Return plans with these seconds per rank; estimate `right` is right up to a factor."""
 
         def rank(seconds: float) -> RankWork:
             estimated = {"right": 500 * seconds, "wrong": 1 / seconds}

@@ -1,4 +1,4 @@
-"""Any callable runs in a child process, whatever it is for."""
+"""Any callable runs in a child process, not only variants."""
 
 import time
 from pathlib import Path

@@ -19,7 +19,7 @@ FIRST = Stage("the first stage", 30.0)
 
 
 def in_a_child(work, *arguments, heard=None):
-    """Run some work in a child process; returns its result or its failure."""
+    """Run work in a child process; return its result or its failure."""
     listener = (heard if heard is not None else []).append
     return run(work, *arguments, first=FIRST, listen=listener)
 

@@ -1,4 +1,4 @@
-"""Whatever a variant does costs its own cell and nothing else."""
+"""A harmful variant loses its own cell, and affects no other cell."""
 
 import os
 import subprocess
@@ -89,7 +89,7 @@ REASONS = {
 
 @pytest.fixture(scope="module")
 def at_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
-    """One comparison of all that do harm in their check."""
+    """Compare all variants that do harm in their check; return the cells."""
     folder = tmp_path_factory.mktemp("at-once")
     cells = compare(*REASONS, folder=folder)
     assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
@@ -98,7 +98,7 @@ def at_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
 
 @pytest.fixture(scope="module")
 def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
-    """One comparison of all that do harm from their third call on."""
+    """Compare all variants that do harm from their third call on; return the cells."""
     folder = tmp_path_factory.mktemp("later")
     cells = compare(*(f"{name}-later" for name in REASONS), folder=folder)
     assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
@@ -238,7 +238,7 @@ class TestStagesThatNeverEnd:
 
 @pytest.fixture(scope="module")
 def hoarders() -> dict[str, Cell]:
-    """One comparison of all that pass a limit a little above what a child has anyway."""
+    """Compare variants that exceed a memory limit slightly above a child's usual memory."""
     before = compare()["reference"].peak_memory_bytes or 0
     limit = round(before / GIB + 0.2, 2)
     cells = compare("hoards", "hoards-elsewhere", "asks-for-too-much", memory_gib=limit)

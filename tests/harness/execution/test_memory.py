@@ -23,7 +23,7 @@ MIB = 2**20
 
 
 def in_child(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `work` in a new process: what this one has freed it would take again unnoticed."""
+    """Call `work` in a new process, since memory that this process has freed hides new use."""
     start_server_for([toy.TOY])
     with Child(work, *arguments) as process:
         message = process.receive(60)
@@ -32,7 +32,7 @@ def in_child(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def grown(report: Report) -> tuple[int, int]:
-    """How much the peak has grown since it was forgotten, before and after a call."""
+    """Return the growth of the peak in bytes since its reset, before and after an allocation."""
     bytearray(80 * MIB)
     before = memory.begin_peak()
     nothing = memory.peak() - before
@@ -58,7 +58,7 @@ def test_where_the_system_cannot_forget_there_is_the_peak_so_far(
 
 
 def checked(name: str, report: Report) -> tuple[int | None, int | None]:
-    """The peak and what was before it, of a checked call."""
+    """Return the peak memory of a checked call and the memory before it, in bytes."""
     problem = toy.build(WORKLOAD, TOPOLOGY)
     found = check(toy.TOY, toy.TOY.variants[name], problem, SystemClock())
     return found.peak_memory_bytes, found.memory_before_bytes

@@ -1,4 +1,4 @@
-"""What a child prints, and how its end is put into words."""
+"""The output of child processes, and messages on how they ended."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What is imported once, in the process that children are forked from."""
+"""Modules that are imported once, in the server process that forks all children."""
 
 import os
 import subprocess

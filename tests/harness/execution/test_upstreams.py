@@ -95,7 +95,7 @@ def upstream(driver: Path) -> Iterator[Upstream]:
 
 
 def ends(pid: int) -> bool:
-    """Wait for a process that may have been told to end a moment ago."""
+    """Wait up to 10 s for a process to end; return whether it ended."""
     until = time.monotonic() + 10.0
     while time.monotonic() < until:
         try:

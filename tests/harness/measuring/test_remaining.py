@@ -1,4 +1,4 @@
-"""What is left of a comparison is guessed from how long its checks have taken."""
+"""The remaining time of a comparison is estimated from the durations of its checks."""
 
 import pytest
 

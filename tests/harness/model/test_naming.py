@@ -9,7 +9,7 @@ from harness.model.ids import CellId, ProblemId, WorkloadSpec
 
 
 def texts(without: str) -> st.SearchStrategy[str]:
-    """Texts of visible characters other than these, with single spaces inside."""
+    """Draw texts of visible characters except these, with single spaces between words."""
     letters = st.characters(
         codec="utf-8", exclude_categories=["C", "Z"], exclude_characters=without
     )

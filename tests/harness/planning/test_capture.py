@@ -1,4 +1,4 @@
-"""Capturing: the file that is written, what it is called and may hold, and what never stops."""
+"""Capturing: the written file, its name and content, and that errors never stop the script."""
 
 import errno
 import gzip
@@ -30,7 +30,7 @@ NAMES = st.lists(st.text(max_size=8), max_size=30)
 
 
 class Planner:
-    """What a script calls; the toy family listens to it while it is captured."""
+    """A planner that a script calls; during a capture, the toy family records its calls."""
 
     heard: list | None = None
 
@@ -56,7 +56,7 @@ def family(content=None):
 
 @pytest.fixture
 def captures(monkeypatch):
-    """Have `capture` find the toy family, with other content where it is given."""
+    """Return a function that makes `capture` find the toy family, with `content` if given."""
 
     def with_content(content=None, **changes):
         found = replace(family(content), **changes)

@@ -1,4 +1,4 @@
-"""Explaining a decision: planned once, with another variant beside it, and asked of the family."""
+"""Explaining a decision: plan once, also with another variant, and ask the family to explain."""
 
 from dataclasses import replace
 

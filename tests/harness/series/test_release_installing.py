@@ -17,7 +17,7 @@ from harness.series.naming import releases_on_index
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An index that is a folder, with two releases."""
+    """Make pip use a folder with the wheels of two releases as its index; return the folder."""
     folder = tmp_path / "wheels"
     write_wheel(folder, "1.0.0")
     write_wheel(folder, "2.0.0")
@@ -27,7 +27,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def living(group: int) -> list[psutil.Process]:
-    """The processes of a group that have not ended."""
+    """Return the running processes of a process group."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):

@@ -22,7 +22,7 @@ SETTINGS = settings_of(turns=3, seconds=60, budget=60)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where three releases are installed."""
+    """The folder in which three releases are installed."""
     folder = tmp_path_factory.mktemp("releases")
     for release, scans, copies in (("1.0.0", 1, 0), ("2.0.0", 10, 4), ("3.0.0", 1, 4)):
         write_installed(folder, release, scans, copies)

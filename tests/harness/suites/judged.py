@@ -1,4 +1,4 @@
-"""Cells judged by expectations."""
+"""Helpers that judge cells by expectations."""
 
 from typing import Any
 

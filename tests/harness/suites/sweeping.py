@@ -1,4 +1,4 @@
-"""Sweeps of the toy family over an executor, and the cells that they store."""
+"""Runs sweeps of the toy family over an executor, and reads the cells that they store."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The cells that are judged: read from a file, whole or not at all."""
+"""Cells to judge are read from a file, either all or none."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sweeps over executors: workers that die, and several at once."""
+"""Sweeps over executors: workers that die, and several tasks at once."""
 
 import multiprocessing
 import os
@@ -28,7 +28,7 @@ from harness.topologies.lookup import find_topology
 
 
 def die_unless(path: str) -> str:
-    """End the process hard, unless a file is there; leaves it."""
+    """Create the file and kill this process, or return "done" if the file exists."""
     if not Path(path).exists():
         Path(path).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -40,7 +40,7 @@ def die(path: str, **_) -> str:
 
 
 def work_on(item: str) -> str:
-    """`die` always, `once PATH` once; anything else comes back."""
+    """Die on `die`, die only the first time on `once PATH`, and return any other item."""
     if item == "die":
         return die(item)
     kind, _, path = item.partition(" ")
@@ -127,7 +127,7 @@ class TestLocalProcesses:
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """Counts how many tasks it has at a time."""
+    """An executor that records how many tasks it has at a time."""
 
     def __init__(self) -> None:
         super().__init__(4)

@@ -1,4 +1,4 @@
-"""The file of expectations: what is read is what was written, and nothing wrong is read."""
+"""Files of expectations are read as they were written, and wrong files are refused."""
 
 from pathlib import Path
 

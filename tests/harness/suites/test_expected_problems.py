@@ -1,4 +1,4 @@
-"""Measuring what expectations name: which comparisons, and under which ids their cells stand."""
+"""Measuring the cells of expectations: the necessary comparisons, and the ids of their cells."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Judging: what is as expected, and what deviates and how."""
+"""Judging cells: which are as expected, and which deviate and how."""
 
 from dataclasses import replace as replaced
 from typing import Any

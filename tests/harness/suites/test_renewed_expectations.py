@@ -1,4 +1,4 @@
-"""The next expectations: what was accepted replaces what deviates."""
+"""New expectations: accepted measurements replace the expectations from which they deviate."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A sweep that is killed at any moment goes on to the results of one that was not disturbed."""
+"""A sweep that is killed at any moment and resumed has the results of an uninterrupted sweep."""
 
 import os
 import random
@@ -35,7 +35,7 @@ def start(path: Path) -> subprocess.Popen[bytes]:
 
 
 def told(path: Path) -> dict[str, dict[str, Any]]:
-    """What each stored cell says that does not depend on time; no cell may be there twice."""
+    """Return the deterministic fields of each stored cell; no cell may be stored twice."""
     cells = list(read_cells(path))
     found = {str(cell.id): {name: getattr(cell, name) for name in DETERMINISTIC} for cell in cells}
     assert len(found) == len(cells), sorted(str(cell.id) for cell in cells)
@@ -58,7 +58,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str,
 
 
 def left_over(path: Path) -> list[psutil.Process]:
-    """The processes that a sweep has started and left, by a mark in their environment."""
+    """Return the running processes that a sweep started, found by an environment variable."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -74,10 +74,10 @@ def lines_of(path: Path) -> int:
 
 
 def killed_and_resumed(path: Path, kills: int, seed: int, cells: int) -> int:
-    """Kill a sweep so many times at random moments, and then let it end; returns how many hit.
+    """Kill a sweep up to `kills` times at random moments, then let it end; return the kills made.
 
-    A moment is anywhere in the start, or a random while after a random number of further lines: so
-    a busy machine is killed as far on as another one, and what is measured already is kept.
+    A moment is either during the start, or shortly after a random number of further lines, so that
+    a busy machine makes as much progress between kills as an idle one.
     """
     moments = random.Random(seed)
     hits = 0
@@ -161,7 +161,7 @@ def without_reference() -> dict[str, Cell]:
 
 
 class TestGoingOn:
-    """What is stored is taken into account and not measured again."""
+    """Stored cells are used and not measured again."""
 
     @staticmethod
     def stored(cells: dict[str, Cell], *names: str) -> tuple[Cell, ...]:

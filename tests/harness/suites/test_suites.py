@@ -1,4 +1,4 @@
-"""Suites in TOML: what they ask for, and one sentence for whatever is wrong with them."""
+"""Suites in TOML: the requests that they make, and one sentence for each fault in them."""
 
 from pathlib import Path
 

@@ -41,7 +41,7 @@ def plan(path: Path, family: Family = toy.TOY, settings: Settings = SETTINGS) ->
 def measure(
     path: Path, requests: list[Request], registry: Callable[[], Registry] = toy.toy_registry
 ) -> list[str]:
-    """Measure what is left; return the problems that were."""
+    """Run a sweep over the requests without stored results; return the problems finished."""
     finished = list(sweep(requests, path, SETTINGS, registry=registry))
     assert not any(each.refused for each in finished)
     return [str(each.request.given) for each in finished]
@@ -57,7 +57,7 @@ def stored(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The results of a sweep that was not disturbed."""
+    """The content of the results file of an uninterrupted sweep."""
     path = tmp_path_factory.mktemp("complete") / "results.jsonl"
     assert measure(path, plan(path)) == PROBLEMS
     return path.read_bytes()
@@ -235,7 +235,7 @@ class TestMachine:
 
 
 class TestOutdated:
-    """Old cells must not stand beside new ones in a report, and must not be lost."""
+    """A report must not mix outdated cells with new ones, and outdated cells must not be lost."""
 
     def test_results_of_this_code_are_not(self, path: Path, complete: bytes):
         assert not is_outdated(path, SETTINGS), "there are none"

@@ -1,4 +1,4 @@
-"""Which machines a problem is on: those that are named, or those that its workload brings."""
+"""The topology of a problem is the named one, or the one stored in its workload."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A family whose variants misbehave in every way that a planner can."""
+"""A toy family with variants that misbehave in every way that a planner can."""
 
 # Variants are registered in this order.
 from toy.family import (  # isort: skip

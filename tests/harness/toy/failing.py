@@ -24,7 +24,7 @@ def killed(problem: ToyProblem) -> Decision:
 
 
 class World:
-    """What the variants that must be installed change in the process."""
+    """The process state that variants change while they are installed."""
 
     changed = False
 
@@ -81,7 +81,7 @@ def endless(problem: ToyProblem) -> Decision:
 
 @TOY.decider("stumbling", same_as="reference")
 def stumbling(problem: ToyProblem) -> Decision:
-    """Sleep for ever; the first look at the progress fails, as a dict that grows may make it."""
+    """Sleep for ever; the first read of the progress raises, as reading a growing dict may."""
     looks = 0
 
     def progress() -> Progress:
@@ -99,7 +99,7 @@ def stumbling(problem: ToyProblem) -> Decision:
 
 @TOY.decider("silent", same_as="reference")
 def silent(problem: ToyProblem) -> Decision:
-    """Sleep for ever without a word."""
+    """Sleep for ever without reporting progress."""
     _announce(problem)
     time.sleep(600)
     raise AssertionError("never stopped")
@@ -116,7 +116,7 @@ def _start_grandchild(problem: ToyProblem) -> None:
 
 @TOY.decider("silent-parent", same_as="reference")
 def silent_parent(problem: ToyProblem) -> Decision:
-    """Start a process of its own, and wait for it for ever."""
+    """Start another process, and sleep for ever."""
     _start_grandchild(problem)
     _announce(problem)
     time.sleep(600)
@@ -125,7 +125,7 @@ def silent_parent(problem: ToyProblem) -> Decision:
 
 @TOY.decider("killed-parent", same_as="reference")
 def killed_parent(problem: ToyProblem) -> Decision:
-    """Start a process of its own, and die."""
+    """Start another process, and die."""
     _start_grandchild(problem)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("dead")
@@ -133,7 +133,7 @@ def killed_parent(problem: ToyProblem) -> Decision:
 
 @TOY.decider("raising-parent", same_as="reference")
 def raising_parent(problem: ToyProblem) -> Decision:
-    """Start a process of its own, and fail."""
+    """Start another process, and raise an error."""
     _start_grandchild(problem)
     raise ValueError("failed beside a process of its own")
 
@@ -175,7 +175,7 @@ def raises_later(problem: ToyProblem) -> Prepared[Decision]:
 
 @TOY.variant("changes-later", same_as="reference")
 def changes_later(problem: ToyProblem) -> Prepared[Decision]:
-    """Keep state between calls: the second one decides otherwise, as a reused planner may."""
+    """Decide differently from the second call on, as a planner with leftover state may."""
     calls = 0
 
     def run() -> Decision:
@@ -198,7 +198,7 @@ def endless_later(problem: ToyProblem) -> Prepared[Decision]:
 
 @TOY.variant("close-raises", same_as="reference")
 def close_raises(problem: ToyProblem) -> Prepared[Decision]:
-    """Leave nothing undone in the check, and fail to close after the timed turns."""
+    """Pass the check, and fail to close after the timed turns."""
     checking = Observed.recorder is not None
 
     def run() -> Decision:
@@ -229,7 +229,7 @@ HUNGER = 64 * 2**20
 
 @TOY.variant("hungry", same_as="reference")
 def hungry(problem: ToyProblem) -> Prepared[Decision]:
-    """Use much memory, and less of it than was used before."""
+    """Use much memory, but less than was used during preparation."""
     bytearray(2 * HUNGER)
 
     def run() -> Decision:
@@ -241,7 +241,7 @@ def hungry(problem: ToyProblem) -> Prepared[Decision]:
 
 @TOY.decider("hungry-endless", same_as="reference")
 def hungry_endless(problem: ToyProblem) -> Decision:
-    """Use much memory, and sleep for ever without a word."""
+    """Use much memory, and sleep for ever without reporting progress."""
     food = bytearray(HUNGER)
     time.sleep(600)
     raise AssertionError(f"never stopped, with {len(food)} bytes")

@@ -1,7 +1,7 @@
-"""A family whose job is to deal `size` items out to GPUs.
+"""A toy family of planners that deal `size` items out to GPUs.
 
-Child processes import this package by name. A problem carries a folder, given as a parameter of the
-workload, where variants leave their process ids and mark what they have done.
+Child processes import this package by name. A workload's parameter `folder` names a folder in which
+variants write their process ids and record their actions.
 """
 
 import os
@@ -39,7 +39,7 @@ class ToyProblem:
     folder: Path | None
 
     def leave(self, name: str, text: str = "") -> None:
-        """Write a file into the folder, whole or not at all."""
+        """Write a file into the folder, completely or not at all."""
         if self.folder is not None:
             partial_file = self.folder / f".{name}.partial"
             partial_file.write_text(text, encoding="utf-8")
@@ -47,7 +47,7 @@ class ToyProblem:
 
 
 class Observed:
-    """What the observer has installed; None outside of an observed call."""
+    """The recorder that the observer has installed; None outside of an observed call."""
 
     recorder: Recorder | None = None
 
@@ -106,7 +106,7 @@ def round_robin(problem: ToyProblem) -> Decision:
 
 
 def work(steps: int) -> int:
-    """Keep the processor busy for some microseconds a step, by the same count every time."""
+    """Use a few microseconds of CPU time per step; the amount of work is always the same."""
     return sum(sum(range(500)) for _ in range(steps))
 
 

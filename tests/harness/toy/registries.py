@@ -1,4 +1,4 @@
-"""Registries with the toy family, as it is and changed."""
+"""Registries with the toy family, unchanged or changed."""
 
 import os
 import time
@@ -37,7 +37,7 @@ def _with_slow_reference() -> Family[ToyProblem, Decision]:
 
 
 def slow_reference_registry() -> Registry:
-    """The family with a reference that never returns."""
+    """Return a registry with the family and a reference that never returns."""
     return Registry([_with_slow_reference()])
 
 
@@ -47,7 +47,7 @@ def _slow_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float
 
 
 def slow_quality_registry() -> Registry:
-    """The family with a quality that takes longer to find than the decision."""
+    """Return a registry with the family and a quality that takes longer than the decision."""
     return Registry([with_work(_family("toy"), quality=_slow_quality)])
 
 
@@ -64,7 +64,7 @@ _FIGURES: dict[str, float] = {}
 
 
 def figures(problem: ToyProblem, known: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the bound, and note in the folder that it was worked out unless it was known."""
+    """Return the bound; if it has to be computed, record that in the problem's folder."""
     if not known and problem.folder is not None:
         with (problem.folder / "worked-out").open("a") as file:
             file.write(f"{os.getpid()}\n")
@@ -78,7 +78,7 @@ def _quality_with_figures(problem: ToyProblem, decision: Decision) -> Mapping[st
 
 
 def figures_registry() -> Registry:
-    """The family with a bound that is worked out once for a problem."""
+    """Return a registry with the family and a bound that is computed once per problem."""
     (bounded,) = bounded_registry().families
     abilities = replace(bounded.abilities, figures=figures)
     family = replace(bounded, abilities=abilities)
@@ -86,7 +86,7 @@ def figures_registry() -> Registry:
 
 
 def no_figures_registry() -> Registry:
-    """The same, where working the bound out fails ahead of the checks."""
+    """Return `figures_registry` with a computation of the bound that fails before the checks."""
     (family,) = figures_registry().families
     abilities = replace(family.abilities, figures=lambda problem, known: {}["nothing"])
     return Registry([replace(family, abilities=abilities)])
@@ -109,7 +109,7 @@ def _limited(problem: ToyProblem, seconds: float) -> ToyProblem:
 
 
 def bounded_registry() -> Registry:
-    """The family with a bound, a study against another variant, goals, and plans for use."""
+    """Return a registry with the family, a bound, a study against `same`, goals, and planning."""
     problem = "toy[size=4]/dgx_a100_80gb:2"
     return Registry(
         [
@@ -140,7 +140,7 @@ def bounded_registry() -> Registry:
 
 
 def overview_registry() -> Registry:
-    """The family with rows of an overview, about two problems."""
+    """Return a registry with the family and overview rows on two problems."""
     here, elsewhere = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"
     rows = (
         OverviewRow("Toys", here, today="reference", ours="same"),
@@ -151,10 +151,10 @@ def overview_registry() -> Registry:
 
 
 def labelled_registry() -> Registry:
-    """The family with workloads that are called otherwise than they are given."""
+    """Return a registry with the family and workloads with other names in ids than as given."""
     return Registry([_family("toy", label=_label)])
 
 
 def preloading_registry(module: str) -> Registry:
-    """The family with a module that its child processes are forked from."""
+    """Return a registry with the family and a module that is imported before children fork."""
     return Registry([_family("toy", preload=(module,))])

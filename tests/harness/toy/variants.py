@@ -67,7 +67,7 @@ def raises(problem: ToyProblem) -> Decision:
 
 @TOY.decider("refuses", same_as="reference")
 def refuses(problem: ToyProblem) -> Decision:
-    """Blame the user, as a library that is called with the wrong arguments may do."""
+    """Raise a UsageError, as a library that is called with wrong arguments may do."""
     raise UsageError("too many items for me")
 
 

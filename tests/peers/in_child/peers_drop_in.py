@@ -1,4 +1,4 @@
-"""Puts a drop-in in upstream's place, for all that a process imports afterwards."""
+"""Replaces an upstream library by a drop-in, for everything that a process imports afterwards."""
 
 import functools
 import inspect
@@ -10,13 +10,13 @@ Reached = Callable[[], Hashable]
 
 
 def put_in_place(drop_in: str) -> Reached:
-    """Put a drop-in in place, for good.
+    """Replace the upstream library by a drop-in, for the rest of the process.
 
     Args:
         drop_in: `colossalai`, `dtensor`, or a mode of `Planner`.
 
     Returns:
-        A function that returns another value whenever the drop-in has been reached since.
+        A function that returns a new value after every use of the drop-in.
     """
     if drop_in == "dtensor":
         from planners.dtensor.accelerate import accelerate
@@ -35,7 +35,7 @@ def _accelerated(accelerate: Callable[..., Any]) -> Any:
 
 
 def _insisting(function: Callable[..., Any]) -> dict[str, bool]:
-    """Return the argument that insists on releases which a drop-in was not tested with."""
+    """Return the argument that makes a drop-in accept releases with which it was not tested."""
     name = "any_release"
     return {name: True} if name in inspect.signature(function).parameters else {}
 

@@ -1,4 +1,4 @@
-"""A pytest plugin that puts the drop-in in place, if there is one, and records every test."""
+"""A pytest plugin that installs the drop-in, if there is one, and records every test."""
 
 import os
 from collections.abc import Hashable
@@ -23,7 +23,7 @@ error = ""
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has an outcome from a process before this one."""
+    """Deselect tests that have an outcome from an earlier process."""
     done = {entry["test"] for entry in entries() if "outcome" in entry}
     if done:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Record what cannot be collected."""
+    """Record files that cannot be collected."""
     if report.failed:
         write(uncollected=report.nodeid, error=first_line(report.longreprtext))
 
@@ -45,7 +45,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Note the worst of a test's phases and subtests; a failure that is expected is a pass."""
+    """Record the worst outcome of a test's phases and subtests; an expected failure is a pass."""
     global outcome, error
     if report.failed and outcome != "failed":
         outcome, error = "failed", first_line(report.longreprtext)

@@ -1,4 +1,4 @@
-"""Writes down what becomes of each test, line by line, so that a killed process loses one test."""
+"""A file with each test's outcome as a line, so that a killed process loses one test at most."""
 
 import json
 import os
@@ -10,7 +10,7 @@ RECORD = Path(os.environ["PEERS_RECORD"])
 
 
 def write(**entry: Any) -> None:
-    """Append an entry; processes may do so at the same time."""
+    """Append an entry; several processes may append at the same time."""
     with RECORD.open("ab") as file:
         file.write(json.dumps(entry).encode() + b"\n")
 
@@ -23,12 +23,12 @@ def entries() -> list[dict[str, Any]]:
 
 
 def current_test() -> str:
-    """Return the id of the test that this process, or the one that started it, is running."""
+    """Return the id of the test that this process or its parent is running."""
     return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
 
 
 def first_line(text: str) -> str:
-    """Return the line of an error that says most: what was raised last, or else line 1."""
+    """Return the most informative line of an error: the last exception, or else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [
         line for line in lines if re.match(r"(E +)?[\w.]+(Error|Exception|Exit|Failure)\b", line)

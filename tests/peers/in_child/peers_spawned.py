@@ -1,4 +1,4 @@
-"""Puts the drop-in in place in this process, and records at its end whether it was reached."""
+"""Installs the drop-in in this process, and records at the process's end whether it was used."""
 
 import os
 from multiprocessing.util import Finalize
@@ -11,7 +11,7 @@ before = reached()
 
 
 def record() -> None:
-    """Record the test that this process runs for, if the drop-in was reached."""
+    """Record the test for which this process runs, if the drop-in was used."""
     if reached() != before:
         write(reached=current_test())
 

@@ -1,4 +1,4 @@
-"""Puts the drop-in in place in processes that a test spawns, which import this when they start."""
+"""Installs the drop-in in processes that a test spawns; Python imports this module at start."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Comparisons of the toy family, and what they leave running."""
+"""Runs comparisons of the toy family, and finds processes that they leave behind."""
 
 import time
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def compare(
 
 
 def ends(pid: int, seconds: float = 10.0) -> bool:
-    """Wait for a process that may have been killed a moment ago."""
+    """Wait up to `seconds` for a process to end; return whether it ended."""
     until = time.monotonic() + seconds
     while is_running(pid) and time.monotonic() < until:
         time.sleep(0.02)
@@ -56,7 +56,7 @@ def ends(pid: int, seconds: float = 10.0) -> bool:
 
 
 def left_pid(folder: Path, name: str = "pid", seconds: float = 30.0) -> int:
-    """Return the process id that a variant left in the folder, once it is there."""
+    """Wait for the process id that a variant writes to the folder, and return it."""
     until = time.monotonic() + seconds
     while not (folder / name).exists():
         assert time.monotonic() < until, f"nobody left {name}"

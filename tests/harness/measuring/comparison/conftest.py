@@ -1,4 +1,4 @@
-"""The process that children are forked from, started once, and a folder for process ids."""
+"""Fixtures: the server process that forks children, started once, and a folder for process ids."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from harness.measuring.jobs import start_server_for
 
 @pytest.fixture(scope="module", autouse=True)
 def server() -> None:
-    """Start the process that children are forked from, so that no budget has to pay for it."""
+    """Start the server process that forks children, so that no budget includes its start."""
     start_server_for([toy.TOY])
     with Child(do_nothing) as process:
         process.receive(LONG)
@@ -24,7 +24,7 @@ def server() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder for process ids; what still runs at the end is stopped."""
+    """A folder for process ids; processes that still run at the end are killed."""
     yield tmp_path
     for path in tmp_path.iterdir():
         if path.name in ("pid", "grandchild") and is_running(int(path.read_text())):

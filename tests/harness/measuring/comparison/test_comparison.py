@@ -1,4 +1,4 @@
-"""Comparing variants: what each cell says of how it ended, and what is told meanwhile."""
+"""Comparing variants: the outcome in each cell, and the progress reported meanwhile."""
 
 import os
 from functools import partial
@@ -24,7 +24,7 @@ def calls_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cells(server: None, calls_folder: Path) -> dict[str, Cell]:
-    """One comparison of all variants that come to an end in the check."""
+    """Compare all variants that end in the check, and return their cells."""
     return compare(
         *("same", "different", "same-as-different", "own", "plain", "unprepared", "raises"),
         *(

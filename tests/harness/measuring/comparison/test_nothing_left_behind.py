@@ -1,4 +1,4 @@
-"""Nothing runs on after a comparison, and nothing but its answer reaches standard output."""
+"""After a comparison no process is left, and standard output contains only its answer."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Calls that never end or fail while they are timed: they are stopped, and the others timed."""
+"""Calls that never end, or fail while they are timed, are stopped; the other variants are timed."""
 
 from pathlib import Path
 

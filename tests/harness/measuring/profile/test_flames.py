@@ -1,4 +1,4 @@
-"""Two profiles set against each other: merging, noise, the tree, and who explains most."""
+"""Comparison of two profiles: merging, noise, the tree, and the frames that explain most."""
 
 import math
 
@@ -17,7 +17,7 @@ MILLISECOND = 0.001
 
 
 def profile(stacks: dict[tuple[Frame, ...], float], variant: str = "old", **facts) -> Profile:
-    """A profile of one call, sampled every millisecond."""
+    """Return a profile of one call, sampled every millisecond."""
     weights = {stack: Weight(s, s * MILLISECOND) for stack, s in stacks.items()}
     return Profile("toy", variant, weights, calls=1, unprofiled_s=1.0, **facts)
 

@@ -1,4 +1,4 @@
-"""Profiles of calls: the turns that are timed, rooted at the call, without a machine's paths."""
+"""Profiles of calls: only timed turns, with the call as root, without paths of the machine."""
 
 import gc
 import json
@@ -32,7 +32,7 @@ HERE = "test_profiling"
 
 @pytest.fixture(autouse=True)
 def _quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collecting what all tests have imported would take most of a turn."""
+    """Disable garbage collection, since with all tests' imports it would take most of a turn."""
     monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
@@ -52,7 +52,7 @@ class QuickPlanner(Planner):
 
 
 def profile_of(run: Callable[[], object], **fields) -> Profiled:
-    """Profile calls, for longer where a busy machine left the profiler no time to look."""
+    """Profile calls; repeat for longer if a busy machine left the profiler without samples."""
     for seconds in (0.05, 0.5, 5.0):
         found = profile("toy", {"mine": Prepared(run, **fields)}, SystemClock(), seconds)["mine"]
         if any(found.profile.stacks):
@@ -271,7 +271,7 @@ class TestNames:
 
 
 class TestProfileOfAVariant:
-    """Through a child process, as the command line does it."""
+    """Profiles variants in a child process, as the command line does."""
 
     def profile(
         self, *variants: str, budget: float = 60.0, **parameters: str

@@ -1,9 +1,9 @@
-"""Record what identical calls differ by on this machine.
+"""Record the timing noise between identical calls on this machine.
 
 Run it as `python -m tests.harness.measuring.timing.record_noise`.
 
-It writes recorded_noise.json beside this file: by way of timing, the logarithms of the ratio of a
-variant to one that is identical to it, one list for each process.
+The script writes recorded_noise.json next to this file: for each method of timing, the logarithms
+of the time ratios of two identical variants, as a list per process.
 """
 
 import json
@@ -25,7 +25,7 @@ DIGITS = 5
 
 
 def record(way: str, milliseconds: float) -> list[list[float]]:
-    """Return the logarithms of pairs' ratios, a list for each process."""
+    """Time two identical variants; return the logarithms of their pairs' ratios, by process."""
     names = ["reference", "identical"]
     prepared = {name: Prepared(partial(copies, milliseconds)) for name in names}
     seconds = dict.fromkeys(names, milliseconds / 1000)

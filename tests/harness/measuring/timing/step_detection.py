@@ -1,8 +1,8 @@
-"""What asv's step detection finds, on recorded ratios with known steps put in.
+"""Measures how well asv's step detection finds known steps added to recorded ratios.
 
-Run it so: python tests/harness/measuring/timing/step_detection.py [FILE].
-FILE holds a list of figures in the order in which they were taken; without it they are the medians
-of the recorded turns beside this file, which are ratios of two identical calls.
+Run it as `python tests/harness/measuring/timing/step_detection.py [FILE]`.
+FILE is a JSON list of figures in the order of measurement. Without FILE, the figures are medians
+from recorded_noise.json next to this file: time ratios of two identical calls.
 """
 
 import json
@@ -22,13 +22,13 @@ RECORDED = Path(__file__).with_name("recorded_noise.json")
 
 
 def detect(series: Sequence[float]) -> list[int]:
-    """Return asv's steps, of 3 % or more."""
+    """Return the positions of the steps of more than 3 % that asv finds."""
     pieces = detect_steps(list(series))
     return [two[0] for one, two in pairwise(pieces) if abs(two[2] / one[2] - 1) > LEAST]
 
 
 def main() -> None:
-    """Print how many steps are found, and how many that are none."""
+    """Print the shares of steps that are found, and of false steps."""
     if len(sys.argv) > 1:
         noise = json.loads(Path(sys.argv[1]).read_text())
     else:

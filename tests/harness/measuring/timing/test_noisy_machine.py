@@ -1,7 +1,7 @@
-"""Verdicts on a simulated machine whose speed switches: how often they are right, and in how long.
+"""Verdicts on a simulated machine with a switching speed: how often and how soon they are right.
 
-Its speed varies so that a pair of neighbouring calls differs by 15 %, and switches every 10 to 300
-milliseconds. Each process has a memory layout of its own, which changes a call by 0.6 %.
+The speed switches every 10 to 300 milliseconds, by so much that a pair of neighbouring calls
+differs by 15 %. Each process has a memory layout of its own, which changes a call by 0.6 %.
 """
 
 import json
@@ -27,7 +27,7 @@ FORK = 0.02
 
 
 class NoisyMachine:
-    """A core whose speed switches; `wall` is the time that has passed on it."""
+    """A core with a switching speed; `wall` returns its elapsed time in seconds."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -39,7 +39,7 @@ class NoisyMachine:
         return self.now
 
     def work(self, seconds: float) -> float:
-        """Do what takes so long at the usual speed; return how long it takes."""
+        """Do work that takes `seconds` at speed 1; return the seconds that it takes here."""
         started = self.now
         while seconds > 1e-12:
             if self.now >= self.until:
@@ -52,7 +52,7 @@ class NoisyMachine:
 
 
 class Calls:
-    """Calls of variants, by how long they take, on a noisy machine."""
+    """Calls of variants on a noisy machine; `seconds` is each variant's time at speed 1."""
 
     def __init__(self, machine: NoisyMachine, seconds: dict[str, float]) -> None:
         self.machine, self.seconds = machine, seconds
@@ -63,7 +63,7 @@ class Calls:
         return {name: self.seconds[name] * math.exp(rng.gauss(0, LAYOUT)) for name in names}
 
     def in_turns(self, _, names: Sequence[str], rng: random.Random) -> list[Sample]:
-        """Turns in one process, for 0.3 seconds."""
+        """Return the samples of turns in one process, for 0.3 seconds."""
         costs = self._laid_out(names)
         order, samples, until = list(names), [], self.machine.now + 0.3
         while not samples or self.machine.now < until:
@@ -73,14 +73,14 @@ class Calls:
         return samples
 
     def one_after_another(self, _, names: Sequence[str], __) -> list[Sample]:
-        """What was done with long calls before: one process, calls one after the other."""
+        """Return samples as long calls were timed earlier: in one process, one after the other."""
         return [
             Sample(name, self.machine.work(self.seconds[name]), None, None)
             for name in (*names, *reversed(names))
         ]
 
     def side_by_side(self, _, names: Sequence[str], __) -> list[Sample]:
-        """Calls that share a core by time slices, as long as the other's call is not at its end."""
+        """Return samples of calls that share a core by time slices, until each variant has one."""
         costs = self._laid_out(names)
         longest = max(costs.values())
         done, spent = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
@@ -97,7 +97,7 @@ class Calls:
 
 
 def verdicts(way: str, call: float, more: float, seconds: float, rounds: int) -> Counter[str]:
-    """Count the verdicts of so many measurements of a variant that does so much more."""
+    """Count the verdicts of `rounds` measurements of a variant with `more` (a share) more work."""
     found: Counter[str] = Counter()
     for seed in range(rounds):
         machine = NoisyMachine(seed)

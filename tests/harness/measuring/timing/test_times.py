@@ -9,7 +9,7 @@ from harness.measuring.timing.times import Times
 
 
 def timed(way, *blocks):
-    """Return the times of a variant by blocks, in seconds."""
+    """Return a variant's `Times`; each of `blocks` lists the CPU seconds of its turns."""
     times = Times(way)
     for number, block in enumerate(blocks):
         for seconds in block:

@@ -110,7 +110,7 @@ class TestEstimate:
 
 
 class TestCoverage:
-    """How often the 99 % interval holds the truth, over many made-up measurements."""
+    """How often the 99 % interval contains the true ratio, over many made-up measurements."""
 
     REPEATS = 1000
 

@@ -1,6 +1,6 @@
-"""Calls side by side, in real processes.
+"""Methods of timing calls, in real processes.
 
-They are forked from one that has imported little: each fork copies all objects that there are.
+The processes are forked from one with few imports, because each fork copies all its objects.
 """
 
 import os
@@ -34,7 +34,7 @@ def in_child(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def busy(seconds: float) -> Prepared[str]:
-    """Return what uses so much CPU time."""
+    """Return a prepared variant with calls that use `seconds` of CPU time."""
 
     def run() -> str:
         until = time.process_time() + seconds
@@ -46,14 +46,17 @@ def busy(seconds: float) -> Prepared[str]:
 
 
 def variants(took: dict[str, float], known: dict[str, float]) -> Variants:
-    """Return variants that take so long, and are known to take as long as that."""
+    """Return variants that take `took` seconds; `known` are the seconds assumed beforehand."""
     prepared = {name: busy(seconds) for name, seconds in took.items()}
     ones = dict.fromkeys(took, 1)
     return Variants(prepared, ones, known, SystemClock(), Observer())
 
 
 def wrongly_shared(_: Report) -> tuple[list[list[int]], set[str]]:
-    """How many were asked to run together in and after a first block, and who ran."""
+    """Return the numbers of variants run together in a first and a second block, and their names.
+
+    One variant is assumed to take longer than it does.
+    """
     asked: list[int] = []
     side_by_side = SideBySide(cores(), seconds=0.05)
     wrong = variants({"a": 0.05, "b": 0.05}, {"a": 0.05, "b": 0.2})
@@ -115,7 +118,7 @@ def test_the_ratio_of_real_calls_is_that_of_their_work(factor: float):
 
 
 def cores_by_block(way: Way, file: Path, _: Report) -> list[int]:
-    """Return the number of cores that two variants ran on in each block, when timed this way."""
+    """Return the number of different cores that two variants ran on, for each block."""
 
     def note(text: object) -> None:
         with file.open("a") as notes:

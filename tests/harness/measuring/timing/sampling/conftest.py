@@ -1,4 +1,4 @@
-"""Collecting garbage is quick here, and counted."""
+"""A fixture that replaces garbage collection by a counter."""
 
 import gc
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def collections(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Make collecting garbage quick here, and count it."""
+    """Replace `gc.collect`; return a list with an entry per call: whether gc was enabled."""
     collected: list[bool] = []
 
     def collect() -> int:

@@ -1,4 +1,4 @@
-"""Calls on a made-up clock, and what is told of their turns."""
+"""Calls on a made-up clock, and an observer that records their turns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ CALL = 1.0  # seconds; long enough that no call is repeated to make a sample
 
 
 def taking(clock: FakeClock, seconds: float | Callable[[], float], **options) -> Prepared:
-    """A prepared variant whose call takes these seconds."""
+    """Return a prepared variant with calls that take these seconds."""
 
     def run() -> str:
         clock.advance(seconds() if callable(seconds) else seconds)
@@ -27,7 +27,7 @@ def taking(clock: FakeClock, seconds: float | Callable[[], float], **options) ->
 
 
 class Diary(Observer):
-    """The turns of `sample`: those that began, and those that counted."""
+    """An observer of `sample` that records which turns began and which turns counted."""
 
     def __init__(self) -> None:
         self.began: list[str] = []
@@ -62,7 +62,10 @@ def noisy(clock: FakeClock, mean: float, noise: float, seed: int) -> Prepared:
 
 
 def wavering(clock: FakeClock) -> Prepared:
-    """Take half the reference's time and twice it by turns: no number of blocks decides that."""
+    """Return a variant that alternates between half and twice the reference's time.
+
+    No number of blocks leads to a verdict on it.
+    """
     seconds = cycle([CALL / 2, CALL * 2, CALL * 2, CALL / 2, CALL / 2, CALL / 2, CALL * 2])
     return taking(clock, lambda: next(seconds))
 

@@ -1,4 +1,4 @@
-"""In which order variants take turns, and when they stop."""
+"""The order in which variants take turns, and the rules for stopping."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""What a turn is: warm-up, calls repeated until the clock resolves them, and their surroundings."""
+"""A turn: warm-up, calls repeated until the clock resolves them, and the conditions around them."""
 
 import gc
 import math
