@@ -75,30 +75,51 @@ class RecordedProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordedClaim(Struct, frozen=True, forbid_unknown_fields=True):
-    """A published figure, and the cells of the record that reproduce it.
+    """A published change, and the cells of the record that reproduce it.
 
     Attributes:
         name: the claim in a few words.
-        system: the library.
         source: the address of its publication.
-        published: the figures.
         before: the cell that stands for the library before the change.
-        after: the cell after it.
-        counted_before: a cell with counters of `before`, on this or a smaller problem.
-        counted_after: the same of `after`.
+        after: the cell that stands for it after the change.
+        published: the published figures, if there are any.
         counter: the counter that explains the factor.
-        remark: what else a reader must know, as whole sentences.
+        counted_before: the cell of `counter` before the change, e.g. on a smaller problem; `before`
+            if empty.
+        counted_after: the same after the change.
+        remark: further explanation, as whole sentences.
     """
 
-    name: str
-    system: str
-    source: str
-    published: Claim
+    name: Name
+    source: Name
     before: Name
     after: Name
+    published: Claim | None = None
+    counter: str = ""
     counted_before: str = ""
     counted_after: str = ""
+    remark: str = ""
+
+
+class RecordedSystem(Struct, frozen=True, forbid_unknown_fields=True):
+    """A library: its main claim, what is left in today's release, and our variant against that.
+
+    Attributes:
+        name: the library, as in the overview of reports.
+        claim: the name of its claim.
+        today: the cell of today's release.
+        ours: the cell of our variant on the same problem.
+        counter: work that today's release repeats.
+        counted: the cell with that counter.
+        remark: further explanation, as whole sentences.
+    """
+
+    name: Name
+    claim: Name
+    today: Name
+    ours: Name
     counter: str = ""
+    counted: str = ""
     remark: str = ""
 
 
@@ -109,6 +130,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     commits: tuple[RecordedCommits, ...] = ()
     profile: tuple[RecordedProfile, ...] = ()
     claim: tuple[RecordedClaim, ...] = ()
+    system: tuple[RecordedSystem, ...] = ()
 
 
 class Run(Struct, frozen=True):
