@@ -111,6 +111,7 @@ class RecordedSystem(Struct, frozen=True, forbid_unknown_fields=True):
         ours: the cell of our variant on the same problem.
         counter: work that today's release repeats.
         counted: the cell with that counter.
+        sufficient: the cell with the sufficient count, if the family declares none.
         remark: further explanation, as whole sentences.
     """
 
@@ -120,6 +121,7 @@ class RecordedSystem(Struct, frozen=True, forbid_unknown_fields=True):
     ours: Name
     counter: str = ""
     counted: str = ""
+    sufficient: str = ""
     remark: str = ""
 
 

@@ -41,9 +41,6 @@ HBM = (0.45, 0.7, 0.9, 1.3, 2.5)
 """The HBM of a `mixture` as a share of its tables' bytes; its seed draws one of these."""
 DDR = (0.3, 0.7, 2.0)
 
-REAL_BYTES = 24 * 2**20
-"""The bytes of all tables together with `weights=cpu`; a planner may copy them per proposal."""
-
 _Tables = Annotated[int, Meta(ge=1, le=MOST_TABLES)]
 _Share = Annotated[float, Meta(gt=0, le=100)]
 
@@ -52,15 +49,24 @@ class SizedParameters(Parameters, frozen=True):
     """Parameters that scale the rows of all tables.
 
     `memory` makes the tables fill a share of the HBM. `weights=cpu` makes the weights real tensors
-    with REAL_BYTES in total; otherwise they are on the meta device, where copying costs nothing.
+    of `mib` MiB in total, which planners may copy; on the meta device copying costs nothing. The
+    default is small because planners before 2022-10 kept a copy for every proposal.
     """
 
     memory: Literal["roomy", "tight", "mixed"] | None = None
     weights: Literal["meta", "cpu"] = "meta"
+    mib: Annotated[int, Meta(ge=1, le=65_536)] | None = None
 
     def __post_init__(self) -> None:
         if self.memory and self.weights == "cpu":
             raise ValueError("'memory' and 'weights=cpu' both scale the rows; give one of them")
+        if self.mib and self.weights == "meta":
+            raise ValueError("'mib' must come with 'weights=cpu'")
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of all real weights."""
+        return (self.mib or 12) * 2**20
 
 
 class SampleParameters(SizedParameters, frozen=True):
@@ -279,7 +285,7 @@ def sized_tables(spec: WorkloadSpec, usable_hbm: int) -> tuple[Table, ...]:
     """Return a workload's tables, scaled as its parameters ask, to `usable_hbm` bytes in all."""
     tables, sizes = load_tables(spec), sizes_of(spec)
     if sizes.weights == "cpu":
-        return scaled(tables, REAL_BYTES)
+        return scaled(tables, sizes.weight_bytes)
     return scaled(tables, int(MEMORY[sizes.memory] * usable_hbm)) if sizes.memory else tables
 
 

@@ -1,0 +1,262 @@
+"""Blocks of Markdown drawn from the record; `make figures` writes them into README and docs.
+
+Each function returns the text of a block. Problems are written `family@workload/topology:gpus`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from shlex import quote
+from statistics import median, quantiles
+
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId
+from harness.suites.record import Record
+from reports.core.formatting import MISSING, count, gap, number, percent, seconds
+from reports.core.frames import read_results
+from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
+from reports.family.data import FamilyView, families
+from reports.family.scaling import exponents, sweeps
+from reports.record.claims import (
+    ClaimResult,
+    Factor,
+    SystemResult,
+    claim_results,
+    factor_between,
+    system_results,
+)
+from reports.report.table import factor, factor_with_interval
+
+FOLDER = Path("record")
+
+
+@cache
+def record() -> Record:
+    """Return the committed record."""
+    return Record.read(FOLDER)
+
+
+@cache
+def _cells() -> dict[CellId, Cell]:
+    return record().cells()
+
+
+@cache
+def family_views() -> dict[str, FamilyView]:
+    """Return the families of the record by name, as reports show them."""
+    return {family.name: family for family in families(read_results(record().cells_file))}
+
+
+def cell(name: str) -> Cell:
+    """Return a recorded cell by its id; raises UsageError if there is none."""
+    found = _cells().get(CellId.parse(name))
+    if found is None:
+        raise UsageError(f"The record has no cell '{name}'.")
+    return found
+
+
+def on(problem: str, variants: Sequence[str] = ()) -> list[Cell]:
+    """Return the recorded cells of a problem, all or those of some variants, in this order."""
+    family, _, name = problem.partition("@")
+    wanted = ProblemId.parse(name)
+    found = {c.variant: c for c in _cells().values() if c.family == family and c.problem == wanted}
+    if missing := [variant for variant in variants if variant not in found]:
+        raise UsageError(f"The record has no cell of {', '.join(missing)} on '{problem}'.")
+    return [found[variant] for variant in variants] if variants else list(found.values())
+
+
+def _factor_text(found: Factor | None) -> str:
+    if found is None:
+        return MISSING
+    written = factor_with_interval(found.value, found.low, found.high)
+    return f"{written}, one call" if math.isnan(found.low) else written
+
+
+def _time_text(found: Cell | None) -> str:
+    return seconds(found.cpu_s.median) if found and found.cpu_s else MISSING
+
+
+def _published(found: ClaimResult) -> str:
+    claim = found.claim.published
+    if claim is None:
+        return MISSING
+    return f"{factor(found.published)} ({claim.before:g} → {claim.after:g} {claim.unit})"
+
+
+def _reproduced(found: ClaimResult) -> str:
+    if found.factor is None:
+        return MISSING
+    times = f"{_time_text(found.before)} → {_time_text(found.after)}"
+    return f"{_factor_text(found.factor)}; {times}"
+
+
+def overview() -> str:
+    """Return README's table: published, reproduced, left today, and ours against today."""
+
+    def left(row: SystemResult) -> str:
+        if row.repeated is None:
+            return MISSING
+        done, sufficient = row.repeated
+        return f"{count(done)} {row.system.counter.replace('_', ' ')}; {count(sufficient)} suffice"
+
+    def ours(row: SystemResult) -> str:
+        if row.factor is None or row.ours is None:
+            return MISSING
+        return f"{_factor_text(row.factor)}; {_time_text(row.today)} → {_time_text(row.ours)}"
+
+    return as_markdown(
+        table_of(
+            system_results(record()),
+            text("system", lambda row: row.system.name),
+            text("published", lambda row: _published(row.claim)),
+            text("reproduced at that size", lambda row: _reproduced(row.claim)),
+            text("repeated today", left),
+            text("ours against today's release", ours),
+        )
+    )
+
+
+def claims() -> str:
+    """Return the table of all claims with their verdicts."""
+
+    def why(row: ClaimResult) -> str:
+        if row.counts is None:
+            return MISSING
+        return (
+            f"{row.claim.counter.replace('_', ' ')} {count(row.counts[0])} → {count(row.counts[1])}"
+        )
+
+    return as_markdown(
+        table_of(
+            claim_results(record()),
+            text("claim", lambda row: Entry(row.claim.name, link=row.claim.source)),
+            text("published", _published),
+            text("recorded", _reproduced),
+            text("verdict", lambda row: row.verdict),
+            text("counted", why),
+            code("problem", lambda row: str(CellId.parse(row.claim.before).problem)),
+        )
+    )
+
+
+def remarks() -> str:
+    """Return the remarks on claims and systems as a list."""
+    suite = record().declared
+    found = [(claim.name, claim.remark) for claim in suite.claim]
+    found += [(system.name, system.remark) for system in suite.system]
+    return "\n".join(f"- **{name}.** {remark}" for name, remark in found if remark)
+
+
+def gains(*names: str) -> str:
+    """Return a row for each cell: its speed-up over the variant that it was compared with."""
+
+    def command(found: Cell) -> str:
+        problem = found.problem
+        options = f"-w {quote(str(problem.workload))} -t {problem.topology} -n {problem.gpus}"
+        return f"shardbench compare {found.family} {options} --against {found.against}"
+
+    decides = {"same": "the same", "own": "on its own", "different": "different"}
+    return as_markdown(
+        table_of(
+            [cell(name) for name in names],
+            code("command", command),
+            code("variant", lambda row: row.variant),
+            numbers("times as fast", lambda row: Entry(_factor_text(_against(row)))),
+            text("decides", lambda row: decides.get(row.decision or "", MISSING)),
+        )
+    )
+
+
+def _against(found: Cell) -> Factor | None:
+    base = CellId(found.family, found.against, found.problem)
+    return factor_between(_cells().get(base), found)
+
+
+def cells(problem: str, *figures: str, variants: Sequence[str] = ()) -> str:
+    """Return a row for each variant on a problem: time, speed-up, and named figures.
+
+    Figures are qualities or counters of the cells.
+    """
+
+    def value(name: str) -> Callable[[Cell], Entry]:
+        def entry(found: Cell) -> Entry:
+            held = {**found.counters, **found.quality}.get(name)
+            if held is None:
+                return Entry(MISSING)
+            return Entry(gap(held) if name == "gap" else number(held), float(held))
+
+        return entry
+
+    found = on(problem, variants)
+    against = found[0].against
+
+    def speedup(row: Cell) -> Entry:
+        return Entry(MISSING if row.variant == against else _factor_text(_against(row)))
+
+    return as_markdown(
+        table_of(
+            found,
+            code("variant", lambda row: row.variant),
+            numbers("CPU time", lambda row: Entry(_time_text(row) if row.cpu_s else row.status)),
+            numbers(f"times as fast as {against}", speedup),
+            *(numbers(name.replace("_", " "), value(name)) for name in figures),
+        )
+    )
+
+
+def figure_of(name: str, quality: str) -> str:
+    """Return a quality or counter of a cell as text."""
+    found = cell(name)
+    held = {**found.counters, **found.quality}[quality]
+    return gap(held) if quality == "gap" else number(held)
+
+
+def growth(family: str) -> str:
+    """Return the growth of planning time with size: sizes, times, and exponents."""
+    points = sweeps(family_views()[family].cells)
+    fits = exponents(points)
+    rows = fits.to_dict("records")
+    return as_markdown(
+        table_of(
+            rows,
+            code("problems", "sweep"),
+            code("variant", "variant"),
+            numbers("sizes", "points"),
+            numbers("exponent", lambda row: Entry(number(float(row["exponent"]), 2))),
+        )
+    )
+
+
+def gaps() -> str:
+    """Return the distribution of gaps over the random problems of the record, as sentences."""
+    found = [c for c in _cells().values() if c.problem.workload.name == "mixture"]
+    planned = sorted(c.quality["gap"] for c in found if "gap" in c.quality)
+    middle, tenth = percent_of(median(planned)), percent_of(quantiles(planned, n=10)[-1])
+    return (
+        f"Of {len(found)} random problems, {len(planned)} have a plan and "
+        f"{len(found) - len(planned)} have none. The median gap is {middle}, nine in ten are below "
+        f"{tenth}, and the worst is {percent_of(planned[-1])}."
+    )
+
+
+def percent_of(share: float) -> str:
+    """Write a gap as a percentage with two significant digits."""
+    return "0 %" if share < 5e-5 else percent(share)
+
+
+def provenance() -> str:
+    """Return one sentence: machine, versions, commit of the code, days, and the whole duration."""
+    runs = record().runs().values()
+    environments = [run.environment for run in runs]
+    last = max(environments, key=lambda found: found.started or "")
+    days = sorted({(found.started or "")[:10] for found in environments})
+    packages = ", ".join(f"{name} {last.packages[name]}" for name in ("torch", "torchrec"))
+    hours = sum(run.seconds for run in runs) / 3600
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
+        f"GiB, Python {last.python}, {packages}. All parts together took {number(hours, 2)} h; "
+        "long ones run two at a time."
+    )
