@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from harness.model.errors import UsageError
 from shardbench.options import messages
 
-_INTERRUPTED = 130  # the exit code of shells after SIGINT
+INTERRUPTED = 130  # the exit code of shells after SIGINT
 
 START = """\
 shardbench compares the programs that decide how a model is sharded.
@@ -64,7 +64,7 @@ class GroupedCommands(TyperGroup):
             messages.print(f"Interrupted: {interrupt}")
         except KeyboardInterrupt:
             messages.print("Interrupted: nothing is kept; the same command starts again.")
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
     def format_commands(self, _: Any, formatter: Any) -> None:
         """Write a help section per panel, in the order of `PANELS`, with uncut summaries."""

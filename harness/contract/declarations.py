@@ -45,7 +45,8 @@ class Study:
     """A problem of the family's suite, and the variants to run on it.
 
     `against` names the variant to compare the others with; None means the family's reference. The
-    default report leaves out `large` studies.
+    default report leaves out `large` studies. Variants in `counted` are checked and their work is
+    counted, but they are not timed.
     """
 
     problem: str
@@ -53,6 +54,7 @@ class Study:
     purpose: str
     against: str | None = None
     large: bool = False
+    counted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

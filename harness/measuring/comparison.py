@@ -263,7 +263,11 @@ class Comparison:
         return decided[models[-1].name] if models else None
 
     def _time(self, cells: dict[str, Cell]) -> None:
-        names = [name for name in self._checked if cells[name].decision != "different"]
+        names = [
+            name
+            for name in self._checked
+            if cells[name].decision != "different" and name not in self._request.counted
+        ]
         names.sort(key=lambda name: self._checked[name].wall_s)
         times: dict[str, Times] = {}
         reference, rule = self._against.name, self._settings.sampling

@@ -26,6 +26,7 @@ class Request:
         variants: names; empty means all. The variant to compare with is always added.
         against: the variant to compare with; empty means the family's reference.
         purpose: the purpose of the comparison, in a few words for a report.
+        counted: the variants that are checked, with their work counted, but not timed.
         limits: ratios by variant; the timing continues until the measured ratio is clearly above
             or below the limit.
         stored: cells of this problem from an earlier comparison. They are not measured again; new
@@ -39,6 +40,7 @@ class Request:
     variants: tuple[str, ...] = ()
     against: str = ""
     purpose: str = ""
+    counted: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     stored: tuple[Cell, ...] = ()
     is_measured: bool = False

@@ -96,7 +96,9 @@ def _problem(
         if row.ratio and "ratio" not in row.ignore
     }
     topology = placed_on(family, given.workload, given.topology, given.gpus)
-    request = Request(family, given.workload, topology, tuple(expected), against, "gate", limits)
+    request = Request(
+        family, given.workload, topology, tuple(expected), against, "gate", limits=limits
+    )
     return Problem(Comparison(request, settings, registry), expected)
 
 

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +26,7 @@ from harness.model.declared import Amount, Name, checked
 from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
+from harness.model.machine import default_memory_gib
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
 from harness.series.commits import Runner
 from harness.series.points import libraries
@@ -38,14 +39,19 @@ from harness.topologies.lookup import placed_on
 
 _LANES = 2  # long calls run two at a time: a call of minutes is hardly disturbed by another one
 _Seconds = Annotated[float, Meta(gt=0)]
+_Gib = Annotated[float, Meta(gt=0)]
 
 
 class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
-    """A study with settings of its own; with `once` each variant is called a single time."""
+    """A study with settings of its own; with `once` each variant is called a single time.
+
+    `gib` is the memory that a call needs; see `Record.measure`.
+    """
 
     seconds: _Seconds = 20.0
     budget: _Seconds = 300.0
     once: bool = False
+    gib: _Gib = 2.0
 
     def settings(self) -> Settings:
         """Return the settings to measure with."""
@@ -54,7 +60,10 @@ class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordedCommits(Struct, frozen=True, forbid_unknown_fields=True):
-    """Commits of a library, each timed `repeat` times on one problem, or counted."""
+    """Commits of a library, each timed `repeat` times on one problem, or counted.
+
+    `gib` is the memory that a call needs; see `Record.measure`.
+    """
 
     library: Name
     problem: Name
@@ -63,6 +72,7 @@ class RecordedCommits(Struct, frozen=True, forbid_unknown_fields=True):
     counted: bool = False
     repeat: Annotated[int, Meta(ge=0)] = 2
     budget: _Seconds = 3600.0
+    gib: _Gib = 2.0
 
 
 class RecordedProfile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +162,7 @@ class Part:
         kind: `study`, `commits` or `profile`.
         is_long: whether its calls take minutes, so that it may run at the same time as another.
         is_measured: whether nothing is left to measure.
+        gib: the memory that it needs.
         measure: measures it, and returns the outcome in a few words; raises ShardbenchError.
     """
 
@@ -159,6 +170,7 @@ class Part:
     kind: str
     is_long: bool
     is_measured: bool
+    gib: float
     measure: Callable[[Listener], str] = field(compare=False)
 
 
@@ -256,8 +268,8 @@ class Record:
     ) -> None:
         """Measure parts: long ones first, two at a time, then the others one by one.
 
-        `ended` gets each part with its outcome and seconds. A part that fails does not stop the
-        others.
+        Two long parts run at the same time only if both fit into memory. `ended` gets each part
+        with its outcome and seconds. A part that fails does not stop the others.
         """
         lock = threading.Lock()
 
@@ -277,14 +289,19 @@ class Record:
                     append_lines(self.runs_file, [to_json(to_builtins(line))])
                 ended(part, outcome, seconds)
 
-        long = [part for part in parts if part.is_long]
-        with ThreadPoolExecutor(_LANES) as pool:
-            try:
-                for done in as_completed([pool.submit(run, part) for part in long]):
-                    done.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        waiting = [part for part in parts if part.is_long]
+        running: dict[Future[None], float] = {}
+        pool = ThreadPoolExecutor(_LANES)  # an interrupt must not wait for its threads
+        while waiting or running:
+            free = default_memory_gib() - sum(running.values())
+            for part in list(waiting):
+                if len(running) < _LANES and (not running or part.gib <= free):
+                    waiting.remove(part)
+                    running[pool.submit(run, part)] = part.gib
+                    free -= part.gib
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[done]
+                done.result()
         for part in parts:
             if not part.is_long:
                 run(part)
@@ -307,7 +324,7 @@ def _studies(
                 outcomes += [f"{cell.variant} {cell.status}" for cell in done.cells]
             return ", ".join(outcomes)
 
-        yield Part(name, "study", study.once, request.is_measured, measure)
+        yield Part(name, "study", study.once, request.is_measured, study.gib, measure)
 
 
 def _commits(
@@ -357,7 +374,7 @@ def _commits(
     if declared.library in repositories:
         ready = runner()
         is_measured = all(ready.is_known(ready.repository.commit(c)) for c in declared.commits)
-    return Part(name, "commits", not declared.counted, is_measured, measure)
+    return Part(name, "commits", not declared.counted, is_measured, declared.gib, measure)
 
 
 def _profile(
@@ -386,4 +403,4 @@ def _profile(
         write_page(page, [profiled[name].profile for name in declared.variants], str(problem))
         return page.name
 
-    return Part(name, "profile", False, same and page.exists(), measure)
+    return Part(name, "profile", False, same and page.exists(), 2.0, measure)

@@ -91,7 +91,15 @@ def registered_requests(families: Iterable[Family[Any, Any]], large: bool = Fals
             topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
             against = study.against or family.reference.name
             requests.append(
-                Request(family, problem.workload, topology, study.variants, against, study.purpose)
+                Request(
+                    family,
+                    problem.workload,
+                    topology,
+                    (*study.variants, *study.counted),
+                    against,
+                    study.purpose,
+                    study.counted,
+                )
             )
     return merged(requests)
 
@@ -112,7 +120,9 @@ def merged(requests: Iterable[Request]) -> list[Request]:
                 f"'{request.against}'; a problem can be compared with one variant in a suite."
             )
         variants = tuple(dict.fromkeys((*first.variants, *request.variants)))
-        found[key] = replace(first, variants=variants)
+        timed = {name for r in (first, request) for name in r.variants if name not in r.counted}
+        counted = tuple(name for name in variants if name not in timed)
+        found[key] = replace(first, variants=variants, counted=counted)
     return list(found.values())
 
 

@@ -1,5 +1,6 @@
 """`shardbench record`: the declared suite, measured at the sizes of the claims into `record/`."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from harness.measuring.monitor import Event, Listener
 from harness.model.errors import UsageError
 from harness.suites.record import Part, Record
 from reports.core.formatting import plural
-from shardbench.command import resumable
+from shardbench.command import INTERRUPTED
 from shardbench.options import check_folder, found_registry, messages, write
 from shardbench.progress import roughly
 from shardbench.results_file import measuring_into
@@ -57,8 +58,11 @@ def record(
             print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {folder}.")
             return
         check_folder(folder)
-        with resumable(folder):
+        try:
             failed = _measure(held, left, took)
+        except KeyboardInterrupt:
+            messages.print(f"Interrupted: finished cells are kept in {folder}; run it again.")
+            os._exit(INTERRUPTED)  # without waiting for calls that take minutes
     measured = len(parts) - len(left)
     messages.print(
         f"{plural(len(left), 'part')} measured into {folder}, {measured} were measured already."
