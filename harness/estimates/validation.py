@@ -149,7 +149,7 @@ def _time_slowest(
 
 
 def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> None:
-    """Time each decision's slowest rank at least 5 times, even if a new time changes that rank."""
+    """Time each decision's slowest rank at least 5 times, also if another rank becomes it."""
     for number, decision in enumerate(decisions):
         stopwatch.on_progress("slowest ranks, once more", number, len(decisions))
         while True:

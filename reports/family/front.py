@@ -13,7 +13,7 @@ from reports.family.data import FamilyView
 
 
 def draw_front(plans: Sequence[Planned]) -> Drawing:
-    """Draw plans that `shardbench plan` made: the first quality of each against the GiB moved."""
+    """Draw the plans of `shardbench plan`: their first quality against the GiB that they move."""
     first, bound = plans[0].first, plans[0].bound
     names = [f"plan-{number}.json" for number in range(1, len(plans) + 1)]
     data = pd.DataFrame({"plan": names, "GiB moved": [plan.moved_gib for plan in plans]})

@@ -49,10 +49,10 @@ class RankView:
 
 
 def ranks(family: FamilyView) -> RankView | None:
-    """Return the loads of all ranks on `quality_problem`, else on the largest problem with loads.
+    """Return the loads of all ranks under two plans: the baseline's, and the best that differs.
 
-    The plans are that of the variant compared with, and the best different one, if there is any.
-    Return None if no plan has loads.
+    They are on `quality_problem`, or on the largest problem with loads if that has none. Return
+    None if no plan has loads.
     """
     loads = {str(cell.id): cell.ranks for cell in family.records if cell.ranks and cell.ranks.rows}
     cells = family.cells[family.cells["cell"].isin(list(loads))]

@@ -13,7 +13,7 @@ from statistics import median, quantiles
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
-from harness.suites.record import Record
+from harness.record.record import Record
 from reports.core.formatting import MISSING, count, gap, number, percent, seconds
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text

@@ -7,7 +7,8 @@ from typing import Literal
 
 from harness.model.cell import Cell
 from harness.model.ids import CellId
-from harness.suites.record import Record, RecordedClaim, RecordedSystem
+from harness.record.declared import RecordedClaim, RecordedSystem
+from harness.record.record import Record
 
 # A published factor is the ratio of two rounded figures, mostly of one run each, on a machine and a
 # problem that are only described roughly. Closer than a quarter, it cannot be reproduced.

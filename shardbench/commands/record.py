@@ -9,7 +9,8 @@ import typer
 
 from harness.measuring.monitor import Event, Listener
 from harness.model.errors import UsageError
-from harness.suites.record import Part, Record
+from harness.record.parts import Part
+from harness.record.record import Record
 from reports.core.formatting import plural
 from shardbench.command import INTERRUPTED
 from shardbench.options import check_folder, found_registry, messages, write
@@ -38,7 +39,7 @@ def record(
         bool, typer.Option("--dry-run", help="List the parts, and measure nothing.")
     ] = False,
 ) -> None:
-    """Measure the record of all claims, going on where a run was stopped."""
+    """Measure the suite of a record, which docs take figures from."""
     held = Record.read(folder)
     clones = _clones(repository or [])
     registry = found_registry()

@@ -31,7 +31,7 @@ def shown(plan: Planned, all_ranks: bool) -> RenderableType:
 
 
 def front_shown(cell: CellId, data: "pd.DataFrame") -> RenderableType:
-    """Render the table of the plans that move increasing numbers of bytes: their figure's data."""
+    """Render the table of plans by the bytes they move, which holds the data of their figure."""
     columns = [
         code(name) if name == "plan" else numbers(name, write=gap if name == "gap" else figure)
         for name in map(str, data)

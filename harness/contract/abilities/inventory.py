@@ -110,7 +110,7 @@ class Bar:
 def distribution(inventory: Inventory, column: Column) -> tuple[Bar, ...]:
     """Return the histogram of a column: a bar for each value, or for ranges if values are many.
 
-    On a logarithmic scale, ranges end at powers of 10, or 16 for bytes, or of a smaller base if
+    On a logarithmic scale, ranges end at powers of a base: 10, 16 for bytes, or a smaller one if
     that gives too few bars. On a linear scale, ranges have equal round widths.
     """
     place = inventory.place(column.name)

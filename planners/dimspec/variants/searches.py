@@ -39,7 +39,7 @@ def path_cache(problem: DimSpecProblem) -> "Prepared[Answers]":
 
 @FAMILY.variant("interned", source="shardbench", same_as="eager-dict")
 def interned(problem: DimSpecProblem) -> "Prepared[Answers]":
-    """Number the layouts, take steps and nearest steps from tables, share specs and paths."""
+    """Layouts are numbers, steps are looked up in tables, and specs and paths are reused."""
     return prepare(problem, InternedSearch)
 
 

@@ -180,7 +180,7 @@ class ShapeClass(InternedDispatch):
         return of_torch
 
     def _known(self, op: OpOverload, recipe: Recipe, shapes: Sequence[Shape]) -> KnownClass | None:
-        """Return the class entry from a recipe; None if the recipe is valid for one size only."""
+        """Return a cache entry for the shape class of a recipe; None if it fits one size only."""
         sharding, output = recipe.sharding, recipe.output
         if sharding is None or sharding.needs_redistribute or not isinstance(output, DTensorSpec):
             return None

@@ -127,7 +127,7 @@ class RankKernels:
 
 
 def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
-    """Return a shard as a table for TorchRec's grouping, named by its index."""
+    """Wrap a shard as a table that TorchRec can group; its name is the shard's index."""
     features = [f"{number}:{feature}" for feature in range(len(shard.lookups))]
     return ShardedEmbeddingTable(
         num_embeddings=shard.rows,

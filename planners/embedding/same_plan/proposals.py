@@ -88,7 +88,7 @@ def _memory_order(space: SearchSpace) -> Ints:
 
 
 def _until_worse(rows: Iterator[Ints], threshold: int) -> Stream:
-    """Yield proposals until more than `threshold` successive ones did not improve the best rating.
+    """Yield chunks of proposals until `threshold` in a row have not improved the best rating.
 
     A chunk contains only proposals that torchrec would make whatever ratings the chunk receives.
     """

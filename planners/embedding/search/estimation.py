@@ -219,7 +219,7 @@ class Estimation:
         return False
 
     def _one_by_one(self, numbers: Ints) -> None:
-        """Estimate each shard size of these options in plain numbers."""
+        """Estimate the shard sizes of these options one by one, with scalars instead of arrays."""
         chosen = numbers.tolist()
         samples = [self._sample(number, self._layouts[number].sizes) for number in chosen]
         self._ask(samples)

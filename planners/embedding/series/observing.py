@@ -30,7 +30,7 @@ def replace_timed(
 
 
 def observe_components(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
-    """Time a planner's components as phases; only a few calls per proposal are wrapped."""
+    """Time a planner's components as phases, at the cost of a few wrapped calls per proposal."""
     replace_timed(recorder, planner._enumerator, "enumerate", "enumerate")
     replace_timed(recorder, planner._perf_model, "rate", "rate")
     replace_timed(recorder, planner._partitioner, "partition", "partition", "partitions")

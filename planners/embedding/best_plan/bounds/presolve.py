@@ -141,7 +141,7 @@ def presolved(found: Candidates) -> Candidates:
 def presolve_bound(
     found: Candidates, at_least: float, at_most: float, deadline: Deadline
 ) -> tuple[float, Candidates]:
-    """Return a bound of at least `at_least`, and the candidates of plans that rate <= `at_most`.
+    """Return a lower bound on ratings, and the options of plans that rate at most `at_most`.
 
     `at_most` is the rating of a known plan, or infinity.
     """

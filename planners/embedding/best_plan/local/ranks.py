@@ -104,7 +104,10 @@ def cost_with(tables: Tables, state: State, rank: int, estimate: int) -> float:
 
 @subroutine
 def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> None:
-    """Add a shard to a rank, or remove it if `sign` is -1; call `recount` to update the cost."""
+    """Add a shard to a rank, or remove it if `sign` is -1.
+
+    The caller must then update the cost with `recount`.
+    """
     state.perf[rank] += sign * tables.total[estimate]
     state.memory[rank, 0] += sign * tables.storage[estimate, 0]
     state.memory[rank, 1] += sign * tables.storage[estimate, 1]

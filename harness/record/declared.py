@@ -1,0 +1,116 @@
+"""The declared suite of a record: studies, commits, profiles, and the claims they reproduce."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from harness.model.cell import Claim
+from harness.model.declared import Name
+from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
+from harness.suites.suite_file import SuiteStudy
+
+_Seconds = Annotated[float, Meta(gt=0)]
+_Gib = Annotated[float, Meta(gt=0)]
+
+
+class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
+    """A study with settings of its own; with `once` each variant is called a single time.
+
+    `gib` is the memory that a call needs; see `Record.measure`.
+    """
+
+    seconds: _Seconds = 20.0
+    budget: _Seconds = 300.0
+    once: bool = False
+    gib: _Gib = 2.0
+
+    def settings(self) -> Settings:
+        """Return the settings to measure with."""
+        rule = SamplingRule(seconds=self.seconds, once=self.once)
+        return Settings(self.budget, rule, max(SETUP_SECONDS, self.budget))
+
+
+class RecordedCommits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Commits of a library, each timed `repeat` times on one problem, or counted.
+
+    `gib` is the memory that a call needs; see `Record.measure`.
+    """
+
+    library: Name
+    problem: Name
+    commits: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    planner: str = ""
+    counted: bool = False
+    repeat: Annotated[int, Meta(ge=0)] = 2
+    budget: _Seconds = 3600.0
+    gib: _Gib = 2.0
+
+
+class RecordedProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of flame graphs: of a variant, or of two and their difference."""
+
+    family: Name
+    problem: Name
+    variants: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)]
+    seconds: _Seconds = 4.0
+
+
+class RecordedClaim(Struct, frozen=True, forbid_unknown_fields=True):
+    """A published change, and the cells of the record that reproduce it.
+
+    Attributes:
+        name: the claim in a few words.
+        source: the address of its publication.
+        before: the cell that stands for the library before the change.
+        after: the cell that stands for it after the change.
+        published: the published figures, if there are any.
+        counter: the counter that explains the factor.
+        counted_before: the cell of `counter` before the change, e.g. on a smaller problem; `before`
+            if empty.
+        counted_after: the same after the change.
+        remark: further explanation, as whole sentences.
+    """
+
+    name: Name
+    source: Name
+    before: Name
+    after: Name
+    published: Claim | None = None
+    counter: str = ""
+    counted_before: str = ""
+    counted_after: str = ""
+    remark: str = ""
+
+
+class RecordedSystem(Struct, frozen=True, forbid_unknown_fields=True):
+    """A library: its main claim, and our variant compared with today's release.
+
+    Attributes:
+        name: the library, as in the overview of reports.
+        claim: the name of its claim.
+        today: the cell of today's release.
+        ours: the cell of our variant on the same problem.
+        counter: work that today's release repeats.
+        counted: the cell with that counter.
+        sufficient: a cell with the count of that work that suffices, unless the family declares it.
+        remark: further explanation, as whole sentences.
+    """
+
+    name: Name
+    claim: Name
+    today: Name
+    ours: Name
+    counter: str = ""
+    counted: str = ""
+    sufficient: str = ""
+    remark: str = ""
+
+
+class Suite(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a record's `suite.toml`."""
+
+    study: tuple[RecordedStudy, ...] = ()
+    commits: tuple[RecordedCommits, ...] = ()
+    profile: tuple[RecordedProfile, ...] = ()
+    claim: tuple[RecordedClaim, ...] = ()
+    system: tuple[RecordedSystem, ...] = ()

@@ -1,0 +1,162 @@
+"""The parts of a record: each measures a study on one problem, some commits, or one profile."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from harness.contract.registry import Registry
+from harness.measuring.environment import environment
+from harness.measuring.monitor import Listener
+from harness.measuring.profiling import profile_variants
+from harness.measuring.request import Request
+from harness.model.cell import Environment
+from harness.model.declared import Amount, Name
+from harness.model.errors import ShardbenchError, UsageError, unknown
+from harness.model.ids import ProblemId
+from harness.model.settings import Settings
+from harness.record.declared import RecordedCommits, RecordedProfile, RecordedStudy
+from harness.series.commits import Runner
+from harness.series.points import libraries
+from harness.series.repository import Repository
+from harness.suites.sweep import Site, resumed, sweep
+from harness.topologies.lookup import placed_on
+
+WritePage = Callable[[Path, Sequence[Any], str], None]
+
+
+class Run(Struct, frozen=True):
+    """One measured part of the record: `part` names it, `seconds` is how long it took."""
+
+    part: Name
+    seconds: Amount
+    environment: Environment = Environment()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the record, and how to measure it.
+
+    Attributes:
+        name: names it in `runs.jsonl` and in progress.
+        kind: `study`, `commits` or `profile`.
+        is_long: whether its calls take minutes, so that it may run at the same time as another.
+        is_measured: whether nothing is left to measure.
+        gib: the memory that it needs.
+        measure: measures it, and returns the outcome in a few words; raises ShardbenchError.
+    """
+
+    name: str
+    kind: str
+    is_long: bool
+    is_measured: bool
+    gib: float
+    measure: Callable[[Listener], str] = field(compare=False)
+
+
+def study_parts(
+    study: RecordedStudy, cells_file: Path, registry: Registry, stale: bool
+) -> Iterator[Part]:
+    """Yield a part for each problem of a study."""
+    settings = study.settings()
+    site = Site(environment(0, registry.find(study.family).package), by_family=stale)
+    requests = list(study.requests(registry))
+    for request in resumed(requests, cells_file, settings, site):
+        name = f"{request.family.name}@{request.given}"
+
+        def measure(listen: Listener, request: Request = request) -> str:
+            outcomes = []
+            for done in sweep([request], cells_file, settings, listen):
+                if done.refused:
+                    raise UsageError(done.refused)
+                outcomes += [f"{cell.variant} {cell.status}" for cell in done.cells]
+            return ", ".join(outcomes)
+
+        yield Part(name, "study", study.once, request.is_measured, study.gib, measure)
+
+
+def commits_part(
+    declared: RecordedCommits,
+    commits_file: Path,
+    registry: Registry,
+    repositories: Mapping[str, Path],
+) -> Part:
+    """Return the part that runs commits; `repositories` has a clone for each library."""
+    known = libraries(registry, "commits")
+    if declared.library not in known:
+        raise unknown("library with commits to measure,", declared.library, known)
+    family, series = known[declared.library]
+    problem = ProblemId.parse(declared.problem)
+    topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
+    name = f"{declared.library}{'+' if declared.planner else ''}{declared.planner}@{problem}"
+    if declared.counted:
+        name += " counted"
+
+    def runner() -> Runner:
+        if declared.library not in repositories:
+            raise ShardbenchError(
+                f"The commits of {declared.library} need a clone: --repository "
+                f"{declared.library}=PATH."
+            )
+        return Runner(
+            series,
+            Repository(repositories[declared.library]),
+            problem,
+            topology,
+            commits_file,
+            declared.budget,
+            declared.repeat,
+            counted=declared.counted,
+            planner=declared.planner,
+        )
+
+    def measure(_: Listener) -> str:
+        running = runner()
+        outcomes = []
+        for commit in declared.commits:
+            point = running.repository.commit(commit)
+            run = running.run(point, own=True)
+            outcomes.append(f"{point.name} {run.cell.status}")
+        return ", ".join(outcomes)
+
+    is_measured = False
+    if declared.library in repositories:
+        ready = runner()
+        is_measured = all(ready.is_known(ready.repository.commit(c)) for c in declared.commits)
+    return Part(name, "commits", not declared.counted, is_measured, declared.gib, measure)
+
+
+def profile_part(
+    declared: RecordedProfile,
+    page: Path,
+    runs: Mapping[str, Run],
+    registry: Registry,
+    write_page: WritePage,
+    stale: bool,
+) -> Part:
+    """Return the part that writes a page of flame graphs; `runs` are the last runs by part."""
+    family = registry.find(declared.family)
+    problem = ProblemId.parse(declared.problem)
+    topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
+    request = Request(family, problem.workload, topology, declared.variants)
+    here = environment(0, family.package)
+    last = runs.get(profile_name(page))
+    same = last is not None and (
+        last.environment.family_code == here.family_code
+        if stale
+        else last.environment.code == here.code
+    )
+
+    def measure(listen: Listener) -> str:
+        profiled = profile_variants(request, Settings(600.0), declared.seconds, listen)
+        write_page(page, [profiled[name].profile for name in declared.variants], str(problem))
+        return page.name
+
+    return Part(profile_name(page), "profile", False, same and page.exists(), 2.0, measure)
+
+
+def profile_name(page: Path) -> str:
+    """Return the name of the part that writes a page of flame graphs."""
+    return f"profile {page.stem}"

@@ -1,0 +1,165 @@
+"""The record: a suite declared at the sizes of published claims, measured into one folder.
+
+`suite.toml` declares it. Studies are measured into `cells.jsonl`, commits of libraries into
+`commits.jsonl`, and profiles become pages in `profiles/`. `runs.jsonl` has a line for each part
+that was measured: its seconds, and the environment.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import to_builtins
+
+from harness.contract.registry import Registry
+from harness.measuring.environment import environment
+from harness.measuring.monitor import Listener
+from harness.model.cell import Cell
+from harness.model.declared import checked
+from harness.model.errors import ShardbenchError
+from harness.model.files import read_file
+from harness.model.ids import CellId, ProblemId
+from harness.model.machine import default_memory_gib
+from harness.record.declared import RecordedProfile, Suite
+from harness.record.parts import Part, Run, WritePage, commits_part, profile_part, study_parts
+from harness.store.results import append_lines, read_cells, to_json
+from harness.suites.expectations import read_toml
+
+_LANES = 2  # long calls run two at a time: a call of minutes is hardly disturbed by another one
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A folder with the declared suite and everything measured of it.
+
+    Raises UsageError where the declaration is malformed.
+    """
+
+    folder: Path
+    declared: Suite
+
+    @classmethod
+    def read(cls, folder: Path) -> "Record":
+        """Read the declaration in a folder; raises UsageError."""
+        path = folder / "suite.toml"
+        return cls(folder, checked(read_toml(path), Suite, str(path)))
+
+    @property
+    def cells_file(self) -> Path:
+        """The cells of studies."""
+        return self.folder / "cells.jsonl"
+
+    @property
+    def commits_file(self) -> Path:
+        """The cells of commits."""
+        return self.folder / "commits.jsonl"
+
+    @property
+    def runs_file(self) -> Path:
+        """The measured parts, with their durations."""
+        return self.folder / "runs.jsonl"
+
+    def page_of(self, profile: RecordedProfile) -> Path:
+        """Return the page of flame graphs of a profile."""
+        cell = CellId(
+            profile.family, "-against-".join(profile.variants), ProblemId.parse(profile.problem)
+        )
+        return self.folder / "profiles" / f"{cell.file_stem}.html"
+
+    def cells(self) -> dict[CellId, Cell]:
+        """Return the last cell of each id, of studies and of commits."""
+        files = (path for path in (self.cells_file, self.commits_file) if path.exists())
+        return {cell.id: cell for path in files for cell in read_cells(path)}
+
+    def runs(self) -> dict[str, Run]:
+        """Return the last run of each part."""
+        if not self.runs_file.exists():
+            return {}
+        path = self.runs_file
+        lines = filter(None, read_file(path).decode().splitlines())
+        found = [checked(json.loads(line), Run, str(path)) for line in lines]
+        return {run.part: run for run in found}
+
+    def parts(
+        self,
+        registry: Registry,
+        repositories: Mapping[str, Path],
+        write_page: WritePage,
+        stale: bool = False,
+    ) -> list[Part]:
+        """Return the parts of the record.
+
+        A part is measured if the cells were measured by the present code on this machine; with
+        `stale` if only the sources of the cells' families are the same.
+
+        Args:
+            registry: the known families.
+            repositories: a clone for each library with commits.
+            write_page: writes a page of flame graphs, from profiles and the problem's name.
+            stale: as above.
+        """
+        suite, runs = self.declared, self.runs()
+        studies = (
+            part
+            for study in suite.study
+            for part in study_parts(study, self.cells_file, registry, stale)
+        )
+        commits = (
+            commits_part(known, self.commits_file, registry, repositories)
+            for known in suite.commits
+        )
+        profiles = (
+            profile_part(known, self.page_of(known), runs, registry, write_page, stale)
+            for known in suite.profile
+        )
+        return [*studies, *commits, *profiles]
+
+    def measure(
+        self,
+        parts: Sequence[Part],
+        listen: Callable[[Part], Listener],
+        ended: Callable[[Part, str, float], None],
+    ) -> None:
+        """Measure parts: long ones first, two at a time, then the others one by one.
+
+        Two long parts run at the same time only if both fit into memory. `ended` gets each part
+        with its outcome and seconds. A part that fails does not stop the others.
+        """
+        lock = threading.Lock()
+
+        def run(part: Part) -> None:
+            started = time.monotonic()
+            try:
+                outcome = part.measure(listen(part))
+            except ShardbenchError as error:
+                outcome = f"not measured: {error}"
+                keeps = False
+            else:
+                keeps = True
+            seconds = time.monotonic() - started
+            with lock:
+                if keeps:
+                    line = Run(part.name, round(seconds, 1), environment(0))
+                    append_lines(self.runs_file, [to_json(to_builtins(line))])
+                ended(part, outcome, seconds)
+
+        waiting = [part for part in parts if part.is_long]
+        running: dict[Future[None], float] = {}
+        pool = ThreadPoolExecutor(_LANES)  # an interrupt must not wait for its threads
+        while waiting or running:
+            free = default_memory_gib() - sum(running.values())
+            for part in list(waiting):
+                if len(running) < _LANES and (not running or part.gib <= free):
+                    waiting.remove(part)
+                    running[pool.submit(run, part)] = part.gib
+                    free -= part.gib
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[done]
+                done.result()
+        for part in parts:
+            if not part.is_long:
+                run(part)
