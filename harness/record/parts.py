@@ -61,7 +61,9 @@ def study_parts(
 ) -> Iterator[Part]:
     """Yield a part for each problem of a study."""
     settings = study.settings()
-    site = Site(environment(0, registry.find(study.family).package), by_family=stale)
+    # A record may be completed on another machine: each problem is measured on one of them.
+    here = environment(0, registry.find(study.family).package)
+    site = Site(here, several=True, by_family=stale)
     requests = list(study.requests(registry))
     for request in resumed(requests, cells_file, settings, site):
         name = f"{request.family.name}@{request.given}"

@@ -93,8 +93,8 @@ class Record:
     ) -> list[Part]:
         """Return the parts of the record.
 
-        A part is measured if the cells were measured by the present code on this machine; with
-        `stale` if only the sources of the cells' families are the same.
+        A part is measured if the present code has measured all its cells on one machine; with
+        `stale`, other code has if the sources of the cells' family are the same.
 
         Args:
             registry: the known families.
