@@ -57,10 +57,10 @@ class Part:
 
 
 def study_parts(
-    study: RecordedStudy, cells_file: Path, registry: Registry, stale: bool
+    study: RecordedStudy, cells_file: Path, find: Callable[[], Registry], stale: bool
 ) -> Iterator[Part]:
-    """Yield a part for each problem of a study."""
-    settings = study.settings()
+    """Yield a part for each problem of a study; `find` must be importable in other processes."""
+    settings, registry = study.settings(), find()
     # A record may be completed on another machine: each problem is measured on one of them.
     here = environment(0, registry.find(study.family).package)
     site = Site(here, several=True, by_family=stale)
@@ -70,7 +70,7 @@ def study_parts(
 
         def measure(listen: Listener, request: Request = request) -> str:
             outcomes = []
-            for done in sweep([request], cells_file, settings, listen):
+            for done in sweep([request], cells_file, settings, listen, find):
                 if done.refused:
                     raise UsageError(done.refused)
                 outcomes += [f"{cell.variant} {cell.status}" for cell in done.cells]
@@ -134,12 +134,12 @@ def profile_part(
     declared: RecordedProfile,
     page: Path,
     runs: Mapping[str, Run],
-    registry: Registry,
+    find: Callable[[], Registry],
     write_page: WritePage,
     stale: bool,
 ) -> Part:
     """Return the part that writes a page of flame graphs; `runs` are the last runs by part."""
-    family = registry.find(declared.family)
+    family = find().find(declared.family)
     problem = ProblemId.parse(declared.problem)
     topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
     request = Request(family, problem.workload, topology, declared.variants)
@@ -152,7 +152,7 @@ def profile_part(
     )
 
     def measure(listen: Listener) -> str:
-        profiled = profile_variants(request, Settings(600.0), declared.seconds, listen)
+        profiled = profile_variants(request, Settings(600.0), declared.seconds, listen, find)
         write_page(page, [profiled[name].profile for name in declared.variants], str(problem))
         return page.name
 

@@ -86,7 +86,7 @@ class Record:
 
     def parts(
         self,
-        registry: Registry,
+        registry: Callable[[], Registry],
         repositories: Mapping[str, Path],
         write_page: WritePage,
         stale: bool = False,
@@ -97,7 +97,7 @@ class Record:
         `stale`, other code has if the sources of the cells' family are the same.
 
         Args:
-            registry: the known families.
+            registry: returns the known families; child processes import it by name.
             repositories: a clone for each library with commits.
             write_page: writes a page of flame graphs, from profiles and the problem's name.
             stale: as above.
@@ -109,7 +109,7 @@ class Record:
             for part in study_parts(study, self.cells_file, registry, stale)
         )
         commits = (
-            commits_part(known, self.commits_file, registry, repositories)
+            commits_part(known, self.commits_file, registry(), repositories)
             for known in suite.commits
         )
         profiles = (

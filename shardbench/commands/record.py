@@ -42,10 +42,11 @@ def record(
     """Measure the suite of a record, which docs take figures from."""
     held = Record.read(folder)
     clones = _clones(repository or [])
-    registry = found_registry()
     with measuring_into(held.cells_file), measuring_into(held.commits_file):
         parts = [
-            part for part in held.parts(registry, clones, _write_page, stale) if only in part.name
+            part
+            for part in held.parts(found_registry, clones, _write_page, stale)
+            if only in part.name
         ]
         if not parts:
             raise UsageError(f"No part of {folder} has '{only}' in its name.")

@@ -1,0 +1,85 @@
+"""Draw the figures of README and docs from the record.
+
+`python -m reports.record.figures` writes them; with `--check` it ends with 1 if one is outdated.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from reports.core.drawing.canvas import Drawing
+from reports.family.front import draw_fronts
+from reports.family.growth import draw_growth
+from reports.family.ladder import draw_ladder
+from reports.record.blocks import family_views, record
+from reports.record.claims import Factor, SystemResult, system_results
+from reports.report.figure import draw_overview
+
+FOLDER = Path("docs/figures")
+_NONE = Factor(math.nan)
+
+
+def overview_frame(rows: list[SystemResult]) -> pd.DataFrame:
+    """Return recorded systems in the columns of the figure that a report opens with."""
+
+    def row(found: SystemResult) -> dict[str, object]:
+        reproduced, reached = found.claim.factor or _NONE, found.factor or _NONE
+        published = found.claim.claim.published
+        return {
+            "system": found.system.name,
+            "published": found.claim.published,
+            "published_before": published.before if published else math.nan,
+            "published_after": published.after if published else math.nan,
+            "published_unit": published.unit if published else "",
+            "measured": reproduced.value,
+            "measured_low": reproduced.low,
+            "measured_high": reproduced.high,
+            "times_as_fast": reached.value,
+            "low": reached.low,
+            "high": reached.high,
+            "basis": "measured",
+            "decision": "same",
+        }
+
+    return pd.DataFrame([row(found) for found in rows])
+
+
+def _overview() -> Iterator[Drawing]:
+    return draw_overview(overview_frame(system_results(record())))
+
+
+def _of_family(
+    name: str, draw: Callable[..., Iterator[Drawing]]
+) -> Callable[[], Iterator[Drawing]]:
+    return lambda: draw(family_views()[name])
+
+
+FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
+    "overview": _overview,
+    "ladder": _of_family("embedding", draw_ladder),
+    "growth": _of_family("embedding", draw_growth),
+    "plans-that-move-little": _of_family("embedding", draw_fronts),
+}
+"""The figures by the names of their files; each is the first one that its function draws."""
+
+
+def main(arguments: list[str]) -> None:
+    """Write the figures, or with `--check` end with 1 and name the outdated ones."""
+    wrong = []
+    for name, draw in FIGURES.items():
+        path, drawing = FOLDER / f"{name}.svg", next(draw(), None)
+        if drawing is None:
+            wrong.append(f"The record has nothing to draw {path} from.")
+        elif "--check" not in arguments:
+            path.write_text(drawing.svg)
+        elif not path.exists() or path.read_text() != drawing.svg:
+            wrong.append(f"{path} differs from the record; `make figures` draws it.")
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,43 @@
+"""Script: measure a record of the toy family, in a process that a test may kill at any moment.
+
+python run_record.py FOLDER
+"""
+
+import sys
+from pathlib import Path
+
+import toy
+
+from harness.record.record import Record
+
+SUITE = """
+[[study]]
+family = "toy"
+workloads = ["toy[size={size}]"]
+topologies = ["dgx_a100_80gb:2"]
+variants = ["reference", "same", "own", "raises"]
+seconds = 0.01
+matrix.size = [3, 4]
+
+[[study]]
+family = "toy"
+workloads = ["toy[size={size}]"]
+topologies = ["dgx_a100_80gb:2"]
+variants = ["reference", "same"]
+once = true
+matrix.size = [5, 6, 7]
+"""
+CELLS = 2 * 4 + 3 * 2
+
+
+def measure(folder: Path, stale: bool = False) -> list[str]:
+    """Measure the rest of a record, and return the names of the measured parts."""
+    record, measured = Record.read(folder), []
+    parts = record.parts(toy.toy_registry, {}, lambda path, profiles, problem: None, stale)
+    left = [part for part in parts if not part.is_measured]
+    record.measure(left, lambda part: lambda event: None, lambda part, *_: measured.append(part))
+    return [part.name for part in measured]
+
+
+if __name__ == "__main__":
+    measure(Path(sys.argv[1]))

@@ -1,0 +1,122 @@
+"""The record: which parts are measured, what they store, and kills in the middle."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_record import CELLS, SUITE, measure
+from toy_library import declared, family
+from toy_repository import ToyRepository
+
+from harness.contract.registry import Registry
+from harness.model.errors import UsageError
+from harness.record.record import Record
+from harness.store.results import read_cells
+
+SCRIPT = Path(__file__).with_name("run_record.py")
+KILLS = 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "suite.toml").write_text(SUITE)
+    return tmp_path
+
+
+def test_every_part_is_measured_once_and_has_a_line_with_its_time(folder):
+    assert len(measure(folder)) == 5
+    record = Record.read(folder)
+    assert len(record.cells()) == CELLS
+    assert len(record.runs()) == 5
+    assert measure(folder) == []
+
+
+def test_a_call_that_is_made_once_has_one_sample_and_a_ratio_without_interval(folder):
+    measure(folder)
+    cells = Record.read(folder).cells().values()
+    (same,) = [
+        c for c in cells if (c.variant, c.problem.workload.parameters["size"]) == ("same", "7")
+    ]
+    assert len(same.cpu_s.samples) == same.ratio.pairs == 1
+    assert same.decision == "same"
+    assert same.verdict == "inconclusive"
+    assert same.counters == {}
+
+
+def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
+    measure(folder)
+    file = folder / "cells.jsonl"
+
+    def with_environment(**changes: str) -> list[str]:
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        changed = [line | {"environment": line["environment"] | changes} for line in lines]
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in changed))
+        return measure(folder, stale=True)
+
+    assert with_environment(code="of another version") == []
+    assert len(with_environment(family_code="of another version")) == 5
+
+
+def test_kills_at_random_moments_lose_nothing(folder):
+    rng, kept = random.Random(7), 0
+    for _ in range(KILLS):
+        running = subprocess.Popen([sys.executable, str(SCRIPT), str(folder)])
+        try:
+            running.wait(rng.uniform(0.3, 2.5))
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+        file = folder / "cells.jsonl"
+        cells = list(read_cells(file)) if file.exists() else []
+        assert len(cells) >= kept
+        kept = len(cells)
+    measure(folder)
+    assert len(Record.read(folder).cells()) == CELLS
+
+
+def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path):
+    repository = ToyRepository(tmp_path / "repository")
+    one, two = repository.version("one"), repository.version("two", scans=3)
+    text = """
+    [[commits]]
+    library = "toylib"
+    problem = "toy[size=3]/dgx_a100_80gb:8"
+    commits = ["{}", "{}"]
+    counted = {}
+    """
+    registry = Registry([family(declared(tmp_path))])
+    for counted in (False, True):
+        (tmp_path / "suite.toml").write_text(text.format(one, two, str(counted).lower()))
+        record = Record.read(tmp_path)
+        clones = {"toylib": tmp_path / "repository"}
+        parts = record.parts(lambda: registry, clones, lambda path, profiles, problem: None)
+        (part,) = parts
+        assert not part.is_measured
+        part.measure(lambda event: None)
+        found = list(record.cells().values())
+        assert [len(cell.cpu_s.samples) for cell in found] == [2, 2]
+        assert [bool(cell.counters) for cell in found] == [counted] * 2
+
+
+def test_commits_without_a_clone_are_not_measured_and_the_rest_is(folder):
+    (folder / "suite.toml").write_text(
+        SUITE + '[[commits]]\nlibrary = "toylib"\nproblem = "toy[size=3]/dgx_a100_80gb:8"\n'
+        'commits = ["HEAD"]\n'
+    )
+    with pytest.raises(UsageError, match="library with commits"):
+        measure(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[[study]]\n", "[[claim]]\nname = 'one'\n", "[[study]]\nonce = 3\n", "studies = 1"]
+)
+def test_a_malformed_suite_is_one_sentence_with_the_file(tmp_path, text):
+    (tmp_path / "suite.toml").write_text(text)
+    if not text:
+        assert Record.read(tmp_path).declared.study == ()
+        return
+    with pytest.raises(UsageError, match=r"suite\.toml"):
+        Record.read(tmp_path)
