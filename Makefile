@@ -1,4 +1,4 @@
-# make report | report-large | test | test-long | test-docs | bench | gate | lint | docs | upstreams | peers: each sets up its virtual environment first, when needed.
+# make report | report-large | record | figures | test | test-long | test-docs | bench | gate | lint | docs | upstreams | peers: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup upstreams report report-large test test-long test-docs test-slow test-torch
+.PHONY: setup upstreams report report-large record figures figures-check test test-long test-docs test-slow test-torch
 .PHONY: history bench bench-smoke gate lint docs docs-serve clean peers
 
 setup: $(READY)
@@ -34,6 +34,25 @@ upstreams: setup
 
 report: setup
 	$(BIN)/shardbench report
+
+# The suite of record/ at the sizes of published claims (two hours), the figures and tables that
+# README and docs draw from it, and a check that they are up to date. TORCHREC is a path or an
+# address of its repository, for its commits; STALE=1 measures what changed sources made old.
+record: setup
+	@mkdir -p upstreams
+	@test -z "$(TORCHREC)" || test -d upstreams/torchrec.git || \
+		git clone --quiet --mirror "$(TORCHREC)" upstreams/torchrec.git
+	$(BIN)/shardbench record $(if $(STALE),--stale) \
+		$(if $(wildcard upstreams/torchrec.git),--repository torchrec=upstreams/torchrec.git)
+
+COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.record import blocks as record"
+figures: setup
+	$(COG) -r README.md docs/*.md
+	$(BIN)/python -m reports.record.figures
+
+figures-check: setup
+	$(COG) --check --diff README.md docs/*.md
+	$(BIN)/python -m reports.record.figures --check
 
 # The large problems too; this takes far longer.
 report-large: setup

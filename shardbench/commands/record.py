@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
 from harness.model.errors import UsageError
 from harness.record.parts import Part
@@ -42,10 +43,11 @@ def record(
     """Measure the suite of a record, which docs take figures from."""
     held = Record.read(folder)
     clones = _clones(repository or [])
+    found_registry()  # warns of families that cannot be loaded
     with measuring_into(held.cells_file), measuring_into(held.commits_file):
         parts = [
             part
-            for part in held.parts(found_registry, clones, _write_page, stale)
+            for part in held.parts(load_registry, clones, _write_page, stale)
             if only in part.name
         ]
         if not parts:

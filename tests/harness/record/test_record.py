@@ -60,6 +60,7 @@ def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
     assert len(with_environment(family_code="of another version")) == 5
 
 
+@pytest.mark.long
 def test_kills_at_random_moments_lose_nothing(folder):
     rng, kept = random.Random(7), 0
     for _ in range(KILLS):
