@@ -31,14 +31,14 @@ class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordedCommits(Struct, frozen=True, forbid_unknown_fields=True):
-    """Commits of a library, each timed `repeat` times on one problem, or counted.
+    """Commits of a library by label, each timed `repeat` times on one problem, or counted.
 
     `gib` is the memory that a call needs; see `Record.measure`.
     """
 
     library: Name
     problem: Name
-    commits: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    commits: Annotated[dict[str, Name], Meta(min_length=1)]
     planner: str = ""
     counted: bool = False
     repeat: Annotated[int, Meta(ge=0)] = 2

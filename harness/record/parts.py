@@ -117,7 +117,7 @@ def commits_part(
     def measure(_: Listener) -> str:
         running = runner()
         outcomes = []
-        for commit in declared.commits:
+        for commit in declared.commits.values():
             point = running.repository.commit(commit)
             run = running.run(point, own=True)
             outcomes.append(f"{point.name} {run.cell.status}")
@@ -126,7 +126,8 @@ def commits_part(
     is_measured = False
     if declared.library in repositories:
         ready = runner()
-        is_measured = all(ready.is_known(ready.repository.commit(c)) for c in declared.commits)
+        commits = map(ready.repository.commit, declared.commits.values())
+        is_measured = all(map(ready.is_known, commits))
     return Part(name, "commits", not declared.counted, is_measured, declared.gib, measure)
 
 

@@ -14,10 +14,10 @@ from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.record.record import Record
-from reports.core.formatting import MISSING, count, gap, number, percent, seconds
+from reports.core.formatting import MISSING, count, gap, number, percent, seconds, with_interval
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
-from reports.family.data import FamilyView, families
+from reports.family.data import FamilyView, Row, families, rows_of
 from reports.family.scaling import exponents, sweeps
 from reports.record.claims import (
     ClaimResult,
@@ -213,20 +213,108 @@ def figure_of(name: str, quality: str) -> str:
     return gap(held) if quality == "gap" else number(held)
 
 
+def _commits(problem: str) -> dict[str, Cell]:
+    """Return the cells of recorded commits on a problem, `library@problem`, by label."""
+    library, _, name = problem.partition("@")
+    wanted = ProblemId.parse(name)
+    return {
+        label: _cells()[CellId(library, commit, wanted)]
+        for declared in record().declared.commits
+        if declared.library == library and ProblemId.parse(declared.problem) == wanted
+        for label, commit in declared.commits.items()
+    }
+
+
+def releases(problem: str) -> str:
+    """Return a row per release of a library: calls of each part, with growth, and CPU time."""
+    found = _commits(problem)
+    first = next(iter(found.values()))
+
+    def calls(part: str) -> Callable[[tuple[str, Cell]], Entry]:
+        def entry(row: tuple[str, Cell]) -> Entry:
+            made = row[1].counters[f"{part}_calls"]
+            return Entry(f"{count(made)} ({factor(made / first.counters[f'{part}_calls'])})", made)
+
+        return entry
+
+    return as_markdown(
+        table_of(
+            found.items(),
+            code("release", lambda row: row[0]),
+            text("date", lambda row: str(row[1].facts["date"])),
+            numbers("calls of enumerate (to the first)", calls("enumerate")),
+            numbers("calls of the search (to the first)", calls("search")),
+            numbers("objects copied", lambda row: row[1].counters["objects_copied"], count),
+            numbers("CPU time of a plan", lambda row: Entry(_time_text(row[1]))),
+        )
+    )
+
+
+def steps(problem: str, pull_requests: str) -> str:
+    """Return a row per pair of commits labelled "before X" and "X": factors of calls, decision.
+
+    `pull_requests` is the address of a pull request, with `{number}` in it.
+    """
+    found = _commits(problem)
+    pairs = [
+        (found[before], found[label]) for label in found if (before := f"before {label}") in found
+    ]
+    pairs.sort(key=lambda pair: str(pair[1].facts["date"]))
+
+    def calls(part: str) -> Callable[[tuple[Cell, Cell]], Entry]:
+        def entry(row: tuple[Cell, Cell]) -> Entry:
+            before, after = (cell.counters[f"{part}_calls"] for cell in row)
+            return Entry(f"{after / before:.2f}", after / before)
+
+        return entry
+
+    def title(row: tuple[Cell, Cell]) -> Entry:
+        number, name = str(row[1].facts["pull_request"]), str(row[1].facts["title"])
+        return Entry(name, link=pull_requests.format(number=number) if number else "")
+
+    def decides(row: tuple[Cell, Cell]) -> str:
+        before, after = row
+        if before.fingerprint != after.fingerprint:
+            return "another plan"
+        return "the same" if before.quality == after.quality else "another estimate"
+
+    return as_markdown(
+        table_of(
+            pairs,
+            code("commit", lambda row: row[1].variant[:9]),
+            text("date", lambda row: str(row[1].facts["date"])),
+            numbers("enumerate", calls("enumerate")),
+            numbers("search", calls("search")),
+            text("decides", decides),
+            text("title", title),
+        )
+    )
+
+
 def growth(family: str) -> str:
     """Return the growth of planning time with size: sizes, times, and exponents."""
     points = sweeps(family_views()[family].cells)
     fits = exponents(points)
-    rows = fits.to_dict("records")
+
+    def sizes(row: Row) -> Entry:
+        return Entry(f"{row['smallest']:g} to {row['largest']:g} {row['size_name']}")
+
+    def exponent(row: Row) -> Entry:
+        return Entry(with_interval(row["exponent"], row["low"], row["high"], _two_digits))
+
     return as_markdown(
         table_of(
-            rows,
+            rows_of(fits),
             code("problems", "sweep"),
             code("variant", "variant"),
-            numbers("sizes", "points"),
-            numbers("exponent", lambda row: Entry(number(float(row["exponent"]), 2))),
+            text("sizes", sizes),
+            numbers("exponent of CPU time", exponent),
         )
     )
+
+
+def _two_digits(value: float) -> str:
+    return number(value, 2)
 
 
 def gaps() -> str:

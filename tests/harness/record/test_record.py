@@ -85,7 +85,7 @@ def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path):
     [[commits]]
     library = "toylib"
     problem = "toy[size=3]/dgx_a100_80gb:8"
-    commits = ["{}", "{}"]
+    commits = {{ one = "{}", two = "{}" }}
     counted = {}
     """
     registry = Registry([family(declared(tmp_path))])
@@ -105,7 +105,7 @@ def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path):
 def test_commits_without_a_clone_are_not_measured_and_the_rest_is(folder):
     (folder / "suite.toml").write_text(
         SUITE + '[[commits]]\nlibrary = "toylib"\nproblem = "toy[size=3]/dgx_a100_80gb:8"\n'
-        'commits = ["HEAD"]\n'
+        'commits.head = "HEAD"\n'
     )
     with pytest.raises(UsageError, match="library with commits"):
         measure(folder)
