@@ -107,7 +107,9 @@ class RecordedSystem(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Suite(Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of a record's `suite.toml`."""
+    """The content of a record's `suite.toml`; `highlights` are the cells to show first."""
+
+    highlights: tuple[Name, ...] = ()
 
     study: tuple[RecordedStudy, ...] = ()
     commits: tuple[RecordedCommits, ...] = ()

@@ -149,6 +149,11 @@ def remarks() -> str:
     return "\n".join(f"- **{name}.** {remark}" for name, remark in found if remark)
 
 
+def highlights() -> tuple[str, ...]:
+    """Return the ids of the cells that the record declares to be shown first."""
+    return record().declared.highlights
+
+
 def gains(*names: str) -> str:
     """Return a row for each cell: its speed-up over the variant that it was compared with."""
 

@@ -45,7 +45,7 @@ def test_readme_says_what_it_is_what_came_out_and_how_to_run_it():
     parts = ("# shardbench", ".svg", "make report", "make test", "from shardbench import", "| ---")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
-    assert len(text.splitlines()) < 120
+    assert len(text.splitlines()) < 140
 
 
 def test_readme_shows_each_drop_in_in_five_lines():
