@@ -45,14 +45,14 @@ record: setup
 	$(BIN)/shardbench record $(if $(STALE),--stale) \
 		$(if $(wildcard upstreams/torchrec.git),--repository torchrec=upstreams/torchrec.git)
 
-COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.record import blocks as record"
+COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.docs import blocks as record"
 figures: setup
 	$(COG) -r README.md docs/*.md
-	$(BIN)/python -m reports.record.figures
+	$(BIN)/python -m reports.docs.figures
 
 figures-check: setup
 	$(COG) --check --diff README.md docs/*.md
-	$(BIN)/python -m reports.record.figures --check
+	$(BIN)/python -m reports.docs.figures --check
 
 # The large problems too; this takes far longer.
 report-large: setup

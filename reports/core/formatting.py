@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 MISSING = "—"
+_TIMES, _UP_TO = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 
 # Pairs of an upper limit in seconds and the unit of times below that limit.
 _UNITS = ((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (120.0, "s"), (7200.0, "min"), (math.inf, "h"))
@@ -111,6 +112,21 @@ def with_interval(
     """Write a value, followed by its interval in brackets unless an end is NaN."""
     missing = math.isnan(low) or math.isnan(high)
     return write(value) + ("" if missing else f" ({interval(low, high, write)})")
+
+
+def factor(value: float) -> str:
+    """Write a speed-up with two significant digits, or three from 100 on, and a times sign."""
+    return f"{number(float(value), 3 if value >= 100 else 2)}{_TIMES}"
+
+
+def factor_with_interval(value: float, low: float, high: float) -> str:
+    """Write a speed-up with its interval in brackets, if it has one."""
+    if math.isnan(value):
+        return MISSING
+    if math.isnan(low) or math.isnan(high):
+        return factor(value)
+    digits = 3 if value >= 100 else 2
+    return f"{factor(value)} ({number(low, digits)}{_UP_TO}{number(high, digits)})"
 
 
 def reach(value: float, low: float, high: float) -> str:

@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import BLUE, GREY, NO_ENDS, VERMILION, Drawing
+from reports.core.formatting import factor
 from reports.family.data import rows_of
-from reports.report.table import factor, ours_text, published_text
+from reports.report.table import ours_text, published_text
 
 _KINDS: dict[str, dict[str, Any]] = {
     "published": {"color": GREY, "marker": "s"},

@@ -1,6 +1,6 @@
 """All findings on results, the most important kinds first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from reports.core.frames import Results
@@ -10,7 +10,7 @@ from reports.family.measured_findings import effects
 from reports.family.shortfalls import goals, repetition, shortfalls
 
 KINDS = (
-    *("verdict", "goals", "different decisions", "failed", "repeated work", "phases"),
+    *("verdict", "record", "goals", "different decisions", "failed", "repeated work", "phases"),
     *("quality", "over budget", "growth", "inconclusive", "not installed", "file"),
 )
 
@@ -18,7 +18,12 @@ KINDS = (
 def findings(results: Results) -> list[Finding]:
     """Return all findings; the first one is the verdict on the first family."""
     found = [finding for family in families(results) for finding in family_findings(family)]
-    return sorted([*found, *file_findings(results)], key=_importance)
+    return by_importance([*found, *file_findings(results)])
+
+
+def by_importance(found: Iterable[Finding]) -> list[Finding]:
+    """Return findings with the most important kinds first."""
+    return sorted(found, key=_importance)
 
 
 def family_findings(family: FamilyView) -> list[Finding]:

@@ -19,28 +19,39 @@ from reports.family.page import family_sections
 from reports.family.shortfalls import goals_in_a_line
 from reports.report.data import overview
 from reports.report.figure import draw_overview
-from reports.report.findings import family_findings, file_findings, findings
+from reports.report.findings import by_importance, family_findings, file_findings, findings
+from reports.report.recorded import Recorded
 from reports.report.table import environment_table, overview_table, sources_table
 
 _VERSIONS = 4
 
 
 def write_report(
-    results: Path, out: Path, profiles: Path | None = None, validations: Path | None = None
+    results: Path,
+    out: Path,
+    profiles: Path | None = None,
+    validations: Path | None = None,
+    record: Path | None = None,
 ) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
     The report links the flame graphs in the folder `profiles`, and has a chapter on the files in
-    the folder `validations`. Raises UsageError if the results are unreadable, or `out` cannot be
-    written, see `write_page`.
+    the folder `validations`. It shows the record in the folder `record`, if there is one, next to
+    the results. Raises UsageError if the results are unreadable, or `out` cannot be written, see
+    `write_page`.
     """
     held = read_results(results)
     validated = read_validations(validations) if validations else []
-    return write_page(out, lambda: _page(held, results.name, profiles, validated))
+    recorded = Recorded.read(record)
+    return write_page(out, lambda: _page(held, results.name, profiles, validated, recorded))
 
 
 def _page(
-    results: Results, name: str, profiles: Path | None, validated: Sequence[Validation]
+    results: Results,
+    name: str,
+    profiles: Path | None,
+    validated: Sequence[Validation],
+    recorded: Recorded,
 ) -> Page:
     found = [(family, ladder_steps(family, profiles)) for family in families(results)]
     chapters = [_chapter(family, results, steps) for family, steps in found]
@@ -49,7 +60,7 @@ def _page(
     table = overview([family for family, _ in found])
     goals = goals_in_a_line(family for family, _ in found)
     opening = Opening(
-        CaptionedTable(overview_table(table)),
+        CaptionedTable(overview_table(table, recorded.reproductions()), recorded.provenance()),
         list(draw_overview(table)),
         " ".join([*([goals] if goals else []), *_warnings(results)]),
         {chapter.slug: chapter.findings[0] for chapter in chapters},
@@ -59,7 +70,7 @@ def _page(
         name=printable(name),
         heading="shardbench report",
         lead=[_measured_with(results)],
-        findings=findings(results),
+        findings=by_importance([*findings(results), *recorded.disagreements(results)]),
         opening=opening,
         chapters=[*chapters, how, _provenance(results, name, [family for family, _ in found])],
         data={

@@ -1,44 +1,42 @@
 """Tables of a report: overview of systems, environments of measurements, sources of variants."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from reports.core.formatting import MISSING, count, gap, number, percent, quantity
+from reports.core.formatting import (
+    MISSING,
+    count,
+    factor,
+    factor_with_interval,
+    gap,
+    number,
+    percent,
+    quantity,
+)
 from reports.core.frames import Results
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.family.data import FamilyView, Row, environments, rows_of
 
-_TIMES, _UP_TO = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
 
+def overview_table(overview: pd.DataFrame, recorded: Mapping[str, str] | None = None) -> Table:
+    """Return a row per system: published, measured and our speed-up, repeated work, proven gaps.
 
-def overview_table(overview: pd.DataFrame) -> Table:
-    """Return a row per system: published, measured and our speed-up, repeated work, proven gaps."""
+    `recorded` has the reproduction in the record by system, for a column of its own.
+    """
+    reproduced = recorded or {}
+    column = text("recorded", lambda row: reproduced.get(row["system"], MISSING))
     return table_of(
         rows_of(overview),
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
         numbers("published", _published),
+        *([column] if reproduced else []),
         numbers("measured here", _measured),
         numbers("repeated work → sufficient", _repeated),
         numbers("ours, same decision", _ours),
         numbers("proven gap, today → ours", _gaps),
     )
-
-
-def factor(value: float) -> str:
-    """Write a speed-up with two significant digits, or three from 100 on, and a times sign."""
-    return f"{number(float(value), 3 if value >= 100 else 2)}{_TIMES}"
-
-
-def factor_with_interval(value: float, low: float, high: float) -> str:
-    """Write a speed-up with its interval in brackets, if it has one."""
-    if math.isnan(value):
-        return MISSING
-    if math.isnan(low) or math.isnan(high):
-        return factor(value)
-    digits = 3 if value >= 100 else 2
-    return f"{factor(value)} ({number(low, digits)}{_UP_TO}{number(high, digits)})"
 
 
 def published_text(row: Row) -> str:

@@ -59,6 +59,9 @@ def report(
     validations: Annotated[
         Path, typer.Option(help="Folder of the results of `validate`, to show in a chapter.")
     ] = Path("validations"),
+    record: Annotated[
+        Path, typer.Option(help="Folder of the record, to show next to the results if it is there.")
+    ] = Path("record"),
     fresh: Fresh = False,
     large: Annotated[
         bool, typer.Option("--large", help="Measure the large problems of the suite too.")
@@ -96,7 +99,7 @@ def report(
     if flames:
         check_folder(profiles)
         _profile_ladders(results, profiles, found_registry(), settings)
-    _tell(write_report(results, out or Path("report"), profiles, validations))
+    _tell(write_report(results, out or Path("report"), profiles, validations, record))
 
 
 def _tell(page: Path) -> None:

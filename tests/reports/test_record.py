@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from harness.record.record import Record
-from reports.record import blocks
+from reports.core.frames import read_results
+from reports.docs import blocks
 from reports.record.claims import claim_results, system_results
+from reports.report.page import write_report
+from reports.report.recorded import Recorded
 
 PROBLEM = "crates[boxes=10]/toy_rack:4"
 SUITE = f"""
@@ -132,3 +135,24 @@ def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(recorded):
     ):
         with pytest.raises(blocks.UsageError, match="none"):
             draw()
+
+
+def test_a_report_shows_the_record_and_where_this_machine_differs(recorded, tmp_path):
+    there = {"value": 0.125, "low": 0.1, "high": 0.2, "pairs": 9}
+    here = {"value": 0.5, "low": 0.4, "high": 0.6, "pairs": 9}
+    record = recorded([1.0], there)
+    run = {"part": "boxes", "seconds": 60, "environment": {"started": "2026-01-02T03:04:05Z"}}
+    (tmp_path / "runs.jsonl").write_text(f"{json.dumps(run)}\n")
+    results = tmp_path / "results.jsonl"
+    lines = [line("slow", [8.0], 900), line("quick", [4.0], 1, here)]
+    results.write_text("".join(f"{json.dumps(row)}\n" for row in lines))
+    found = Recorded.read(record.folder)
+    (difference,) = found.disagreements(read_results(results))
+    assert "2.0" in difference.sentence
+    assert "8.0" in difference.sentence
+    assert list(found.reproductions()) == ["Boxes"]
+    page = write_report(results, tmp_path / "report", record=record.folder).read_text()
+    assert difference.sentence.split("`")[0] in page
+    nothing = Recorded.read(tmp_path / "none")
+    assert (nothing.reproductions(), nothing.provenance()) == ({}, "")
+    assert list(nothing.disagreements(read_results(results))) == []

@@ -1,6 +1,6 @@
 """Draw the figures of README and docs from the record.
 
-`python -m reports.record.figures` writes them; with `--check` it ends with 1 if one is outdated.
+`python -m reports.docs.figures` writes them; with `--check` it ends with 1 if one is outdated.
 """
 
 import math
@@ -11,10 +11,10 @@ from pathlib import Path
 import pandas as pd
 
 from reports.core.drawing.canvas import Drawing
+from reports.docs.blocks import family_views, record
 from reports.family.front import draw_fronts
 from reports.family.growth import draw_growth
 from reports.family.ladder import draw_ladder
-from reports.record.blocks import family_views, record
 from reports.record.claims import Factor, SystemResult, system_results
 from reports.report.figure import draw_overview
 

@@ -3,7 +3,6 @@
 Each function returns the text of a block. Problems are written `family@workload/topology:gpus`.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.record.record import Record
-from reports.core.formatting import MISSING, count, gap, number, percent, seconds, with_interval
+from reports.core.formatting import MISSING, count, factor, gap, number, percent, with_interval
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, Row, families, rows_of
@@ -27,7 +26,13 @@ from reports.record.claims import (
     factor_between,
     system_results,
 )
-from reports.report.table import factor, factor_with_interval
+from reports.record.text import (
+    factor_text,
+    provenance_text,
+    published_text,
+    reproduced_text,
+    time_text,
+)
 
 FOLDER = Path("record")
 
@@ -67,31 +72,6 @@ def on(problem: str, variants: Sequence[str] = ()) -> list[Cell]:
     return [found[variant] for variant in variants] if variants else list(found.values())
 
 
-def _factor_text(found: Factor | None) -> str:
-    if found is None:
-        return MISSING
-    written = factor_with_interval(found.value, found.low, found.high)
-    return f"{written}, one call" if math.isnan(found.low) else written
-
-
-def _time_text(found: Cell | None) -> str:
-    return seconds(found.cpu_s.median) if found and found.cpu_s else MISSING
-
-
-def _published(found: ClaimResult) -> str:
-    claim = found.claim.published
-    if claim is None:
-        return MISSING
-    return f"{factor(found.published)} ({claim.before:g} → {claim.after:g} {claim.unit})"
-
-
-def _reproduced(found: ClaimResult) -> str:
-    if found.factor is None:
-        return MISSING
-    times = f"{_time_text(found.before)} → {_time_text(found.after)}"
-    return f"{_factor_text(found.factor)}; {times}"
-
-
 def overview() -> str:
     """Return README's table: published, reproduced, left today, and ours against today."""
 
@@ -104,14 +84,14 @@ def overview() -> str:
     def ours(row: SystemResult) -> str:
         if row.factor is None or row.ours is None:
             return MISSING
-        return f"{_factor_text(row.factor)}; {_time_text(row.today)} → {_time_text(row.ours)}"
+        return f"{factor_text(row.factor)}; {time_text(row.today)} → {time_text(row.ours)}"
 
     return as_markdown(
         table_of(
             system_results(record()),
             text("system", lambda row: row.system.name),
-            text("published", lambda row: _published(row.claim)),
-            text("reproduced at that size", lambda row: _reproduced(row.claim)),
+            text("published", lambda row: published_text(row.claim)),
+            text("reproduced at that size", lambda row: reproduced_text(row.claim)),
             text("repeated today", left),
             text("ours against today's release", ours),
         )
@@ -132,8 +112,8 @@ def claims() -> str:
         table_of(
             claim_results(record()),
             text("claim", lambda row: Entry(row.claim.name, link=row.claim.source)),
-            text("published", _published),
-            text("recorded", _reproduced),
+            text("published", published_text),
+            text("recorded", reproduced_text),
             text("verdict", lambda row: row.verdict),
             text("counted", why),
             code("problem", lambda row: str(CellId.parse(row.claim.before).problem)),
@@ -168,7 +148,7 @@ def gains(*names: str) -> str:
             [cell(name) for name in names],
             code("command", command),
             code("variant", lambda row: row.variant),
-            numbers("times as fast", lambda row: Entry(_factor_text(_against(row)))),
+            numbers("times as fast", lambda row: Entry(factor_text(_against(row)))),
             text("decides", lambda row: decides.get(row.decision or "", MISSING)),
         )
     )
@@ -198,13 +178,13 @@ def cells(problem: str, *figures: str, variants: Sequence[str] = ()) -> str:
     against = found[0].against
 
     def speedup(row: Cell) -> Entry:
-        return Entry(MISSING if row.variant == against else _factor_text(_against(row)))
+        return Entry(MISSING if row.variant == against else factor_text(_against(row)))
 
     return as_markdown(
         table_of(
             found,
             code("variant", lambda row: row.variant),
-            numbers("CPU time", lambda row: Entry(_time_text(row) if row.cpu_s else row.status)),
+            numbers("CPU time", lambda row: Entry(time_text(row) if row.cpu_s else row.status)),
             numbers(f"times as fast as {against}", speedup),
             *(numbers(name.replace("_", " "), value(name)) for name in figures),
         )
@@ -250,7 +230,7 @@ def releases(problem: str) -> str:
             numbers("calls of enumerate (to the first)", calls("enumerate")),
             numbers("calls of the search (to the first)", calls("search")),
             numbers("objects copied", lambda row: row[1].counters["objects_copied"], count),
-            numbers("CPU time of a plan", lambda row: Entry(_time_text(row[1]))),
+            numbers("CPU time of a plan", lambda row: Entry(time_text(row[1]))),
         )
     )
 
@@ -340,16 +320,5 @@ def percent_of(share: float) -> str:
 
 
 def provenance() -> str:
-    """Return one sentence: machine, versions, commit of the code, days, and the whole duration."""
-    runs = record().runs().values()
-    environments = [run.environment for run in runs]
-    last = max(environments, key=lambda found: found.started or "")
-    days = sorted({(found.started or "")[:10] for found in environments})
-    packages = ", ".join(f"{name} {last.packages[name]}" for name in ("torch", "torchrec"))
-    hours = sum(run.seconds for run in runs) / 3600
-    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return (
-        f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
-        f"GiB, Python {last.python}, {packages}. All parts together took {number(hours, 2)} h; "
-        "long ones run two at a time."
-    )
+    """Return one sentence on the machine, the versions, the days and the duration."""
+    return provenance_text(record())

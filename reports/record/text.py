@@ -1,0 +1,54 @@
+"""Recorded claims as texts, for tables and pages."""
+
+import math
+from itertools import islice
+
+from harness.model.cell import Cell
+from harness.record.record import Record
+from reports.core.formatting import MISSING, factor, factor_with_interval, number, seconds
+from reports.record.claims import ClaimResult, Factor
+
+
+def factor_text(found: Factor | None) -> str:
+    """Write a recorded speed-up with its interval; say if it is of one call."""
+    if found is None:
+        return MISSING
+    written = factor_with_interval(found.value, found.low, found.high)
+    return f"{written}, one call" if math.isnan(found.low) else written
+
+
+def time_text(found: Cell | None) -> str:
+    """Write the median CPU time of a cell."""
+    return seconds(found.cpu_s.median) if found and found.cpu_s else MISSING
+
+
+def published_text(found: ClaimResult) -> str:
+    """Write the published factor and figures of a claim."""
+    claim = found.claim.published
+    if claim is None:
+        return MISSING
+    return f"{factor(found.published)} ({claim.before:g} → {claim.after:g} {claim.unit})"
+
+
+def reproduced_text(found: ClaimResult) -> str:
+    """Write the recorded factor and times of a claim."""
+    if found.factor is None:
+        return MISSING
+    times = f"{time_text(found.before)} → {time_text(found.after)}"
+    return f"{factor_text(found.factor)}; {times}"
+
+
+def provenance_text(record: Record) -> str:
+    """Return one sentence: machine, versions, commit of the code, days, and the whole duration."""
+    runs = record.runs().values()
+    environments = [run.environment for run in runs]
+    last = max(environments, key=lambda found: found.started or "")
+    days = sorted({(found.started or "")[:10] for found in environments})
+    versions = [f"{name} {version}" for name, version in islice(last.packages.items(), 2)]
+    hours = sum(run.seconds for run in runs) / 3600
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
+        f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took {number(hours, 2)} h; "
+        "long ones run two at a time."
+    )
