@@ -49,6 +49,6 @@ def provenance_text(record: Record) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
         f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
-        f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took {number(hours, 2)} h; "
-        "long ones run two at a time."
+        f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
+        f"{number(hours, 2)} h; long ones run two at a time."
     )

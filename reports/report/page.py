@@ -11,7 +11,15 @@ from harness.measuring.selftest.file import last_selftests
 from harness.model.errors import printable
 from reports.core.formatting import plural
 from reports.core.frames import Results, read_results
-from reports.core.page import CaptionedTable, Opening, Page, PageChapter, PageSection, write_page
+from reports.core.page import (
+    CaptionedTable,
+    Finding,
+    Opening,
+    Page,
+    PageChapter,
+    PageSection,
+    write_page,
+)
 from reports.estimates.page import read_validations, validation_chapter
 from reports.family.data import FamilyView, environments, families, rows_of
 from reports.family.flame_links import LadderStep, ladder_steps
@@ -54,7 +62,8 @@ def _page(
     recorded: Recorded,
 ) -> Page:
     found = [(family, ladder_steps(family, profiles)) for family in families(results)]
-    chapters = [_chapter(family, results, steps) for family, steps in found]
+    differences = list(recorded.disagreements(results))
+    chapters = [_chapter(family, results, steps, differences) for family, steps in found]
     if validated:
         chapters.append(validation_chapter(validated))
     table = overview([family for family, _ in found])
@@ -62,7 +71,7 @@ def _page(
     opening = Opening(
         CaptionedTable(overview_table(table, recorded.reproductions()), recorded.provenance()),
         list(draw_overview(table)),
-        " ".join([*([goals] if goals else []), *_warnings(results)]),
+        " ".join([*([goals] if goals else []), *_warnings(results), *_count(differences)]),
         {chapter.slug: chapter.findings[0] for chapter in chapters},
     )
     how = PageChapter("how", "Guide", list(_terms(found)), template="glossary.html.j2")
@@ -70,7 +79,7 @@ def _page(
         name=printable(name),
         heading="shardbench report",
         lead=[_measured_with(results)],
-        findings=by_importance([*findings(results), *recorded.disagreements(results)]),
+        findings=by_importance([*findings(results), *differences]),
         opening=opening,
         chapters=[*chapters, how, _provenance(results, name, [family for family, _ in found])],
         data={
@@ -85,10 +94,24 @@ def _page(
     )
 
 
-def _chapter(family: FamilyView, results: Results, steps: Sequence[LadderStep]) -> PageChapter:
+def _chapter(
+    family: FamilyView,
+    results: Results,
+    steps: Sequence[LadderStep],
+    differences: Sequence[Finding],
+) -> PageChapter:
     found = [replace(finding, family="") for finding in family_findings(family)]
+    found += [replace(one, family="") for one in differences if one.family == family.name]
     sections = list(family_sections(family, results, steps))
     return PageChapter(family.slug, family.name, sections, family.compared_with, findings=found)
+
+
+def _count(differences: Sequence[Finding]) -> list[str]:
+    """Return a sentence on the number of ratios that differ from the record, if there are any."""
+    if not differences:
+        return []
+    many = plural(len(differences), "ratio")
+    return [f"{many} here and in the record differ beyond their intervals."]
 
 
 def _warnings(results: Results) -> Iterator[str]:
