@@ -1,0 +1,69 @@
+"""`shardbench record`: what it lists, measures, and refuses."""
+
+from pathlib import Path
+
+import pytest
+
+SUITE = """
+[[study]]
+family = "reshard"
+workloads = ["micro[ops=20,inserts=2]", "micro[ops=20,inserts=3]"]
+topologies = ["dgx_a100_80gb:4"]
+variants = ["sync-each", "sync-once"]
+once = true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("record").mkdir()
+    Path("record/suite.toml").write_text(SUITE)
+    return Path("record")
+
+
+def test_a_dry_run_lists_the_parts_and_writes_no_cell(shardbench, folder):
+    code, out, _ = shardbench("record", "--dry-run", "--only", "inserts=3")
+    assert code == 0
+    assert out.count("to measure") == 2
+    assert "inserts=3" in out
+    assert "inserts=2" not in out
+    assert not (folder / "cells.jsonl").exists()
+
+
+def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, folder):
+    assert shardbench("record")[0] == 0
+    assert (folder / "cells.jsonl").read_text().count("\n") == 4
+    code, out, _ = shardbench("record", "--dry-run", "--stale")
+    assert (code, out.count("measured ")) == (0, 2)
+    assert out.count("last time") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["nowhere"], "suite.toml"),
+        (["--repository", "torchrec"], "LIBRARY=PATH"),
+        (["--repository", "torchrec=nowhere"], ""),
+        (["--only", "nothing-like-this"], "nothing-like-this"),
+    ],
+)
+def test_bad_input_is_one_sentence(shardbench, folder, arguments, named):
+    code, out, said = shardbench("record", *arguments)
+    if "nowhere" in arguments[-1] and "=" in arguments[-1]:
+        assert code == 0, "a clone that no part needs is not looked at"
+        return
+    assert (code, out) == (2, "")
+    assert named in said
+    assert said.count("\n") == 1
+
+
+def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folder):
+    (folder / "suite.toml").write_text(
+        SUITE + '[[commits]]\nlibrary = "torchrec"\n'
+        'problem = "dlrm-856[tables=2,seed=1]/dgx_h100:2"\ncommits.head = "HEAD"\n'
+    )
+    code, _, said = shardbench("record")
+    assert code == 1
+    assert "torchrec=PATH" in said
+    assert (folder / "cells.jsonl").read_text().count("\n") == 4
