@@ -71,9 +71,22 @@ def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sweep_of(row: Mapping[Hashable, Any]) -> str:
-    workload = without_parameter(row["workload"], row["size_name"])
+    workload = without_parameter(row["workload"], _size_parameter(row))
     machine = f" on machine {row['machine']}" if row["machine"] else ""
     return f"{workload}/{row['topology']}:{float(row['gpus']):.0f}{machine}"
+
+
+def _size_parameter(row: Mapping[Hashable, Any]) -> str:
+    """Return the parameter that sets a workload's size: of the size's name, else the only number.
+
+    The size of `optimizer[impl=single,params=20]` is counted in ops, but `params` sets it.
+    """
+    _, _, parameters = row["workload"].partition("[")
+    named = dict(part.partition("=")[::2] for part in parameters.rstrip("]").split(",") if part)
+    numbers = [name for name, value in named.items() if value.isdigit()]
+    if row["size_name"] in named or len(numbers) != 1:
+        return str(row["size_name"])
+    return numbers[0]
 
 
 def exponents(points: pd.DataFrame) -> pd.DataFrame:

@@ -80,3 +80,14 @@ def test_no_sweep_where_there_is_one_size_or_none(tmp_path):
     unsized = [cell(), cell("b"), over_budget("c", 10)]
     assert points(tmp_path, [line | {"size": None} for line in unsized]).empty
     assert exponents(points(tmp_path, [cell()])).empty
+
+
+def test_the_only_number_of_a_workload_sets_its_size_where_no_parameter_has_its_name(tmp_path):
+    lines = []
+    for params in (10, 20, 40):
+        workload = f"step[kind=fused,params={params}]"
+        named = {"workload": workload, "cell": f"boxing/slow-copy@{workload}/toy_rack:4"}
+        lines.append(cell(**named, size_name="ops", size=3 * params + 1))
+    found = points(tmp_path, lines)
+    assert set(found["sweep"]) == {"step[kind=fused]/toy_rack:4"}
+    assert sorted(found["size"]) == [31, 61, 121]
