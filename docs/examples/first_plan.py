@@ -1,8 +1,8 @@
 """How long the first plan of a process takes, and a later one: python docs/examples/first_plan.py
 
-Each plan is made by a process of its own, for `TABLES x RANKS` (all sizes of docs/planner.md where
-none is given). Cold means that no kernel is compiled yet; times are seconds on the clock, the
-median of the processes.
+Each plan is made by a process of its own, for `TABLES x RANKS` (several sizes where none is
+given). Cold means that no kernel is compiled yet; times are seconds on the clock, the median of the
+processes.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.model.errors import UsageError
 from reports.core.drawing.canvas import Drawing
 from reports.docs.blocks import family_views, record
 from reports.family.front import draw_fronts
@@ -64,6 +65,14 @@ FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
     "plans-that-move-little": _of_family("embedding", draw_fronts),
 }
 """The figures by the names of their files; each is the first one that its function draws."""
+
+
+def caption(name: str) -> str:
+    """Return the caption of a figure, for a page that shows it; raises UsageError if not drawn."""
+    drawing = next(FIGURES[name](), None)
+    if drawing is None:
+        raise UsageError(f"The record has nothing to draw '{name}' from.")
+    return drawing.caption
 
 
 def main(arguments: list[str]) -> None:
