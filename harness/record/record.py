@@ -41,27 +41,33 @@ class Record:
 
     folder: Path
     declared: Suite
+    prefix: str = ""
 
     @classmethod
-    def read(cls, folder: Path) -> "Record":
-        """Read the declaration in a folder; raises UsageError."""
-        path = folder / "suite.toml"
-        return cls(folder, checked(read_toml(path), Suite, str(path)))
+    def read(cls, folder: Path, device: str = "cpu") -> "Record":
+        """Read the declaration in a folder; raises UsageError.
+
+        On a CPU it is `suite.toml`. Each other device has a suite and results of its own, in files
+        that begin with the device's name.
+        """
+        prefix = "" if device == "cpu" else f"{device}-"
+        path = folder / f"{prefix}suite.toml"
+        return cls(folder, checked(read_toml(path), Suite, str(path)), prefix)
 
     @property
     def cells_file(self) -> Path:
         """The cells of studies."""
-        return self.folder / "cells.jsonl"
+        return self.folder / f"{self.prefix}cells.jsonl"
 
     @property
     def commits_file(self) -> Path:
         """The cells of commits."""
-        return self.folder / "commits.jsonl"
+        return self.folder / f"{self.prefix}commits.jsonl"
 
     @property
     def runs_file(self) -> Path:
         """The measured parts, with their durations."""
-        return self.folder / "runs.jsonl"
+        return self.folder / f"{self.prefix}runs.jsonl"
 
     def page_of(self, profile: RecordedProfile) -> Path:
         """Return the page of flame graphs of a profile."""

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 
+import torch
+
 from harness.contract import Prepared, Topology, WorkloadSpec, is_captured_file
 from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
@@ -74,6 +76,8 @@ def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistribution
     if program.cold:
         clear(dispatch)
     outputs = tuple(program.step())
+    if program.mesh.device_type == "cuda":
+        torch.cuda.synchronize()  # a call ends when its kernels have ended
     return Decision(program, outputs, redistributions.taken())
 
 

@@ -78,7 +78,13 @@ _Dims = Annotated[int, Meta(ge=1, le=4)]
 _Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
-class DynamicParameters(Parameters, frozen=True):
+class DeviceParameters(Parameters, frozen=True):
+    """The device of the local tensors; other devices than the CPU need a GPU."""
+
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+class DynamicParameters(DeviceParameters, frozen=True):
     """The number of mesh dimensions."""
 
     dims: _Dims = 1
@@ -130,8 +136,8 @@ class StepParameters(Parameters, frozen=True):
 
 _PARAMETERS: Mapping[str, type[Parameters]] = {
     "ops": OpsParameters,
-    "mlp": Parameters,
-    "transformer-block": Parameters,
+    "mlp": DeviceParameters,
+    "transformer-block": DeviceParameters,
     "miss": MissParameters,
     "dynamic": DynamicParameters,
     "optimizer": OptimizerParameters,

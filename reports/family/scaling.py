@@ -86,7 +86,7 @@ def _size_parameter(row: Mapping[Hashable, Any]) -> str:
     numbers = [name for name, value in named.items() if value.isdigit()]
     if row["size_name"] in named or len(numbers) != 1:
         return str(row["size_name"])
-    return numbers[0]
+    return str(numbers[0])
 
 
 def exponents(points: pd.DataFrame) -> pd.DataFrame:

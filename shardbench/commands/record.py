@@ -29,6 +29,9 @@ def record(
             metavar="LIBRARY=PATH", help="A clone of a library, to run its commits; repeatable."
         ),
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="cpu, or cuda for the suite and results of machines with a GPU.")
+    ] = "cpu",
     stale: Annotated[
         bool,
         typer.Option("--stale", help="Measure only what changed sources of a family made old."),
@@ -41,7 +44,9 @@ def record(
     ] = False,
 ) -> None:
     """Measure the suite of a record, which docs take figures from."""
-    held = Record.read(folder)
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"--device must be cpu or cuda, not '{device}'.")
+    held = Record.read(folder, device)
     clones = _clones(repository or [])
     found_registry()  # warns of families that cannot be loaded
     with measuring_into(held.cells_file), measuring_into(held.commits_file):

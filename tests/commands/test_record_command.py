@@ -67,3 +67,16 @@ def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folde
     assert code == 1
     assert "torchrec=PATH" in said
     assert (folder / "cells.jsonl").read_text().count("\n") == 4
+
+
+def test_another_device_has_a_suite_and_results_of_its_own(shardbench, folder):
+    (folder / "cuda-suite.toml").write_text(
+        '[[study]]\nfamily = "dtensor"\nworkloads = ["mlp[device=cuda]"]\n'
+        'topologies = ["dgx_h100:8"]\nvariants = ["upstream", "interned"]\n'
+    )
+    assert shardbench("record", "--device", "tpu")[0] == 2
+    code, _, said = shardbench("record", "--device", "cuda")
+    if code == 1:  # no GPU here
+        assert "device=cuda needs a GPU" in said
+    assert not (folder / "cells.jsonl").exists()
+    assert (folder / "cuda-cells.jsonl").exists()

@@ -80,26 +80,29 @@ def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     """Return the program of a workload; raises UsageError if it or its mesh is impossible."""
     parameters = parameters_of(workload)
     if workload.name == "mlp":
-        mesh = _tensor_parallel_mesh(topology)
+        mesh = _tensor_parallel_mesh(topology, parameters.device)
         return _trained(mlp(mesh), _random(4, 16), mesh)
     if workload.name == "transformer-block":
-        mesh = _tensor_parallel_mesh(topology)
+        mesh = _tensor_parallel_mesh(topology, parameters.device)
         return _trained(transformer_block(mesh), _random(2, 4, 8 * mesh.size()), mesh)
     shape = mesh_shape(topology, parameters.dims)
-    mesh = make_mesh(shape, tuple(f"dim{index}" for index in range(len(shape))))
+    names = tuple(f"dim{index}" for index in range(len(shape)))
+    mesh = make_mesh(shape, names, parameters.device)
     return _BUILDERS[workload.name](mesh, parameters)
 
 
-def _tensor_parallel_mesh(topology: Topology) -> DeviceMesh:
+def _tensor_parallel_mesh(topology: Topology, device: str) -> DeviceMesh:
     """Return a 1-D mesh of the ranks in a host; for several hosts, a slice of a 2-D mesh."""
     if topology.domains == 1:
-        return make_mesh(mesh_shape(topology, 1), ("tensor",))
-    return make_mesh((topology.domains, topology.gpus_in_domain), ("data", "tensor"))["tensor"]
+        return make_mesh(mesh_shape(topology, 1), ("tensor",), device)
+    shape = (topology.domains, topology.gpus_in_domain)
+    return make_mesh(shape, ("data", "tensor"), device)["tensor"]
 
 
 def _placed(
     mesh: DeviceMesh, local: torch.Tensor, placements: Sequence[Placement], **whole: Any
 ) -> DTensor:
+    local = local.to(mesh.device_type)
     return DTensor.from_local(local, mesh, placements, run_check=False, **whole)
 
 
@@ -219,7 +222,7 @@ def _dynamic(mesh: DeviceMesh, _: DynamicParameters) -> OpProgram:
 
 
 def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> OpProgram:
-    batch.requires_grad_()
+    batch = batch.to(mesh.device_type).requires_grad_()
     names, weights = zip(*module.named_parameters(), strict=True)
 
     def step() -> list[torch.Tensor]:

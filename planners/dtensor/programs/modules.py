@@ -58,6 +58,7 @@ def mlp(mesh: DeviceMesh) -> nn.Module:
         for weight in module.parameters():
             # Small whole numbers, so that sums of products are exact: the same on any CPU.
             weight.copy_(torch.randint(-3, 4, weight.shape, generator=generator))
+    module.to(mesh.device_type)
     return parallelize_module(module, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
 
 
@@ -68,7 +69,7 @@ def transformer_block(mesh: DeviceMesh) -> nn.Module:
         input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),), use_local_output=True
     )
     return parallelize_module(
-        _TransformerBlock(_HEAD_WIDTH * mesh.size()),
+        _TransformerBlock(_HEAD_WIDTH * mesh.size()).to(mesh.device_type),
         mesh,
         {
             "attention_norm": SequenceParallel(),

@@ -16,13 +16,20 @@ from torch.distributed.tensor import _collective_utils, _redistribute
 from torch.distributed.tensor._collective_utils import MeshTopoInfo
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from harness.contract import UsageError
+
 DEVICE = "cpu"
 
 
-def make_mesh(shape: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
-    """Return a mesh over all ranks of a world of its size; other worlds' meshes become invalid."""
+def make_mesh(shape: tuple[int, ...], names: tuple[str, ...], device: str = DEVICE) -> DeviceMesh:
+    """Return a mesh over all ranks of a world of its size; other worlds' meshes become invalid.
+
+    Raises UsageError if the device is a GPU and torch finds none.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device=cuda needs a GPU: torch finds no CUDA device on this machine.")
     start_world(math.prod(shape))
-    return init_device_mesh(DEVICE, shape, mesh_dim_names=names)
+    return init_device_mesh(device, shape, mesh_dim_names=names)
 
 
 def start_world(ranks: int) -> None:
