@@ -37,12 +37,13 @@ report: setup
 
 # The suite of record/ at the sizes of published claims (two hours), the figures and tables that
 # README and docs draw from it, and a check that they are up to date. TORCHREC is a path or an
-# address of its repository, for its commits; STALE=1 measures what changed sources made old.
+# address of its repository, for its commits; STALE=1 measures what changed sources made old, and
+# DEVICE=cuda the suite for machines with a GPU.
 record: setup
 	@mkdir -p upstreams
 	@test -z "$(TORCHREC)" || test -d upstreams/torchrec.git || \
 		git clone --quiet --mirror "$(TORCHREC)" upstreams/torchrec.git
-	$(BIN)/shardbench record $(if $(STALE),--stale) \
+	$(BIN)/shardbench record $(if $(STALE),--stale) $(if $(DEVICE),--device $(DEVICE)) \
 		$(if $(wildcard upstreams/torchrec.git),--repository torchrec=upstreams/torchrec.git)
 
 COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.docs import blocks as record"

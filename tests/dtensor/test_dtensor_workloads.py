@@ -1,10 +1,12 @@
 """Workloads are checked before anything is built, and meshes follow the machines."""
 
 import pytest
+import torch
 
 from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
+from planners.dtensor.problem import build
 from planners.dtensor.workloads import (
     OPS,
     OPTIMIZERS,
@@ -36,7 +38,7 @@ def test_all_ops_run_unless_some_are_named():
     ("workload", "said"),
     [
         ("opts", "did you mean ops?"),
-        ("mlp[dims=2]", "known are: none"),
+        ("mlp[dims=2]", "known are: device"),
         ("ops[op=mmm]", "'op'"),
         ("ops[dims=5]", "from 1 to 4"),
         ("optimizer[impl=slow]", ", ".join(sorted(OPTIMIZERS))),
@@ -89,3 +91,11 @@ def test_a_mesh_that_is_not_possible_is_refused(gpus, ndim, said):
 def test_a_mesh_has_one_dimension_unless_another_number_is_given():
     assert parameters_of(WorkloadSpec("dynamic")).dims == 1
     assert parameters_of(WorkloadSpec.parse("dynamic[dims=3]")).dims == 3
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("workload", ["mlp[device=cuda]", "ops[op=mm,device=cuda]"])
+def test_tensors_on_a_gpu_need_one(workload):
+    topology = find_topology("dgx_h100", 8)
+    with pytest.raises(UsageError, match="device=cuda needs a GPU"):
+        build(WorkloadSpec.parse(workload), topology)
