@@ -92,10 +92,17 @@ def overview() -> str:
             text("system", lambda row: row.system.name),
             text("published", lambda row: published_text(row.claim)),
             text("reproduced at that size", lambda row: reproduced_text(row.claim)),
+            code("on", lambda row: _problem(row.claim.claim.before)),
             text("repeated today", left),
             text("ours against today's release", ours),
+            code("on", lambda row: _problem(row.system.ours)),
         )
     )
+
+
+def _problem(name: str) -> str:
+    """Return the problem in a cell's id."""
+    return str(CellId.parse(name).problem)
 
 
 def claims() -> str:
@@ -116,7 +123,7 @@ def claims() -> str:
             text("recorded", reproduced_text),
             text("verdict", lambda row: row.verdict),
             text("counted", why),
-            code("problem", lambda row: str(CellId.parse(row.claim.before).problem)),
+            code("problem", lambda row: _problem(row.claim.before)),
         )
     )
 
