@@ -28,11 +28,15 @@ WritePage = Callable[[Path, Sequence[Any], str], None]
 
 
 class Run(Struct, frozen=True):
-    """One measured part of the record: `part` names it, `seconds` is how long it took."""
+    """One measured part of the record: its name, how long it took, and the code that measured it.
+
+    `commit` is the commit of shardbench, None outside of a checkout.
+    """
 
     part: Name
     seconds: Amount
     environment: Environment = Environment()
+    commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

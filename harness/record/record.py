@@ -26,6 +26,7 @@ from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
 from harness.record.declared import RecordedProfile, Suite
 from harness.record.parts import Part, Run, WritePage, commits_part, profile_part, study_parts
+from harness.series.repository import Repository
 from harness.store.results import append_lines, read_cells, to_json
 from harness.suites.expectations import read_toml
 
@@ -135,7 +136,7 @@ class Record:
         Two long parts run at the same time only if both fit into memory. `ended` gets each part
         with its outcome and seconds. A part that fails does not stop the others.
         """
-        lock = threading.Lock()
+        lock, commit = threading.Lock(), _commit()
 
         def run(part: Part) -> None:
             started = time.monotonic()
@@ -149,7 +150,7 @@ class Record:
             seconds = time.monotonic() - started
             with lock:
                 if keeps:
-                    line = Run(part.name, round(seconds, 1), environment(0))
+                    line = Run(part.name, round(seconds, 1), environment(0), commit)
                     append_lines(self.runs_file, [to_json(to_builtins(line))])
                 ended(part, outcome, seconds)
 
@@ -169,3 +170,12 @@ class Record:
         for part in parts:
             if not part.is_long:
                 run(part)
+
+
+def _commit() -> str | None:
+    """Return the commit of this checkout of shardbench, None without one or without git."""
+    folder = Path(__file__).parents[2]
+    try:
+        return Repository(folder).commit("HEAD").name if (folder / ".git").exists() else None
+    except (ShardbenchError, OSError):
+        return None

@@ -5,7 +5,7 @@ from itertools import islice
 
 from harness.model.cell import Cell
 from harness.record.record import Record
-from reports.core.formatting import MISSING, factor, factor_with_interval, number, seconds
+from reports.core.formatting import MISSING, factor, factor_with_interval, names, number, seconds
 from reports.record.claims import ClaimResult, Factor
 
 
@@ -45,10 +45,12 @@ def provenance_text(record: Record) -> str:
     last = max(environments, key=lambda found: found.started or "")
     days = sorted({(found.started or "")[:10] for found in environments})
     versions = [f"{name} {version}" for name, version in islice(last.packages.items(), 2)]
+    known = list(dict.fromkeys(run.commit for run in runs if run.commit))
+    commits = f", by shardbench {names(known)}" if known else ""
     hours = sum(run.seconds for run in runs) / 3600
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
         f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
         f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
-        f"{number(hours, 2)} h; long ones run two at a time."
+        f"{number(hours, 2)} h{commits}; long ones run two at a time."
     )
