@@ -154,22 +154,28 @@ class Record:
                     append_lines(self.runs_file, [to_json(to_builtins(line))])
                 ended(part, outcome, seconds)
 
-        waiting = [part for part in parts if part.is_long]
-        running: dict[Future[None], float] = {}
-        pool = ThreadPoolExecutor(_LANES)  # an interrupt must not wait for its threads
-        while waiting or running:
-            free = default_memory_gib() - sum(running.values())
-            for part in list(waiting):
-                if len(running) < _LANES and (not running or part.gib <= free):
-                    waiting.remove(part)
-                    running[pool.submit(run, part)] = part.gib
-                    free -= part.gib
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                del running[done]
-                done.result()
+        # Children of a study may have the installed library, which a commit must not: see `server`.
+        for kind in dict.fromkeys(part.kind for part in parts):
+            _in_lanes([part for part in parts if part.is_long and part.kind == kind], run)
         for part in parts:
             if not part.is_long:
                 run(part)
+
+
+def _in_lanes(waiting: list[Part], run: Callable[[Part], None]) -> None:
+    """Run parts, two at a time if both fit into memory."""
+    running: dict[Future[None], float] = {}
+    pool = ThreadPoolExecutor(_LANES)  # an interrupt must not wait for its threads
+    while waiting or running:
+        free = default_memory_gib() - sum(running.values())
+        for part in list(waiting):
+            if len(running) < _LANES and (not running or part.gib <= free):
+                waiting.remove(part)
+                running[pool.submit(run, part)] = part.gib
+                free -= part.gib
+        for done in wait(running, return_when=FIRST_COMPLETED).done:
+            del running[done]
+            done.result()
 
 
 def _commit() -> str | None:

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from toy_repository import ToyRepository
 
 from harness.contract.registry import Registry
 from harness.model.errors import UsageError
+from harness.record.parts import Part
 from harness.record.record import Record
 from harness.store.results import read_cells
 
@@ -121,3 +123,29 @@ def test_a_malformed_suite_is_one_sentence_with_the_file(tmp_path, text):
         return
     with pytest.raises(UsageError, match=r"suite\.toml"):
         Record.read(tmp_path)
+
+
+def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studies(folder):
+    running, seen = [], []
+
+    def part(name: str, kind: str, gib: float) -> Part:
+        def measure(_) -> str:
+            running.append((name, kind))
+            time.sleep(0.05)
+            seen.append(tuple(running))
+            running.remove((name, kind))
+            return "ok"
+
+        return Part(name, kind, True, False, gib, measure)
+
+    sizes = {"a": 1.0, "b": 1.0, "huge": 1e6, "c": 1.0}
+    parts = [part(name, kind, gib) for kind in ("study", "commits") for name, gib in sizes.items()]
+    ended = []
+    Record.read(folder).measure(
+        parts, lambda part: lambda event: None, lambda part, *_: ended.append(part.name)
+    )
+    assert sorted(ended) == sorted(2 * list(sizes))
+    assert max(map(len, seen)) <= 2
+    for at_once in seen:
+        assert len({kind for _, kind in at_once}) == 1
+        assert "huge" not in dict(at_once) or len(at_once) == 1
