@@ -13,7 +13,7 @@ from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.record.record import Record
-from reports.core.formatting import MISSING, count, factor, gap, number, percent, with_interval
+from reports.core.formatting import MISSING, count, factor, gap, number, with_interval
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, Row, families, rows_of
@@ -35,6 +35,7 @@ from reports.record.text import (
 )
 
 FOLDER = Path("record")
+_LEAST_SIZES = 5
 
 
 @cache
@@ -166,10 +167,13 @@ def _against(found: Cell) -> Factor | None:
     return factor_between(_cells().get(base), found)
 
 
-def cells(problem: str, *figures: str, variants: Sequence[str] = ()) -> str:
+def cells(
+    problem: str, *figures: str, variants: Sequence[str] = (), baseline: str | None = None
+) -> str:
     """Return a row for each variant on a problem: time, speed-up, and named figures.
 
-    Figures are qualities or counters of the cells.
+    Figures are qualities or counters of the cells. The speed-up is over `baseline`, by default over
+    the variant that the cells were compared with.
     """
 
     def value(name: str) -> Callable[[Cell], Entry]:
@@ -182,17 +186,18 @@ def cells(problem: str, *figures: str, variants: Sequence[str] = ()) -> str:
         return entry
 
     found = on(problem, variants)
-    against = found[0].against
+    base = baseline or found[0].against
+    (first,) = on(problem, [base])
 
     def speedup(row: Cell) -> Entry:
-        return Entry(MISSING if row.variant == against else factor_text(_against(row)))
+        return Entry(MISSING if row is first else factor_text(factor_between(first, row)))
 
     return as_markdown(
         table_of(
             found,
             code("variant", lambda row: row.variant),
             numbers("CPU time", lambda row: Entry(time_text(row) if row.cpu_s else row.status)),
-            numbers(f"times as fast as {against}", speedup),
+            numbers(f"times as fast as {base}", speedup),
             *(numbers(name.replace("_", " "), value(name)) for name in figures),
         )
     )
@@ -296,7 +301,7 @@ def growth(family: str) -> str:
 
     return as_markdown(
         table_of(
-            rows_of(fits),
+            rows_of(fits[fits["sizes"] >= _LEAST_SIZES]),
             code("problems", "sweep"),
             code("variant", "variant"),
             text("sizes", sizes),
@@ -313,17 +318,12 @@ def gaps() -> str:
     """Return the distribution of gaps over the random problems of the record, as sentences."""
     found = [c for c in _cells().values() if c.problem.workload.name == "mixture"]
     planned = sorted(c.quality["gap"] for c in found if "gap" in c.quality)
-    middle, tenth = percent_of(median(planned)), percent_of(quantiles(planned, n=10)[-1])
+    middle, tenth = gap(median(planned)), gap(quantiles(planned, n=10)[-1])
     return (
         f"Of {len(found)} random problems, {len(planned)} have a plan and "
         f"{len(found) - len(planned)} have none. The median gap is {middle}, nine in ten are below "
-        f"{tenth}, and the worst is {percent_of(planned[-1])}."
+        f"{tenth}, and the worst is {gap(planned[-1])}."
     )
-
-
-def percent_of(share: float) -> str:
-    """Write a gap as a percentage with two significant digits."""
-    return "0 %" if share < 5e-5 else percent(share)
 
 
 def provenance() -> str:

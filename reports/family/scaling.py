@@ -83,7 +83,7 @@ def _size_parameter(row: Mapping[Hashable, Any]) -> str:
     """
     _, _, parameters = row["workload"].partition("[")
     named = dict(part.partition("=")[::2] for part in parameters.rstrip("]").split(",") if part)
-    numbers = [name for name, value in named.items() if value.isdigit()]
+    numbers = [name for name, value in named.items() if value.isdigit() and name != "seed"]
     if row["size_name"] in named or len(numbers) != 1:
         return str(row["size_name"])
     return str(numbers[0])
