@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.model.errors import UsageError
+from reports.core.drawing import canvas
 from reports.core.drawing.canvas import Drawing
 from reports.docs.blocks import family_views, record
 from reports.family.front import draw_fronts
@@ -67,24 +68,28 @@ FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
 """The figures by the names of their files; each is the first one that its function draws."""
 
 
-def caption(name: str) -> str:
-    """Return the caption of a figure, for a page that shows it; raises UsageError if not drawn."""
-    drawing = next(FIGURES[name](), None)
+def drawn(name: str) -> Drawing:
+    """Draw a figure; raises UsageError if the record has nothing to draw it from."""
+    with canvas.style():
+        drawing = next(FIGURES[name](), None)
     if drawing is None:
         raise UsageError(f"The record has nothing to draw '{name}' from.")
-    return drawing.caption
+    return drawing
+
+
+def caption(name: str) -> str:
+    """Return the caption of a figure, for a page that shows it; raises as `drawn` does."""
+    return drawn(name).caption
 
 
 def main(arguments: list[str]) -> None:
     """Write the figures, or with `--check` end with 1 and name the outdated ones."""
     wrong = []
-    for name, draw in FIGURES.items():
-        path, drawing = FOLDER / f"{name}.svg", next(draw(), None)
-        if drawing is None:
-            wrong.append(f"The record has nothing to draw {path} from.")
-        elif "--check" not in arguments:
-            path.write_text(drawing.svg)
-        elif not path.exists() or path.read_text() != drawing.svg:
+    for name in FIGURES:
+        path, svg = FOLDER / f"{name}.svg", drawn(name).svg
+        if "--check" not in arguments:
+            path.write_text(svg)
+        elif not path.exists() or path.read_text() != svg:
             wrong.append(f"{path} differs from the record; `make figures` draws it.")
     if wrong:
         sys.exit("\n".join(wrong))

@@ -13,11 +13,17 @@ from reports.core.drawing.canvas import GREY, MARKERS, Drawing
 from reports.core.formatting import count, hundredths, interval, seconds, with_interval
 from reports.core.table import Entry, Table, code, numbers, table_of
 from reports.family.data import FamilyView, Row, rows_of
+from reports.family.scaling import LEAST_SIZES
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
-    """Draw a figure per sweep: CPU time against size, with exponents and stopped calls."""
+    """Draw a figure per sweep: CPU time against size, with exponents and stopped calls.
+
+    Variants on fewer than three sizes are left out.
+    """
     points = family.sweep_points
+    sizes = points.groupby(["sweep", "variant"])["size"].transform("nunique")
+    points = points[sizes >= LEAST_SIZES]
     for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
         fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
         figure, axes = canvas.new_figure(4.2)
