@@ -1,6 +1,8 @@
 """The linear and the integer programme that the lower bounds use, solved by HiGHS."""
 
 import math
+import os
+import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -50,8 +52,26 @@ class Solver(highspy.Highs):
 def run_solver(highs: highspy.Highs, deadline: Deadline) -> None:
     """Run the solver until it finishes or the deadline passes."""
     # HiGHS's time limit applies to the sum of all its runs.
-    highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
-    highs.run()
+    with _solving:
+        highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
+        highs.run()
+
+
+_solving = threading.Lock()
+
+
+def _stop_workers() -> None:
+    """End HiGHS's threads before a fork: a child would wait forever for threads it does not have.
+
+    HiGHS forbids this during a solve, so it waits for one in another thread.
+    """
+    _solving.acquire()
+    highspy.Highs.resetGlobalScheduler(True)
+
+
+os.register_at_fork(
+    before=_stop_workers, after_in_parent=_solving.release, after_in_child=_solving.release
+)
 
 
 class LinearRelaxation:
