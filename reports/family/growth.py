@@ -24,8 +24,10 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
     points = family.sweep_points
     sizes = points.groupby(["sweep", "variant"])["size"].transform("nunique")
     points = points[sizes >= LEAST_SIZES]
-    for place, (sweep, group) in enumerate(points.groupby("sweep", sort=False), start=1):
-        fits = family.exponents[family.exponents["sweep"] == sweep].set_index("variant")
+    groups = points.groupby(["sweep", "size_name"], sort=False)
+    for place, ((sweep, size), group) in enumerate(groups, start=1):
+        fits = family.exponents.set_index(["sweep", "size_name"]).loc[[(sweep, size)]]
+        fits = fits.set_index("variant")
         figure, axes = canvas.new_figure(4.2)
         handles: list[Line2D] = []
         for variant in group["variant"].unique():
@@ -40,7 +42,7 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
             canvas.mark(line, label, len(handles))
             handles.append(line)
         _log_axes(axes, sorted(group["size"].unique()))
-        axes.set_xlabel(str(group["size_name"].iloc[0]))
+        axes.set_xlabel(str(size))
         axes.set_ylabel("planning time (CPU)")
         caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
         hollow: dict[str, Any] = {"color": GREY, "linestyle": "--", "markerfacecolor": "white"}
