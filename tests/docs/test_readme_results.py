@@ -32,3 +32,13 @@ def test_a_result_in_a_sentence_is_found(sentence):
     assert results_by_hand(sentence)
     block = f"<!-- [[[cog cog.outl() ]]] -->\n{sentence}\n<!-- [[[end]]] -->"
     assert not results_by_hand(block)
+
+
+@pytest.mark.parametrize(
+    "page", [README, *sorted((README.parent / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_no_block_is_empty(page):
+    """Cog ignores code that begins in the line of the marker and goes on in the next one."""
+    for block in BLOCK.findall(page.read_text()):
+        generated = block.partition("]]] -->")[2].rpartition("<!-- [[[end]]] -->")[0]
+        assert generated.strip(), block
