@@ -9,6 +9,9 @@ from harness.model.machine import default_memory_gib
 
 SETUP_SECONDS = 600.0
 
+# Where calls are not repeated until there is a verdict, one that takes this long is made once only.
+LONG_CALL_S = 300.0
+
 
 class SamplingRule(Struct, frozen=True):
     """The rule that ends the timing: after `seconds`, or as soon as every ratio has a verdict.
@@ -19,8 +22,8 @@ class SamplingRule(Struct, frozen=True):
     `precision` is the half-width of the interval, as a share of the ratio, that suffices to stop.
     `turn_seconds` is the minimum duration of a timing sample; shorter calls are repeated. `way`
     forces a timing method, to compare the methods. `counts_work` also counts the work of a call, if
-    that takes little time. With `once` each variant is called a single time, unobserved and with
-    garbage collection on; this call is checked, and gives the time.
+    that takes little time. With `once` the call that is checked gives the time, unobserved and with
+    garbage collection on; it is made twice if it takes less than `LONG_CALL_S`.
     """
 
     seconds: float = 60.0
@@ -48,7 +51,7 @@ class SamplingRule(Struct, frozen=True):
     def why_ended(self, blocks: int) -> str:
         """Return the limit that ended the timing of a ratio without a verdict, as report text."""
         if self.once:
-            return "each variant was called once"
+            return "each variant was called once or twice"
         if blocks >= self.most_blocks:
             return f"{self.most_blocks} blocks are the most"
         return f"the {self.seconds:g} s for timing are spent"

@@ -14,7 +14,7 @@ _Gib = Annotated[float, Meta(gt=0)]
 
 
 class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
-    """A study with settings of its own; with `once` each variant is called a single time.
+    """A study with settings of its own; with `once` each variant is called once or twice.
 
     `gib` is the memory that a call needs; see `Record.measure`.
     """

@@ -23,6 +23,7 @@ from harness.measuring.environment import environment
 from harness.model.cell import Cell, Summary
 from harness.model.declared import checked
 from harness.model.ids import CellId, ProblemId
+from harness.model.settings import LONG_CALL_S
 from harness.model.topology import Topology
 from harness.series.points import (
     CALLS,
@@ -40,9 +41,6 @@ _ENDED = "The child process"  # starts the reason if a child was killed; a retry
 
 FIRST_CALL_S = 10.0
 """Seconds from which on a first call, which also loads modules, differs little from the others."""
-
-LONG_CALL_S = 300.0
-"""Seconds from which on one call is enough."""
 
 TREE = "tree"
 """The fact of a stored cell that is the hash of its commit's files in the declared paths."""

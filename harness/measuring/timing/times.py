@@ -33,9 +33,9 @@ class Times:
     work: CountedWork | None = None
 
     @classmethod
-    def of_one_call(cls, wall_s: float, cpu_s: float) -> "Times":
-        """Return the times of a single call, which make a ratio without an interval."""
-        return cls(wall_s=[wall_s], cpu_s=[cpu_s], blocks={0: [cpu_s]})
+    def of_separate_calls(cls, wall_s: list[float], cpu_s: list[float]) -> "Times":
+        """Return the times of calls in processes of their own: their ratio has no interval."""
+        return cls(wall_s=wall_s, cpu_s=cpu_s, blocks={0: [statistics.fmean(cpu_s)]})
 
     def add(
         self,

@@ -13,6 +13,7 @@ from toy_library import declared, family
 from toy_repository import ToyRepository
 
 from harness.contract.registry import Registry
+from harness.measuring import comparison
 from harness.model.errors import UsageError
 from harness.record.parts import Part
 from harness.record.record import Record
@@ -36,13 +37,16 @@ def test_every_part_is_measured_once_and_has_a_line_with_its_time(folder):
     assert measure(folder) == []
 
 
-def test_a_call_that_is_made_once_has_one_sample_and_a_ratio_without_interval(folder):
+@pytest.mark.parametrize(("long_call_s", "calls"), [(300.0, 2), (0.0, 1)])
+def test_short_calls_are_made_twice_and_long_ones_once(folder, monkeypatch, long_call_s, calls):
+    monkeypatch.setattr(comparison, "LONG_CALL_S", long_call_s)
     measure(folder)
     cells = Record.read(folder).cells().values()
     (same,) = [
         c for c in cells if (c.variant, c.problem.workload.parameters["size"]) == ("same", "7")
     ]
-    assert len(same.cpu_s.samples) == same.ratio.pairs == 1
+    assert len(same.cpu_s.samples) == calls
+    assert same.ratio.pairs == 1
     assert same.decision == "same"
     assert same.verdict == "inconclusive"
     assert same.counters == {}
