@@ -44,7 +44,7 @@ record: setup
 	@test -z "$(TORCHREC)" || test -d upstreams/torchrec.git || \
 		git clone --quiet --mirror "$(TORCHREC)" upstreams/torchrec.git
 	$(BIN)/shardbench record $(if $(STALE),--stale) $(if $(DEVICE),--device $(DEVICE)) \
-		$(if $(wildcard upstreams/torchrec.git),--repository torchrec=upstreams/torchrec.git)
+		$(if $(TORCHREC)$(wildcard upstreams/torchrec.git),--repository torchrec=upstreams/torchrec.git)
 
 COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.docs import blocks as record"
 figures: setup
