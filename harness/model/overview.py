@@ -47,7 +47,7 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
     Attributes:
         system: the name of the row.
         problem: the problem on which the report compares `ours` with `today`.
-        today: the variant that is the current release of the system.
+        today: the variant that is the current release of the system, or stands for it.
         ours: the variant that makes the decision of `today` in less time.
         place: the sort key of rows and families, lowest first.
         published: the variant with the published speed-up. Its claim is combined with the claims of
@@ -56,6 +56,8 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
         best: the variant with the best decision, for its gap to the bound; by default `ours`.
         counter: the counter of work that `today` repeats.
         rated_on: the problem for the counter and the gaps; empty means `problem`.
+        today_is: what `today` is, e.g. "TorchRec as installed", or which release it stands for.
+        next_step: how a user gets what `ours` gains, as one sentence.
     """
 
     system: Name
@@ -68,6 +70,8 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
     best: str = ""
     counter: str = ""
     rated_on: str = ""
+    today_is: str = ""
+    next_step: str = ""
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -82,5 +82,7 @@ OVERVIEW = (
         best="exact-miss",
         counter="strategies_expanded",
         rated_on=_CASES_2D,
+        today_is="torch as installed",
+        next_step="Before the first training step, call `shardbench.accelerate()`.",
     ),
 )

@@ -34,14 +34,14 @@ def _large(problem: str, purpose: str, first: str, *others: str) -> Study:
 STUDIES = (
     Study(
         _LADDER,
-        ("upstream", "compiled"),
+        ("upstream", "compiled", "certified"),
         "copying ladder",
         against="upstream",
         counted=("double-deepcopy", "custom-deepcopy", "copy-if-better", "remembered-totals"),
     ),
     *(
         Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", SAME, "growth", "upstream")
-        for tables in (8, 20)
+        for tables in (4, 8, 16, 30)
     ),
     Study(
         _SMALL_TIGHT,
@@ -90,6 +90,8 @@ GOALS = (
     Goal.times_faster("dynamic programming", _DYNAMIC, "dp-compiled", 100, "dp-tzrec"),
 )
 
+_NEXT_STEP = "In a training job, put shardbench's `Planner` in the place of TorchRec's planner."
+
 OVERVIEW = (
     OverviewRow(
         "TorchRec",
@@ -100,6 +102,8 @@ OVERVIEW = (
         published="custom-deepcopy",
         best="certified",
         counter="device_copies",
+        today_is="TorchRec as installed",
+        next_step=_NEXT_STEP,
     ),
     OverviewRow(
         "TorchRec, dynamic programming",
@@ -111,6 +115,7 @@ OVERVIEW = (
         before="default",
         best="certified",
         counter="device_copies",
+        today_is="TorchRec as installed, with its dynamic programming",
     ),
     OverviewRow(
         "TorchRec, 1000 tables, 128 GPUs",
@@ -119,5 +124,7 @@ OVERVIEW = (
         ours="compiled",
         place=12,
         best="certified",
+        today_is="TorchRec as installed",
+        next_step=_NEXT_STEP,
     ),
 )

@@ -48,5 +48,7 @@ OVERVIEW = (
         place=40,
         published="sync-once",
         counter="syncs",
+        today_is="a stand-in: Paddle 3.3.1's method on a graph of our own",
+        next_step="Paddle's maintainers can port `indexed`; there is no drop-in.",
     ),
 )

@@ -44,7 +44,7 @@ class CaptionedTable:
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """A section of figures, tables and remarks; `note` explains why any of them is missing.
+    """A section of figures, tables and remarks; `note` is a line above them.
 
     `terms` are glossary entries: name, meaning, and unit or kind. A section without a title is the
     only one of its chapter. The reader opens a folded section by a click.
@@ -77,15 +77,14 @@ class PageChapter:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The first screen of a page that shows one chapter at a time: a table and figures.
+    """The first screen of a page that shows one chapter at a time.
 
-    `remark` is a line between them. `first_findings` has a finding per chapter, by its slug.
+    `answers` are pairs of a question and its answer; a figure and a table follow.
     """
 
-    table: CaptionedTable
+    answers: Sequence[tuple[str, str]]
     drawings: Sequence[Drawing]
-    remark: str
-    first_findings: Mapping[str, Finding]
+    table: CaptionedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +92,14 @@ class Page:
     """A page, its CSV files (`data`) and its other files.
 
     With an `opening` the page shows one chapter at a time. Without an `opening` it shows all, and
-    the first finding is the summary.
+    the first of its `findings` is the summary.
     """
 
     name: str
     heading: str
     lead: Sequence[str]
-    findings: Sequence[Finding]
     chapters: Sequence[PageChapter]
+    findings: Sequence[Finding] = ()
     opening: Opening | None = None
     data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)

@@ -17,7 +17,6 @@ from reports.core.formatting import MISSING, count, factor, gap, number, with_in
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, Row, families, rows_of
-from reports.family.scaling import exponents, sweeps
 from reports.record.claims import (
     ClaimResult,
     Factor,
@@ -35,7 +34,6 @@ from reports.record.text import (
 )
 
 FOLDER = Path("record")
-_LEAST_SIZES = 5
 
 
 @cache
@@ -290,8 +288,7 @@ def steps(problem: str, pull_requests: str) -> str:
 
 def growth(family: str) -> str:
     """Return the growth of planning time with size: sizes, times, and exponents."""
-    points = sweeps(family_views()[family].cells)
-    fits = exponents(points)
+    fits = family_views()[family].exponents
 
     def sizes(row: Row) -> Entry:
         return Entry(f"{row['smallest']:g} to {row['largest']:g} {row['size_name']}")
@@ -301,7 +298,7 @@ def growth(family: str) -> str:
 
     return as_markdown(
         table_of(
-            rows_of(fits[fits["sizes"] >= _LEAST_SIZES]),
+            rows_of(fits),
             code("problems", "sweep"),
             code("variant", "variant"),
             text("sizes", sizes),

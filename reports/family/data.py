@@ -20,10 +20,13 @@ from harness.model.overview import Goal
 from harness.model.quality import Bound
 from reports.core.formatting import listing, plural, progress
 from reports.core.frames import Results
-from reports.family.scaling import exponents, sweeps
+from reports.family.scaling import exponents, long_series, sweeps
 
 _LONGEST_SLUG = 60
-_IDS_OF_THE_PAGE = ("overview", "findings", "how", "provenance", "environment", "sources")
+_IDS_OF_THE_PAGE = (
+    *("overview", "findings", "published", "published-changes", "how", "provenance"),
+    *("environment", "sources"),
+)
 _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 
 
@@ -165,8 +168,8 @@ class FamilyView(Results):
 
     @cached_property
     def sweep_points(self) -> pd.DataFrame:
-        """The points of the family's sweeps over size, see `reports.family.scaling.sweeps`."""
-        return sweeps(self.cells)
+        """The points of the family's sweeps over size, without variants on few sizes."""
+        return long_series(sweeps(self.cells))
 
     @cached_property
     def exponents(self) -> pd.DataFrame:
@@ -175,13 +178,18 @@ class FamilyView(Results):
 
 
 def families(results: Results) -> list[FamilyView]:
-    """Split results by family, ordered by declared place and then by first appearance."""
+    """Split results by family, ordered by declared place and then by first appearance.
+
+    In each family, cells of variants that are not installed come last.
+    """
     found = []
     for name in map(str, results.cells["family"].unique()):
         cells, qualities, counters, phases = (
             frame[frame["family"] == name].reset_index(drop=True)
             for frame in (results.cells, results.qualities, results.counters, results.phases)
         )
+        is_last = cells["status"] == "not installed"
+        cells = pd.concat([cells[~is_last], cells[is_last]], ignore_index=True)
         records = tuple(cell for cell in results.records if cell.family == name)
         found.append(FamilyView(cells, qualities, counters, phases, records, name=name))
     return sorted(found, key=lambda family: family.place)

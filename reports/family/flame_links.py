@@ -1,6 +1,5 @@
-"""Links to the flame graph of each step of a ladder, or else the command that makes it."""
+"""Pages of flame graphs that a report links: which pairs of variants, and the pages there are."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,53 +10,69 @@ from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from reports.core.table import Entry, Table, code, table_of, text
-from reports.family.data import FamilyView
+from reports.family.data import FamilyView, rows_of
 from reports.family.ladder import ladder
+from reports.family.overview import overview
 
 _MARK = b'content="shardbench profile"'
-_NOT_MADE = Entry("not made yet")
 
 
 @dataclass(frozen=True, slots=True)
-class LadderStep:
-    """A step of a ladder: a variant, and the one `before` it to compare with, "" at the start.
+class FlamePair:
+    """A variant on a problem, and the one `before` it to compare with, "" for none."""
 
-    `page` is the HTML that `shardbench profile` wrote about the step, or None without such a file.
-    `name` is the page's file in the report, and `command` makes the page.
-    """
-
+    problem: str
     variant: str
-    before: str
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FlamePage:
+    """The HTML page of a pair's flame graphs, its file's `name`, and when it was `made`."""
+
+    pair: FlamePair
     name: str
-    page: bytes | None
-    command: str
+    content: bytes
+    made: str = "with this report"
+
+    @property
+    def link(self) -> str:
+        """The page's place in the folder of the report."""
+        return f"flames/{self.name}"
 
 
-def variant_pairs(family: FamilyView) -> list[tuple[str, str]]:
+def system_pairs(family: FamilyView) -> list[FlamePair]:
+    """Return today's release and ours of each system that was timed with both."""
+    rows = rows_of(overview([family]))
+    timed = [row for row in rows if row["basis"] == "measured" and row["times_as_fast"] > 0]
+    return list(
+        dict.fromkeys(FlamePair(row["problem"], row["ours"], row["today"]) for row in timed)
+    )
+
+
+def ladder_pairs(family: FamilyView) -> list[FlamePair]:
     """Return the ladder's measured variants, each with its predecessor; [] for fewer than two."""
     rungs = ladder(family)
     found = [str(name) for name in rungs["variant"][rungs["cpu_s"].notna()]]
-    return list(zip(found, ["", *found[:-1]], strict=True)) if len(found) > 1 else []
+    pairs = zip(found, ["", *found[:-1]], strict=True) if len(found) > 1 else ()
+    return [FlamePair(family.ladder_problem, variant, before) for variant, before in pairs]
 
 
-def page_name(family: str, problem: str, variant: str, before: str = "") -> str:
+def page_name(family: str, pair: FlamePair) -> str:
     """Return the file name of `shardbench profile` for a variant, or for a comparison of two."""
-    names = "-against-".join(filter(None, (variant, before)))
-    return f"{CellId(family, names, ProblemId.parse(problem)).file_stem}.flames.html"
+    names = "-against-".join(filter(None, (pair.variant, pair.before)))
+    return f"{CellId(family, names, ProblemId.parse(pair.problem)).file_stem}.flames.html"
 
 
-def ladder_steps(family: FamilyView, profiles: Path | None) -> list[LadderStep]:
-    """Return the steps of the family's ladder, with their pages from the folder `profiles`."""
-    problem = family.ladder_problem
-    steps = []
-    for number, (variant, before) in enumerate(variant_pairs(family), start=1):
-        file = profiles and profiles / page_name(family.name, problem, variant, before)
-        against = ["--against", before] if before else []
-        command = ["shardbench", "profile", f"{family.name}/{variant}@{problem}", *against]
-        name = f"{family.slug}-step-{number}.html"
-        page = _read_page(file, problem) if file else None
-        steps.append(LadderStep(variant, before, name, page, shlex.join(command)))
-    return steps
+def flame_pages(family: FamilyView, profiles: Path | None) -> list[FlamePage]:
+    """Return the pages that the folder `profiles` has of the family's systems and ladder."""
+    pages = []
+    for pair in dict.fromkeys((*system_pairs(family), *ladder_pairs(family))):
+        name = page_name(family.name, pair)
+        content = _read_page(profiles / name, pair.problem) if profiles else None
+        if content is not None:
+            pages.append(FlamePage(pair, name, content))
+    return pages
 
 
 def _read_page(file: Path, problem: str) -> bytes | None:
@@ -70,15 +85,12 @@ def _read_page(file: Path, problem: str) -> bytes | None:
     return page if is_of_it else None
 
 
-def flames_table(steps: Sequence[LadderStep]) -> Table:
-    """Return a row per step, with a link to its page or the command that makes one."""
+def flames_table(pages: Sequence[FlamePage]) -> Table:
+    """Return a row per page, with a link to it."""
 
-    def shows(step: LadderStep) -> str:
-        return f"what changes from {step.before}" if step.before else "where its time goes"
+    def shows(page: FlamePage) -> Entry:
+        before = f" and {page.pair.before}" if page.pair.before else ""
+        return Entry(f"{page.pair.variant}{before}", link=page.link)
 
-    def link(step: LadderStep) -> Entry:
-        made = step.page is not None
-        return Entry(f"open {step.name}", link=f"flames/{step.name}") if made else _NOT_MADE
-
-    columns = (text("what it shows", shows), text("flame graph", link), code("command"))
-    return table_of(steps, code("step", "variant"), *columns)
+    columns = (code("problem", lambda page: page.pair.problem), text("made", "made"))
+    return table_of(pages, text("flame graphs of", shows), *columns)

@@ -13,17 +13,11 @@ from reports.core.drawing.canvas import GREY, MARKERS, Drawing
 from reports.core.formatting import count, hundredths, interval, seconds, with_interval
 from reports.core.table import Entry, Table, code, numbers, table_of
 from reports.family.data import FamilyView, Row, rows_of
-from reports.family.scaling import LEAST_SIZES
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
-    """Draw a figure per sweep: CPU time against size, with exponents and stopped calls.
-
-    Variants on fewer than three sizes are left out.
-    """
+    """Draw a figure per sweep: CPU time against size, with exponents and stopped calls."""
     points = family.sweep_points
-    sizes = points.groupby(["sweep", "variant"])["size"].transform("nunique")
-    points = points[sizes >= LEAST_SIZES]
     groups = points.groupby(["sweep", "size_name"], sort=False)
     for place, ((sweep, size), group) in enumerate(groups, start=1):
         fits = family.exponents.set_index(["sweep", "size_name"]).loc[[(sweep, size)]]
@@ -66,7 +60,7 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
 
 def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
     if math.isnan(fit["exponent"]):
-        return f"{variant}\ntoo few sizes for an exponent"
+        return variant
     power = with_interval(fit["exponent"], fit["low"], fit["high"], hundredths)
     return f"{variant}\nsize^{power}"
 
@@ -131,6 +125,4 @@ def _range(row: Row) -> Entry:
 
 
 def _exponents(row: Row) -> Entry:
-    if row["exponent"] != row["exponent"]:
-        return Entry("too few sizes")
     return Entry(interval(row["low"], row["high"], hundredths), row["low"])

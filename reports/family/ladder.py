@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import BLUE, GREY, PALE, Drawing
-from reports.core.formatting import change, listing, number, seconds
+from reports.core.formatting import MISSING, change, listing, number, seconds
 from reports.core.table import (
     Entry,
     Table,
@@ -18,6 +18,7 @@ from reports.core.table import (
     outcome_column,
     pivoted,
     table_of,
+    text,
 )
 from reports.family.data import FamilyView, Row, ratios, rows_of
 from reports.family.quality import quality_columns
@@ -136,8 +137,16 @@ def _claim(row: Row) -> str:
     return f"no figure published ({row['source']})" if row["source"] else "no figure published"
 
 
-def ladder_table(family: FamilyView) -> Table:
-    """Return a row per rung on `ladder_problem`: claim, measurement, and first quality."""
+def ladder_table(family: FamilyView, flames: Mapping[str, str]) -> Table:
+    """Return a row per rung on `ladder_problem`: claim, measurement, first quality.
+
+    `flames` has the address of a page of flame graphs by variant.
+    """
+
+    def flame_graphs(row: Row) -> Entry:
+        page = flames.get(row["variant"])
+        return Entry("open", link=page) if page else Entry(MISSING)
+
     return table_of(
         rows_of(ladder(family)),
         code("variant"),
@@ -148,6 +157,7 @@ def ladder_table(family: FamilyView) -> Table:
         numbers("CPU time", "cpu_s", seconds),
         outcome_column(),
         *quality_columns(family, family.ladder_problem, first=True),
+        *([text("flame graphs", flame_graphs)] if flames else []),
     )
 
 

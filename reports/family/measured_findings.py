@@ -27,53 +27,45 @@ from reports.family.data import FamilyView, rows_of
 from reports.family.ladder import ladder
 from reports.family.phases import phase_times
 from reports.family.quality import tradeoff
-from reports.family.scaling import LEAST_SIZES
-from reports.family.speedups import speedups
 
 _UNATTRIBUTED = "other"
 _UNCHANGED = 0.9
-_WHOSE = {"same": " with the same decision", "own": " with a decision of its own"}
 
 
 def effects(family: FamilyView) -> Iterator[Finding]:
-    """Yield findings on the time and quality of a family's variants; the first is the verdict."""
-    yield _verdict(family)
-    for tell in (_speedups, _phases, _quality, _gaps, _growth):
+    """Yield findings on the published change, on phases, qualities and growth with size."""
+    for tell in (_published, _phases, _quality, _gaps, _growth):
         yield from tell(family)
 
 
-def _verdict(family: FamilyView) -> Finding:
+def _published(family: FamilyView) -> Iterator[Finding]:
+    """Compare the last rung with a published figure with its claim."""
     rungs = ladder(family)
     compared = rungs[rungs["low"].notna() & (rungs["outcome"] != "reference")]
-    if compared.empty:
-        return _without_ladder(family)
     claimed = compared[compared["published_share"].notna()]
-    best = rows_of(compared.nsmallest(1, "ratio"))[0]
-    rung = rows_of(claimed.tail(1))[0] if len(claimed) else best
-    sentence = f"`{rung['variant']}` {_effect(rung, family.reference)}{_sameness(family, rung)}"
-    if len(claimed):
-        sentence += f"; the published ladder says {times(rung['published_share'])}"
+    if claimed.empty:
+        return
+    rung = rows_of(claimed.tail(1))[0]
+    sentence = (
+        f"Published: `{rung['variant']}` is {times(rung['published_share'])} as "
+        f"`{family.reference}`; here it {effect(rung, family.reference)}"
+        f"{_sameness(family, rung)}."
+    )
     steps = [
         f"{change(row['published_before'], row['published_after'], row['published_unit'])} for "
         f"`{row['variant']}`"
         for row in rows_of(rungs[rungs["published_after"].notna()])
     ]
-    published = f"; published were {listing(steps)}" if steps else ""
     taken = f"{number(rung['ratio'])} of the reference's CPU time ({_interval(rung)})"
-    detail = f"On `{family.ladder_problem}` it takes {taken}{published}."
-    if best["variant"] != rung["variant"]:
-        detail += (
-            f" The fastest with that decision is `{best['variant']}` at {number(best['ratio'])} "
-            f"({_interval(best)})."
-        )
-    return Finding("verdict", sentence + ".", detail)
+    detail = f"On `{family.ladder_problem}` it takes {taken}; published were {listing(steps)}."
+    yield Finding("published", sentence, detail)
 
 
 def _interval(row: dict[str, Any]) -> str:
     return f"interval {interval(row['low'], row['high'])}"
 
 
-def _effect(row: dict[str, Any], reference: str) -> str:
+def effect(row: dict[str, Any], reference: str) -> str:
     """Write how a variant's time compares with that of `reference`."""
     if row["outcome"] == "same":
         return f"takes the same time as `{reference}`"
@@ -91,56 +83,6 @@ def _sameness(family: FamilyView, row: dict[str, Any]) -> str:
     if same == decided:
         return " and makes the same decision"
     return f" and makes the same decision on {same} of {plural(decided, 'problem')}"
-
-
-def _without_ladder(family: FamilyView) -> Finding:
-    cells = family.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
-    compared = cells[cells["ratio"].notna()]
-    if compared.empty:
-        outcomes = cells["outcome"].value_counts(sort=False).items()
-        states = listing([f"{n} {outcome}" for outcome, n in outcomes], most=9)
-        return Finding(
-            "verdict",
-            f"Nothing of `{family.name}` could be compared with `{family.reference}`.",
-            f"The results hold {plural(len(cells), 'cell')}: {states}.",
-        )
-    best = rows_of(compared.nsmallest(1, "ratio"))[0]
-    return Finding(
-        "verdict",
-        f"`{best['variant']}` {_effect(best, best['against'])}{_sameness(family, best)}.",
-        f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
-        f"({_interval(best)}).",
-    )
-
-
-def _speedups(family: FamilyView) -> Iterator[Finding]:
-    """For each variant that others are compared with, yield the best speed-ups over it."""
-    table = speedups(family)
-    sizes = family.cells.groupby("problem")["size"].max().fillna(0.0)
-    for name, group in table.groupby("against", sort=False):
-        group = group[(group["variant"] != name) & group["times_as_fast"].notna()]
-        if group.empty:
-            continue
-        problem = max(group["problem"].unique(), key=lambda each: sizes[each])
-        fastest = group[group["problem"] == problem].sort_values("times_as_fast", ascending=False)
-        shown = [
-            row
-            for decision in ("same", "own", "")
-            for row in rows_of(fastest[fastest["decision"] == decision].head(1))
-        ]
-        if shown:
-            compared = listing([_speedup(row, str(name)) for row in shown])
-            detail = "No verdict stands on a projection." if shown[0]["projected"] else ""
-            yield Finding("verdict", f"On `{problem}`, {compared}.", detail)
-
-
-def _speedup(row: dict[str, Any], name: str) -> str:
-    if row["projected"]:
-        factor = number(row["times_as_fast"])
-        effect = f"is projected to be at least {factor} times as fast as `{name}`"
-    else:
-        effect = _effect({"outcome": row["outcome"], "ratio": 1 / row["times_as_fast"]}, name)
-    return f"`{row['variant']}` {effect}{_WHOSE.get(row['decision'], '')}"
 
 
 def _phases(family: FamilyView) -> Iterator[Finding]:
@@ -269,12 +211,6 @@ def _growth(family: FamilyView) -> Iterator[Finding]:
     for (sweep, size), fits in family.exponents.groupby(["sweep", "size_name"], sort=False):
         fitted = fits[fits["exponent"].notna()].sort_values("exponent", kind="stable")
         if fitted.empty:
-            yield Finding(
-                "growth",
-                f"No exponent can be given for `{sweep}`.",
-                f"It takes at least {LEAST_SIZES} sizes that were measured and differ only in "
-                f"`{size}`; there are {fits['sizes'].max()}.",
-            )
             continue
         low, *others = rows_of(fitted)
         up_to = f", up to {_power(others[-1])}" if others else ""

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-LEAST_SIZES = 3
+LEAST_SIZES = 5  # of a series that reports show
+_LEAST_FITTED = 3
 _POINTS = [
     *("family", "sweep", "size_name", "variant", "size", "seconds"),
     *("projected", "stopped", "budget_s"),
@@ -30,7 +31,7 @@ def fit_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> PowerLaw |
     The interval is Student's for the slope of a line. Return None with fewer than three different
     sizes, since two points leave no error to estimate, or if a value is not positive.
     """
-    if len(set(sizes)) < LEAST_SIZES or min(*sizes, *seconds) <= 0:
+    if len(set(sizes)) < _LEAST_FITTED or min(*sizes, *seconds) <= 0:
         return None
     x, y = np.log(np.asarray(sizes, float)), np.log(np.asarray(seconds, float))
     (exponent, _), covariance = np.polyfit(x, y, 1, cov=True)
@@ -68,6 +69,12 @@ def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
     )[_POINTS][measured | projected | stopped]
     several = points.groupby(["family", "sweep"])["size"].transform("nunique") > 1
     return points[several].reset_index(drop=True)
+
+
+def long_series(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of the variants that have at least `LEAST_SIZES` sizes in a sweep."""
+    sizes = points.groupby(["family", "sweep", "variant"])["size"].transform("nunique")
+    return points[sizes >= LEAST_SIZES].reset_index(drop=True)
 
 
 def _sweep_of(row: Mapping[Hashable, Any]) -> str:

@@ -1,38 +1,25 @@
-"""All findings on results, the most important kinds first."""
+"""The findings on a family, the most important kinds first, and on a whole results file."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from reports.core.frames import Results
 from reports.core.page import Finding
-from reports.family.data import FamilyView, environments, families
+from reports.family.data import FamilyView, environments
 from reports.family.measured_findings import effects
 from reports.family.shortfalls import goals, repetition, shortfalls
+from reports.report.gains import gains
 
 KINDS = (
-    *("verdict", "record", "goals", "different decisions", "failed", "repeated work", "phases"),
-    *("quality", "over budget", "growth", "inconclusive", "not installed", "file"),
+    *("gain", "better decision", "published", "record", "goals", "different decisions", "failed"),
+    *("repeated work", "phases", "quality", "over budget", "growth", "inconclusive"),
+    *("not installed", "file"),
 )
 
 
-def findings(results: Results) -> list[Finding]:
-    """Return all findings; the first one is the verdict on the first family."""
-    found = [finding for family in families(results) for finding in family_findings(family)]
-    return by_importance([*found, *file_findings(results)])
-
-
-def by_importance(found: Iterable[Finding]) -> list[Finding]:
-    """Return findings with the most important kinds first."""
-    return sorted(found, key=_importance)
-
-
-def family_findings(family: FamilyView) -> list[Finding]:
-    """Return a family's findings: the first of each kind, then all others."""
-    found = [
-        replace(finding, family=family.name)
-        for tell in (effects, goals, repetition, shortfalls)
-        for finding in tell(family)
-    ]
+def family_findings(family: FamilyView, others: Iterable[Finding] = ()) -> list[Finding]:
+    """Return a family's findings and `others` on it: the first of each kind, then the rest."""
+    tellers = (gains, effects, goals, repetition, shortfalls)
+    found = [*(finding for tell in tellers for finding in tell(family)), *others]
     found.sort(key=_importance)
     firsts = {finding.kind: finding for finding in reversed(found)}
     return sorted(found, key=lambda finding: finding is not firsts[finding.kind])
@@ -49,6 +36,6 @@ def file_findings(results: Results) -> Iterator[Finding]:
         yield Finding(
             "file",
             f"The cells were measured in {len(held)} different environments.",
-            "Ratios stand, each taken within one run; times cannot be set side by side.",
+            "Each ratio is from one run and is valid; times of different runs cannot be compared.",
         )
     yield from (Finding("file", note) for note in results.notes)

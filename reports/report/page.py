@@ -1,10 +1,12 @@
 """The report of a results file."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+
+import pandas as pd
 
 from harness.estimates.validation import Validation
 from harness.measuring.selftest.file import last_selftests
@@ -22,15 +24,19 @@ from reports.core.page import (
 )
 from reports.estimates.page import read_validations, validation_chapter
 from reports.family.data import FamilyView, environments, families, rows_of
-from reports.family.flame_links import LadderStep, ladder_steps
+from reports.family.flame_links import FlamePage, flame_pages
+from reports.family.overview import overview
 from reports.family.page import family_sections
-from reports.family.shortfalls import goals_in_a_line
-from reports.report.data import overview
-from reports.report.figure import draw_overview
-from reports.report.findings import by_importance, family_findings, file_findings, findings
+from reports.report.answers import answers
+from reports.report.figure import draw_gains, draw_published
+from reports.report.findings import family_findings
 from reports.report.recorded import Recorded
-from reports.report.table import environment_table, overview_table, sources_table
+from reports.report.table import environment_table, gains_table, published_table, sources_table
 
+_LEAD = (
+    "Planners decide how a model is spread over GPUs. This page compares the planners of today's "
+    "releases with ours: how long they take, and how good their decisions are."
+)
 _VERSIONS = 4
 
 
@@ -61,62 +67,71 @@ def _page(
     validated: Sequence[Validation],
     recorded: Recorded,
 ) -> Page:
-    found = [(family, ladder_steps(family, profiles)) for family in families(results)]
+    found = families(results)
+    pages = {
+        family.name: [*flame_pages(family, profiles), *recorded.flame_pages(family.name)]
+        for family in found
+    }
     differences = list(recorded.disagreements(results))
-    chapters = [_chapter(family, results, steps, differences) for family, steps in found]
+    table = overview(found)
+    chapters = [_chapter(family, results, pages[family.name], differences) for family in found]
+    chapters += _published(table, recorded)
     if validated:
         chapters.append(validation_chapter(validated))
-    table = overview([family for family, _ in found])
-    goals = goals_in_a_line(family for family, _ in found)
     opening = Opening(
-        CaptionedTable(overview_table(table, recorded.reproductions()), recorded.provenance()),
-        list(draw_overview(table)),
-        " ".join([*([goals] if goals else []), *_warnings(results), *_count(differences)]),
-        {chapter.slug: chapter.findings[0] for chapter in chapters},
+        answers(found, results, recorded),
+        list(draw_gains(table)),
+        CaptionedTable(gains_table(table, _flame_links(table, pages))),
     )
     how = PageChapter("how", "Guide", list(_terms(found)), template="glossary.html.j2")
     return Page(
         name=printable(name),
         heading="shardbench report",
-        lead=[_measured_with(results)],
-        findings=by_importance([*findings(results), *differences]),
+        lead=[_LEAD, _measured_with(results)],
         opening=opening,
-        chapters=[*chapters, how, _provenance(results, name, [family for family, _ in found])],
+        chapters=[*chapters, how, _provenance(results, name, found)],
         data={
             kind: getattr(results, kind) for kind in ("cells", "qualities", "counters", "phases")
         },
-        files={
-            f"flames/{step.name}": step.page
-            for _, steps in found
-            for step in steps
-            if step.page is not None
-        },
+        files={page.link: page.content for group in pages.values() for page in group},
     )
 
 
 def _chapter(
     family: FamilyView,
     results: Results,
-    steps: Sequence[LadderStep],
+    pages: Sequence[FlamePage],
     differences: Sequence[Finding],
 ) -> PageChapter:
-    found = [replace(finding, family="") for finding in family_findings(family)]
-    found += [replace(one, family="") for one in differences if one.family == family.name]
-    sections = list(family_sections(family, results, steps))
+    found = family_findings(family, (one for one in differences if one.family == family.name))
+    found = [replace(finding, family="") for finding in found]
+    sections = list(family_sections(family, results, pages))
     return PageChapter(family.slug, family.name, sections, family.compared_with, findings=found)
 
 
-def _count(differences: Sequence[Finding]) -> list[str]:
-    """Return a sentence on the number of ratios that differ from the record, if there are any."""
-    if not differences:
-        return []
-    many = plural(len(differences), "ratio")
-    return [f"{many} here and in the record differ beyond their intervals."]
+def _published(table: pd.DataFrame, recorded: Recorded) -> Iterator[PageChapter]:
+    """Yield the chapter on published changes, if there is one."""
+    changes = published_table(table, recorded.reproductions())
+    if changes.rows:
+        section = PageSection(
+            "published-changes",
+            drawings=list(draw_published(table)),
+            tables=[CaptionedTable(changes, recorded.provenance())],
+        )
+        lead = "What was published about each system, and what became of it."
+        yield PageChapter("published", "Published changes", [section], lead)
 
 
-def _warnings(results: Results) -> Iterator[str]:
-    """Yield the warnings to show on the report's first screen."""
-    yield from (finding.sentence for finding in file_findings(results))
+def _flame_links(table: pd.DataFrame, pages: Mapping[str, Sequence[FlamePage]]) -> dict[str, str]:
+    """Return the link to the flame graphs of today's release and ours, by system."""
+    links = {}
+    for row in rows_of(table):
+        both = {row["ours"], row["today"]}
+        found = [p for p in pages[row["family"]] if {p.pair.variant, p.pair.before} == both]
+        if found:
+            here = [page for page in found if page.pair.problem == row["problem"]]
+            links[row["system"]] = (here or found)[0].link
+    return links
 
 
 def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> PageChapter:
@@ -135,9 +150,9 @@ def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> Pag
     return PageChapter("provenance", "Provenance", sections, lead)
 
 
-def _terms(found: Iterable[tuple[FamilyView, object]]) -> Iterator[PageSection]:
+def _terms(found: Iterable[FamilyView]) -> Iterator[PageSection]:
     """Yield a section per family with the meanings of its qualities and counters."""
-    for family, _ in found:
+    for family in found:
         terms = [
             (row["name"], row["meaning"], f"{row['unit'] or 'no unit'}, {row['better']} is better")
             for row in rows_of(family.qualities)

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.model.cell import Cell
+from harness.model.files import read_file
+from harness.record.parts import profile_name
 from harness.record.record import Record
-from reports.core.formatting import factor_with_interval
+from reports.core.formatting import factor_with_interval, plural
 from reports.core.frames import Results
 from reports.core.page import Finding
+from reports.family.flame_links import FlamePage, FlamePair
 from reports.record.claims import system_results
 from reports.record.text import provenance_text, reproduced_text
 
@@ -32,16 +35,51 @@ class Recorded:
         systems = system_results(self.record) if self.record else []
         return {found.system.name: reproduced_text(found.claim) for found in systems}
 
+    def flame_pages(self, family: str) -> list[FlamePage]:
+        """Return the recorded pages of flame graphs of a family."""
+        if self.record is None:
+            return []
+        record, runs = self.record, self.record.runs()
+        found = []
+        for declared in record.declared.profile:
+            path = record.page_of(declared)
+            run = runs.get(profile_name(path))
+            if declared.family == family and run and path.exists():
+                *before, variant = declared.variants
+                pair = FlamePair(declared.problem, variant, "".join(before))
+                made = f"recorded {(run.environment.started or '')[:10]}"
+                found.append(FlamePage(pair, path.name, read_file(path), made))
+        return found
+
     def provenance(self) -> str:
         """Return the machine, versions and days of the record; "" if there is none."""
         return provenance_text(self.record) if self.record else ""
 
+    def _compared(self, results: Results) -> list[tuple[Cell, Cell]]:
+        """Return the cells with a ratio here and a ratio to the same variant in the record."""
+        recorded = self.record.cells() if self.record else {}
+        pairs = [(cell, recorded[cell.id]) for cell in results.records if cell.id in recorded]
+        return [
+            (cell, other)
+            for cell, other in pairs
+            if cell.against == other.against and _has_interval(cell) and _has_interval(other)
+        ]
+
+    def agreement(self, results: Results) -> str:
+        """Return a sentence on how many ratios differ from the record; "" if none can."""
+        compared = self._compared(results)
+        if not compared:
+            return ""
+        apart = sum(_are_apart(cell, other) for cell, other in compared)
+        return (
+            f"{plural(len(compared), 'ratio')} were also recorded on another day or machine; "
+            f"{apart or 'none'} differ beyond the intervals."
+        )
+
     def disagreements(self, results: Results) -> Iterator[Finding]:
         """Yield a finding for each ratio whose interval is apart from the recorded one."""
-        recorded = self.record.cells() if self.record else {}
-        for cell in results.records:
-            other = recorded.get(cell.id)
-            if other is None or cell.against != other.against or not _are_apart(cell, other):
+        for cell, other in self._compared(results):
+            if not _are_apart(cell, other):
                 continue
             machine = other.environment.cpu or "another machine"
             yield Finding(
@@ -53,10 +91,14 @@ class Recorded:
             )
 
 
+def _has_interval(cell: Cell) -> bool:
+    return cell.ratio is not None and cell.ratio.pairs >= 2
+
+
 def _are_apart(one: Cell, two: Cell) -> bool:
     a, b = one.ratio, two.ratio
-    if a is None or b is None or min(a.pairs, b.pairs) < 2:
-        return False
+    assert a is not None
+    assert b is not None
     return a.high < b.low or b.high < a.low
 
 

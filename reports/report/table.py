@@ -1,4 +1,4 @@
-"""Tables of a report: overview of systems, environments of measurements, sources of variants."""
+"""Tables of a report: our gains, published changes, environments, sources of variants."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,22 +20,43 @@ from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.family.data import FamilyView, Row, environments, rows_of
 
 
-def overview_table(overview: pd.DataFrame, recorded: Mapping[str, str] | None = None) -> Table:
-    """Return a row per system: published, measured and our speed-up, repeated work, proven gaps.
+def gains_table(overview: pd.DataFrame, flames: Mapping[str, str] | None = None) -> Table:
+    """Return a row per system: today's release, our speed-up over it, and what explains it.
+
+    `flames` has the address of a page of flame graphs by system.
+    """
+    pages = flames or {}
+
+    def flame_graphs(row: Row) -> Entry:
+        page = pages.get(row["system"])
+        return Entry("today and ours", link=page) if page else Entry(MISSING)
+
+    return table_of(
+        rows_of(overview),
+        text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
+        text("today's release", lambda row: row["today_is"] or row["today"]),
+        numbers("ours, times as fast", _ours),
+        numbers("from the proven bound: today's, our best", _gaps),
+        text("work that today's repeats", _repeated),
+        *([text("flame graphs", flame_graphs)] if pages else []),
+        code("problem"),
+    )
+
+
+def published_table(overview: pd.DataFrame, recorded: Mapping[str, str] | None = None) -> Table:
+    """Return a row per system with a published change: its speed-up as claimed and as measured.
 
     `recorded` has the reproduction in the record by system, for a column of its own.
     """
     reproduced = recorded or {}
-    column = text("recorded", lambda row: reproduced.get(row["system"], MISSING))
+    column = text("recorded at that size", lambda row: reproduced.get(row["system"], MISSING))
     return table_of(
-        rows_of(overview),
+        rows_of(overview[overview["published"].notna()]),
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
         numbers("published", _published),
         *([column] if reproduced else []),
         numbers("measured here", _measured),
-        numbers("repeated work → sufficient", _repeated),
-        numbers("ours, same decision", _ours),
-        numbers("proven gap, today → ours", _gaps),
+        code("measured on", lambda row: row["measured_on"] or MISSING),
     )
 
 
@@ -55,7 +76,7 @@ def ours_text(row: Row) -> str:
     if row["basis"] != "measured":
         return f"≥ {factor(row['times_as_fast'])} ({row['basis']})"
     text = factor_with_interval(row["times_as_fast"], row["low"], row["high"])
-    decides = {"own": ", deciding otherwise", "different": "different decision"}
+    decides = {"own": ", another decision", "different": "different decision"}
     return text + decides.get(row["decision"], "") if text != MISSING else text
 
 
@@ -71,8 +92,9 @@ def _measured(row: Row) -> Entry:
 def _repeated(row: Row) -> Entry:
     if not row["counter"]:
         return Entry(MISSING)
-    work = row["counter"].replace("_", " ")
-    return Entry(f"{count(row['done'])} → {count(row['enough'])} {work}", row["done"])
+    work, enough = row["counter"].replace("_", " "), row["enough"]
+    suffice = "suffices" if enough == 1 else "suffice"
+    return Entry(f"{count(row['done'])} {work}; {count(enough)} {suffice}", row["done"])
 
 
 def _ours(row: Row) -> Entry:
@@ -83,7 +105,7 @@ def _gaps(row: Row) -> Entry:
     if math.isnan(row["gap_today"]) and math.isnan(row["gap_ours"]):
         return Entry(MISSING)
     today, ours = (_gap(row[f"gap_{whose}"]) for whose in ("today", "ours"))
-    return Entry(f"{today} → {ours}", row["gap_ours"])
+    return Entry(f"{today}, {ours}", row["gap_ours"])
 
 
 def _gap(share: float) -> str:

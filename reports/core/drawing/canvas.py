@@ -115,9 +115,9 @@ def style() -> Iterator[None]:
         yield
 
 
-def blank_figure(height: float) -> Figure:
-    """Return a figure of common width and `height` in inches, without axes."""
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+def blank_figure(height: float, width: float = WIDTH) -> Figure:
+    """Return a figure of `height` and `width` in inches, without axes."""
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def new_figure(height: float) -> tuple[Figure, Axes]:

@@ -1,4 +1,4 @@
-"""The data of a report's first table: published, measured and our speed-ups of each system."""
+"""Our gains over today's release of each system, and its published and measured speed-ups."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,13 @@ from reports.family.data import FamilyView, rows_of
 from reports.family.ladder import ladder
 
 _COLUMNS = [
-    *("system", "family", "slug", "problem", "today", "ours"),
+    *("system", "family", "slug", "problem", "today", "ours", "today_is", "next_step"),
     *("published", "published_before", "published_after", "published_unit"),
     *("measured", "measured_low", "measured_high", "measured_on"),
     *("counter", "done", "enough", "rated_on"),
     *("times_as_fast", "low", "high", "basis", "decision"),
     *("best", "gap_today", "gap_ours"),
+    *("quality", "meaning", "unit", "quality_today", "quality_ours"),
 ]
 _NAN = math.nan
 
@@ -39,8 +40,9 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     (from its budget: a lower bound). `done` is the value of `counter` in today's release, `enough`
     a sufficient value. `decision` compares the two: `same`, `own`, `different`, or "" if either
     made none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best`
-    one. Unknown values are NaN. A family that declares no row on a measured problem gets a row
-    with its reference and the fastest variant with the same decision.
+    one; `quality_today` and `quality_ours` are their values of the first `quality`. Unknown values
+    are NaN. A family that declares no row on a measured problem gets a row with its reference and
+    the fastest variant with the same decision.
     """
     found = []
     for family in families:
@@ -49,7 +51,8 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     found.sort(key=lambda placed: placed[0])  # stable, so that families stay together
     table = pd.DataFrame([row for _, row in found], columns=_COLUMNS)
     texts = table.select_dtypes(exclude="number").columns
-    numbers = ["published", "measured", "done", "enough", "times_as_fast", "gap_today", "gap_ours"]
+    numbers = ["published", "measured", "done", "enough", "times_as_fast"]
+    numbers += [f"{figure}_{whose}" for figure in ("gap", "quality") for whose in ("today", "ours")]
     return table.astype({**dict.fromkeys(texts, object), **dict.fromkeys(numbers, float)})
 
 
@@ -77,6 +80,7 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
     rated_on = row.rated_on if row.rated_on in family.against else row.problem
     rated = family.on(rated_on)
     best = row.best if row.best in rated else row.ours
+    first = _first_qualities(family, rated_on)
     return {
         "system": row.system,
         "family": family.name,
@@ -84,6 +88,8 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
         "problem": row.problem,
         "today": row.today,
         "ours": row.ours,
+        "today_is": row.today_is,
+        "next_step": row.next_step,
         **_published(family, row),
         **_measured(family, row),
         **_counted(family, row, rated_on),
@@ -96,7 +102,23 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
         "best": best,
         "gap_today": _gap(rated, row.today),
         "gap_ours": _gap(rated, best),
+        **_described(family),
+        "quality_today": first.get(row.today, _NAN),
+        "quality_ours": first.get(best, _NAN),
     }
+
+
+def _described(family: FamilyView) -> dict[str, str]:
+    """Return name, meaning and unit of the family's first quality; empty texts without one."""
+    known = family.primary_qualities.tail(1)
+    columns = {"quality": "name", "meaning": "meaning", "unit": "unit"}
+    return {name: "".join(known[column]) for name, column in columns.items()}
+
+
+def _first_qualities(family: FamilyView, problem: str) -> dict[str, float]:
+    """Return the values of the family's first quality on a problem, by variant."""
+    rated = family.primary_qualities[family.primary_qualities["problem"] == problem]
+    return dict(zip(rated["variant"], rated["value"].astype(float), strict=True))
 
 
 def _factor(cells: Mapping[str, Mapping[str, Any]], ours: str, today: str) -> _Factor:
