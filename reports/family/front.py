@@ -39,7 +39,7 @@ def draw_fronts(family: FamilyView) -> Iterator[Drawing]:
         bound = None
     if bound is not None:
         data[bound.name] = [point.bound for point in cell.front]
-    caption = f"From the plan of `{cell.id}`: what can be won by moving some of it."
+    caption = f"Starting from the plan of `{cell.id}`: the quality of plans that move some of it."
     yield _draw(f"{family.slug}-front", data, first, bound, caption)
 
 

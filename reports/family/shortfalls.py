@@ -95,7 +95,7 @@ def goals(family: FamilyView) -> Iterator[Finding]:
 
 
 def goals_in_a_line(families: Iterable[FamilyView]) -> str:
-    """Return a line with the number of met goals of all families, and the missed goals.
+    """Return a sentence on the goals of all families: how many are met, and which are not.
 
     Return "" if there are no goals.
     """
@@ -103,9 +103,16 @@ def goals_in_a_line(families: Iterable[FamilyView]) -> str:
     if not standings:
         return ""
     met = sum(found.outcome == "met" for _, _, found in standings)
-    missed = [goal.text for goal, _, found in standings if found.outcome in _MISSED]
-    which = f"missed: {listing(missed, most=2)}" if missed else "none missed"
-    return f"Goals: {met} of {len(standings)} met; {which}."
+    missed = [f'"{goal.text}"' for goal, _, found in standings if found.outcome in _MISSED]
+    unknown = [
+        f'"{goal.text}" ({found.reason})'
+        for goal, _, found in standings
+        if found.outcome == "not measured"
+    ]
+    parts = [f"{met} of {plural(len(standings), 'goal')} {'is' if met == 1 else 'are'} met"]
+    parts += [f"missed: {listing(missed, most=2)}"] * bool(missed)
+    parts += [f"not measured: {listing(unknown, most=2)}"] * bool(unknown)
+    return "; ".join(parts) + "."
 
 
 def shortcomings(family: FamilyView) -> list[str]:

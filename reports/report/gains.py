@@ -61,13 +61,11 @@ def _improvement(family: FamilyView, row: Row) -> tuple[str, str]:
         f"with `{row['today']}`."
     )
     cells = family.on(row["rated_on"])
-    spent, today_spent = (
-        seconds(cells[row[each]]["cpu_s"], trim=True) for each in ("best", "today")
-    )
+    spent, spent_today = (cells[row[each]]["cpu_s"] for each in ("best", "today"))
     detail = (
         f"On `{row['rated_on']}`, {gap(row['gap_ours'])} from the proven bound, which no decision "
-        f"can pass; `{row['today']}` is {gap(row['gap_today'])} from it. CPU time: {spent}, and "
-        f"{today_spent} for `{row['today']}`."
+        f"can pass; `{row['today']}` is {gap(row['gap_today'])} from it. CPU time: "
+        f"{seconds(spent, trim=True)}, and {seconds(spent_today, trim=True)} for `{row['today']}`."
     )
     return sentence, detail
 

@@ -31,7 +31,7 @@ from shardbench.problem_options import find_problem
 from shardbench.progress import progress_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
 
-_SECONDS_OF_A_STEP = 2.0
+_PROFILED_SECONDS = 2.0
 
 
 def report(
@@ -50,7 +50,7 @@ def report(
     flames: Annotated[
         bool,
         typer.Option(
-            "--flames", help="Profile each step of the ladders first, and link its flame graph."
+            "--flames", help="Profile each step of the published changes too, for flame graphs."
         ),
     ] = False,
     profiles: Annotated[
@@ -87,6 +87,7 @@ def report(
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
 
     settings = settings_of(budget, seconds, seed, memory)
+    is_default = results is None
     if results is None:
         results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
         with measuring_into(results), resumable(results, fresh):
@@ -96,9 +97,9 @@ def report(
         raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
     else:
         tell_damaged(results)
-    if flames:
+    if flames or is_default:
         check_folder(profiles)
-        _profile_ladders(results, profiles, found_registry(), settings)
+        _profile(results, profiles, found_registry(), settings, with_ladders=flames)
     _tell(write_report(results, out or Path("report"), profiles, validations, record))
 
 
@@ -107,30 +108,34 @@ def _tell(page: Path) -> None:
     print(page)
 
 
-def _profile_ladders(results: Path, profiles: Path, registry: Registry, settings: Settings) -> None:
-    """Profile the ladders of a results file, and write a page of flame graphs per step.
+def _profile(
+    results: Path, profiles: Path, registry: Registry, settings: Settings, with_ladders: bool
+) -> None:
+    """Write pages of flame graphs of each system's release of today and ours, unless up to date.
 
-    A ladder is a series of variants, and a step compares a variant with the previous variant. The
-    variants run in turns. If a family cannot be profiled, this warns and goes on with the next.
+    `with_ladders` adds a page for each step of the published changes. The variants of a problem run
+    in turns. If a family cannot be profiled, this warns and goes on with the next.
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.flame_links import page_name, variant_pairs
+    from reports.family.flame_links import ladder_pairs, page_name, system_pairs
     from reports.profile.page import flame_page
 
+    measured = results.stat().st_mtime
     for family in families(read_results(results)):
-        steps, problem = variant_pairs(family), family.ladder_problem
-        if not steps:
-            continue
-        names = [variant for variant, _ in steps]
-        try:
-            found = find_problem(registry, f"{family.name}@{problem}")
-            request = replace(found, variants=tuple(names))
-            with progress_display(str(request.problem)) as listen:
-                profiled = profile_variants(request, settings, _SECONDS_OF_A_STEP, listen)
-            for variant, before in steps:
-                both = [profiled[name].profile for name in (variant, before) if name]
-                page = flame_page(both, problem)
-                write(profiles / page_name(family.name, problem, variant, before), page)
-        except ShardbenchError as error:
-            warn(f"No flame graphs of {family.name}: {error}")
+        pairs = [*system_pairs(family), *(ladder_pairs(family) if with_ladders else ())]
+        pages = {pair: profiles / page_name(family.name, pair) for pair in pairs}
+        old = [p for p in pages if not pages[p].exists() or pages[p].stat().st_mtime < measured]
+        for problem in dict.fromkeys(pair.problem for pair in old):
+            shown = [pair for pair in old if pair.problem == problem]
+            names = dict.fromkeys(name for p in shown for name in (p.before, p.variant) if name)
+            try:
+                found = find_problem(registry, f"{family.name}@{problem}")
+                request = replace(found, variants=tuple(names))
+                with progress_display(str(request.problem)) as listen:
+                    profiled = profile_variants(request, settings, _PROFILED_SECONDS, listen)
+                for pair in shown:
+                    both = [profiled[name].profile for name in (pair.variant, pair.before) if name]
+                    write(pages[pair], flame_page(both, problem))
+            except ShardbenchError as error:
+                warn(f"No flame graphs of {family.name}: {error}")

@@ -15,8 +15,10 @@ from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.page import family_sections
 from reports.family.tables import cells_table, goals_table, problems_table
-from reports.report.findings import findings
+from reports.report.answers import answers
+from reports.report.findings import family_findings
 from reports.report.page import write_report
+from reports.report.recorded import Recorded
 from reports.report.table import environment_table
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
@@ -32,9 +34,9 @@ def told(path):
     """Read results and make all parts of a report except the figures, which take seconds."""
     results = read_results(path)
     environment_table(results)
-    findings(results)
+    answers(families(results), results, Recorded(None))
     for family in families(results):
-        for tell in (cells_table, goals_table):
+        for tell in (cells_table, goals_table, family_findings):
             tell(family)
         problems_table(family, results)
     return results

@@ -121,7 +121,7 @@ def over_budget(variant: str, boxes: int, **changes: Any) -> dict[str, Any]:
     )
 
 
-def family_lines(sizes: tuple[int, ...] = (10, 20, 40, 80)) -> list[dict[str, Any]]:
+def family_lines(sizes: tuple[int, ...] = (5, 10, 20, 40, 80)) -> list[dict[str, Any]]:
     """Return lines of a whole family on problems of several sizes, with one call over budget."""
     lines = []
     for boxes in sizes:

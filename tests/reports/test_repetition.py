@@ -2,7 +2,8 @@ import pytest
 from made_up_results import assert_in_order, cell, results_of
 
 from reports.core.frames import UsageError
-from reports.report.findings import findings
+from reports.family.data import families
+from reports.family.shortfalls import repetition
 
 ENOUGH = {"copies": 1, "searches": "distinct"}
 
@@ -10,8 +11,8 @@ ENOUGH = {"copies": 1, "searches": "distinct"}
 @pytest.fixture
 def told(tmp_path):
     def tell(*lines):
-        found = findings(results_of(tmp_path, lines))
-        return [(f.sentence, f.detail) for f in found if f.kind == "repeated work"]
+        found = families(results_of(tmp_path, lines))
+        return [(f.sentence, f.detail) for family in found for f in repetition(family)]
 
     return tell
 
