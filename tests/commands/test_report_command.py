@@ -26,11 +26,11 @@ def test_flame_graphs_of_each_step_are_made_and_linked(results, tmp_path, monkey
     assert made.exit_code == 0, made.output
     text = (tmp_path / "report" / "index.html").read_text()
     pages = sorted((tmp_path / "report" / "flames").iterdir())
-    assert len(pages) == 3
+    assert len(pages) == 4, "of today's release and ours, and of each step"
     for page in pages:
         assert f'href="flames/{page.name}"' in text
         assert "shardbench profile" in page.read_text()
-    assert len(list((tmp_path / "profiles").iterdir())) == 3
+    assert len(list((tmp_path / "profiles").iterdir())) == 4
 
 
 def test_two_files_make_a_comparison(results, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """The first screen of a report, and the pages behind it, in headless Chromium."""
 
-import re
-
 import pytest
 from browser import chromium, needs_chromium
 from made_up_ranks import with_ranks
@@ -67,20 +65,29 @@ def pages_shown(browser):
     return browser.run(script)
 
 
-def test_the_first_figure_is_on_the_first_screen_after_few_words(page, browser):
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (800, 800), (1280, 800)])
+def test_answers_and_the_figure_come_first(page, browser, width, height):
     browser.open(page)
-    browser.resize(1280, 800)
-    script = "return document.querySelector('figure').getBoundingClientRect().top + scrollY"
-    assert 0 < browser.run(script) < 900
-    before = browser.run(
-        "const range = document.createRange(); range.setStart(document.body, 0);"
-        "range.setEndBefore(document.querySelector('figure'));"
-        "getSelection().removeAllRanges(); getSelection().addRange(range);"
-        "const text = getSelection().toString(); getSelection().removeAllRanges(); return text"
+    browser.resize(width, height)
+    place = "return document.querySelector(arguments[0]).getBoundingClientRect().top + scrollY"
+    answers, figure, table = (
+        browser.run(place, each) for each in (".answers", "figure", "#overview-table")
     )
-    words = [word for word in before.split() if re.search(r"\w", word)]
-    assert "Boxes, way 4" in before
-    assert 60 < len(words) <= 150
+    assert 0 < answers < height / 2
+    assert figure < (800 if width > 400 else 1000)
+    assert max(answers, figure) < table
+    words = browser.run("return document.querySelector('.answers').textContent").split()
+    assert 40 < len(words) <= 170
+
+
+def test_no_name_in_the_bar_is_cut_on_a_phone(page, browser):
+    browser.open(page)
+    browser.resize(360)
+    script = (
+        "return [...document.querySelectorAll('nav a')]"
+        ".every(each => each.getBoundingClientRect().right <= innerWidth)"
+    )
+    assert browser.run(script)
 
 
 @pytest.fixture(scope="module", params=["", *FAMILIES, "how", "provenance"])

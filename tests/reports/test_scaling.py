@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, results_of
 
-from reports.family.scaling import exponents, fit_exponent, sweeps, without_parameter
+from reports.family.scaling import (
+    exponents,
+    fit_exponent,
+    long_series,
+    sweeps,
+    without_parameter,
+)
 
 
 @given(
@@ -63,7 +69,15 @@ def test_a_projection_is_shown_and_takes_no_part_in_the_fit(tmp_path):
     assert hollow["variant"].tolist() == ["exhaustive"]
     assert hollow["seconds"].tolist() == [1909.0]
     fit = exponents(found).set_index("variant").loc["exhaustive"]
-    assert (fit["sizes"], fit["exponent"]) == (3, pytest.approx(2.5))
+    assert (fit["sizes"], fit["exponent"]) == (4, pytest.approx(2.5))
+
+
+def test_series_on_fewer_than_five_sizes_are_left_out(tmp_path):
+    lines = [line for line in family_lines() if (line["variant"], line["size"]) != ("even", 5)]
+    found = points(tmp_path, lines)
+    assert "even" in set(found["variant"])
+    assert set(long_series(found)["variant"]) == {*found["variant"]} - {"even"}
+    assert long_series(points(tmp_path, [cell()])).empty
 
 
 def test_what_failed_or_decided_differently_is_not_fitted(tmp_path):
