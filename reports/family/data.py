@@ -122,9 +122,19 @@ class FamilyView(Results):
 
     @cached_property
     def ladder_problem(self) -> str:
-        """The problem with ratios for most of the ladder's variants; of several, the largest."""
+        """The problem with ratios for most of the ladder's variants; of several, the largest.
+
+        If no variant is compared with the reference, it is the problem with most of the variants
+        that must make the reference's decision.
+        """
         compared = self.cells["ratio"].notna() & self.cells["variant"].isin(self.rungs)
-        return self._best_problem(compared & (self.cells["against"] == self.reference))
+        compared &= self.cells["against"] == self.reference
+        if not compared.any():
+            is_rung = self.cells["variant"].map(
+                lambda name: self._root(str(name)) == self.reference
+            )
+            compared = is_rung.astype(bool) & (self.cells["status"] == "ok")
+        return self._best_problem(compared)
 
     @cached_property
     def quality_problem(self) -> str:

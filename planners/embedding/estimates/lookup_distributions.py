@@ -61,7 +61,7 @@ class Uniform(LookupDistribution):
     def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
         return np.array([float(rows)]), np.ones(1)
 
-    @override  # planners call this for every shard; the closed form is 100 times faster
+    @override  # planners call this for every shard; the closed form takes a hundredth of the time
     def distinct(self, rows: int, count: float) -> float:
         return -rows * math.expm1(count * math.log1p(-1 / rows)) if rows > 1 else min(1.0, count)
 
