@@ -39,7 +39,7 @@ def _summary(changes: Changes) -> Finding:
     worse = int((changes.qualities["effect"] == "worse").sum())
     lost = int(((both["status_a"] == "ok") & (both["status_b"] != "ok")).sum())
     amounts = (
-        (lost, "cell", f"no longer {'ends' if lost == 1 else 'end'} well"),
+        (lost, "cell", f"no longer {'succeeds' if lost == 1 else 'succeed'}"),
         (different, "decision", "changed"),
         (grown, "counter", "grew"),
         (len(changes.counters) - grown, "counter", "fell"),
@@ -50,10 +50,10 @@ def _summary(changes: Changes) -> Finding:
     decided = int((both["decision"] != "").sum())
     return Finding(
         "verdict",
-        f"Of {plural(len(both), 'cell')} that both files hold, "
-        f"{listing(found, most=6) or 'none decides, counts or rates anything otherwise'}.",
-        f"{count(decided - different)} of {plural(decided, 'decision')} that both fingerprint are "
-        f"the same; {count(int(both['moved'].isin(['less', 'more']).sum()))} of "
+        f"Of {plural(len(both), 'cell')} in both files, "
+        f"{listing(found, most=6) or 'none has another decision, counter or quality'}.",
+        f"{count(decided - different)} of {plural(decided, 'decision')} with fingerprints in both "
+        f"files are the same; {count(int(both['moved'].isin(['less', 'more']).sum()))} of "
         f"{plural(int((both['moved'] != '').sum()), 'ratio')} moved beyond both intervals.",
     )
 
@@ -64,9 +64,9 @@ def _decisions(changes: Changes) -> Iterator[Finding]:
     if len(cells):
         yield Finding(
             "decisions",
-            f"{plural(len(cells), 'cell')} {'decides' if len(cells) == 1 else 'decide'} otherwise "
-            f"than before: {names(cells, _MOST)}.",
-            "Their fingerprints differ; the qualities below say whether for the better.",
+            f"{plural(len(cells), 'cell')} with another decision than before: "
+            f"{names(cells, _MOST)}.",
+            "Their fingerprints differ. The qualities below show whether the decision is better.",
         )
     odd = ~both["outcome_a"].isin(_COMPARED) | ~both["outcome_b"].isin(_COMPARED)
     odd &= both["outcome_a"] != both["outcome_b"]
@@ -81,7 +81,7 @@ def _counters(changes: Changes) -> Iterator[Finding]:
         return f"`{row['name']}` of `{row['cell']}` {count(row['a'])} → {count(row['b'])}"
 
     table = changes.counters
-    detail = "A counter repeats exactly, so the code does other work than before."
+    detail = "A counter repeats exactly, so the code does more or less work than before."
     yield from _listed("counters", table[table["factor"] > 1], "counter", "grew", write, detail)
     fell = table[table["factor"] < 1].iloc[::-1]
     yield from _listed("counters", fell, "counter", "fell", write, detail)
@@ -115,17 +115,16 @@ def _times(changes: Changes) -> Iterator[Finding]:
             "time",
             found,
             "cell",
-            f"{'takes' if len(found) == 1 else 'take'} {moved} of the time of what they are "
-            "compared with than before",
+            f"with {moved} time than before, relative to the variant compared with",
             write,
-            "Each ratio was taken within its own run, and the two intervals have nothing in "
-            "common. It moves as well where the other variant's time does.",
+            "Each ratio was measured in one run, and the two intervals do not overlap. A ratio "
+            "also changes if the time of the variant compared with does.",
         )
     if within := int((both["moved"] == "within").sum()):
         yield Finding(
             "time",
-            f"{plural(within, 'ratio')} stayed within the intervals.",
-            "A smaller change would not be seen.",
+            f"{plural(within, 'ratio')} changed by no more than the intervals.",
+            "Smaller changes cannot be detected.",
         )
 
 
@@ -148,19 +147,21 @@ def _files(changes: Changes) -> Iterator[Finding]:
     for file in "AB":
         cells = changes.cells["cell"][changes.cells["where"] == f"only {file}"]
         if len(cells):
-            alone = f"{plural(len(cells), 'cell')} of {file} alone"
+            alone = f"{plural(len(cells), 'cell')} only in {file}"
             yield Finding("cells", f"{alone}: {names(cells, _MOST)}.")
     differ = changes.settings[changes.settings["a"] != changes.settings["b"]]
     if len(differ):
         changed = [
             f"{r['what']} {r['a'] or MISSING} → {r['b'] or MISSING}" for r in rows_of(differ)
         ]
-        yield Finding("measured with", f"Measured with something else: {listing(changed, most=8)}.")
+        yield Finding(
+            "measured with", f"Versions, machines or settings differ: {listing(changed, most=8)}."
+        )
     if not changes.both.empty and not changes.both["one_machine"].any():
         yield Finding(
             "measured with",
-            "No cell was measured by one and the same machine in both files.",
-            "Times in seconds are left out; decisions, counters, qualities and ratios stand.",
+            "No cell was measured on the same machine in both files.",
+            "Times in seconds are left out; decisions, counters, qualities and ratios are compared.",
         )
     for file, results in (("A", changes.a), ("B", changes.b)):
         yield from (Finding("file", f"{file}: {note}") for note in results.notes)

@@ -25,20 +25,20 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
 def _page(changes: Changes, a: str, b: str) -> Page:
     counters = CaptionedTable(
         counters_table(changes),
-        "Every counter that differs: a count of work done, the same in every run.",
+        "Every counter that differs. Counters are equal in every run of the same code.",
         "counters",
         changes.counters,
     )
     qualities = CaptionedTable(
         qualities_table(changes),
-        "Every figure of a decision that differs.",
+        "Every quality that differs.",
         "qualities",
         changes.qualities,
     )
     cells = CaptionedTable(
         cells_table(changes),
-        "Every cell of either file. Times in seconds are there where one machine measured both, "
-        "and are no more than information: another day is another load.",
+        "Every cell of either file. Times in seconds are shown if one machine measured both. They "
+        "also depend on the machine's load, so no verdict uses them.",
         "cells",
         changes.cells,
     )
@@ -56,7 +56,7 @@ def _page(changes: Changes, a: str, b: str) -> Page:
         for title, each in sections.items()
         if each.drawings or each.tables
     ]
-    how = PageChapter("how", "How to read this", [], template="changes_glossary.html.j2")
+    how = PageChapter("how", "Guide", [], template="changes_glossary.html.j2")
     return Page(
         name=f"{a} and {b}",
         heading="What changed",

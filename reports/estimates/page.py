@@ -20,21 +20,20 @@ from reports.estimates.table import (
 )
 
 _LEAD = (
-    "The computation of a plan's ranks, measured with fbgemm's own kernels one rank after the "
-    "other, against its estimates. Communication is modelled, and in neither. Milliseconds are "
-    "ratios to a reference timed right before, times its median: compare them within one problem "
-    "only."
+    "The computation of a plan's ranks, estimated and measured with fbgemm's own kernels, one rank "
+    "after the other. Communication is not included. Milliseconds are relative to a reference "
+    "timed just before each of them, so compare them within one problem only."
 )
 _SUMMARY = (
-    "All problems together. Top 1: how often the plan that an estimate picks is the fastest when "
-    "measured, or cannot be told from it; error: the geometric mean over problems; apart: mean "
-    "rank correlation of plans that can be told apart."
+    "All problems together. Top 1: how often the plan with the best estimate is the fastest "
+    "measured plan, or as fast as that within the intervals; error: the geometric mean over "
+    "problems; apart: mean rank correlation of plans with intervals that do not overlap."
 )
 _TERMS = (
     "Rank correlation: Spearman's, with its 95 % interval; apart: the same for plans with "
-    "intervals that do not overlap, and their number; regret: how much slower the plan that the "
-    "estimate picks is than the fastest one; error: geometric mean of the factor by which the "
-    "estimate is off; scaled: the same after one factor for all plans."
+    "intervals that do not overlap, and their number; regret: how much slower the plan with the "
+    "best estimate is than the fastest one; error: geometric mean of the factor between estimate "
+    "and measurement; scaled: the same after scaling all estimates by one factor."
 )
 
 
@@ -95,9 +94,10 @@ def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
     slower = sum(first.regret < last.regret for first, last in both)
     yield Finding(
         "estimates",
-        f"On average the plan that '{both[0][0].estimate}' picks is {before:.1%} slower than the "
-        f"fastest, that of '{both[0][1].estimate}' {after:.1%}: after calibrating the pick is "
-        f"faster when measured on {faster} of {plural(len(both), 'problem')}, slower on {slower}.",
+        f"On average the plan chosen by '{both[0][0].estimate}' is {before:.1%} slower than the "
+        f"fastest, and the plan chosen by '{both[0][1].estimate}' {after:.1%}. Calibration makes "
+        f"the chosen plan faster on {faster} of {plural(len(both), 'problem')} and slower on "
+        f"{slower}.",
     )
 
 
@@ -110,9 +110,8 @@ def findings(found: Sequence[Validation]) -> list[Finding]:
         sentences.append(
             Finding(
                 "estimates",
-                f"By '{name}', the plan that is picked is the fastest, or cannot be told from it, "
-                f"on {top} of {plural(len(group), 'problem')}; trusting it costs at most "
-                f"{regret:.1%}.",
+                f"The plan chosen by '{name}' is the fastest within the intervals on {top} of "
+                f"{plural(len(group), 'problem')}, and at most {regret:.1%} slower on the others.",
             )
         )
     return sentences

@@ -156,13 +156,13 @@ def _quality(family: FamilyView) -> Iterator[Finding]:
     reference = {row["variant"]: row for row in rows_of(table)}.get(name)
     figure = quantity(best["quality"], best["unit"])
     against = _against(best, reference, name, lower) if reference else ""
-    which = f"`{best['variant']}` decides on its own: its `{best['name']}` is"
+    which = f"`{best['variant']}` makes its own decision: its `{best['name']}` is"
     detail = f"On `{family.quality_problem}`: {figure}"
     if reference:
         detail += f" against {quantity(reference['quality'], best['unit'])} for `{name}`"
     if len(own) > 1:
         which = (
-            f"Of the {len(own)} variants that decide on their own, `{best['variant']}` has the "
+            f"Of the {len(own)} variants with their own decisions, `{best['variant']}` has the "
             f"best `{best['name']}`,"
         )
         least = quantity(worst["quality"], worst["unit"])

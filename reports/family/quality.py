@@ -70,7 +70,9 @@ def draw_quality(family: FamilyView) -> Iterator[Drawing]:
     gaps = table["gap"].map(lambda share: "" if math.isnan(share) else f" ({gap(share)})")
     points = zip(table["cpu_s"], table["quality"], table["variant"] + gaps, strict=True)
     label_points(axes, list(points), bounds)
-    caption = f"On `{family.quality_problem}`. Variants that decide the same stand on one line."
+    caption = (
+        f"On `{family.quality_problem}`. Variants with the same decision are at the same height."
+    )
     if bounds:
         caption += " In brackets the gap to the bound, which no decision can pass."
     yield canvas.finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)

@@ -174,7 +174,7 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
         handles.append(canvas.key("capacity of a rank", color="black", linestyle="--"))
     canvas.legend_above(figure, *handles)
     yield canvas.finish(
-        figure, f"{family.slug}-ranks", "What each rank gets", _caption(view), view.figures
+        figure, f"{family.slug}-ranks", "The load of each rank", _caption(view), view.figures
     )
 
 

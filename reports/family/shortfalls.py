@@ -22,7 +22,7 @@ def shortfalls(family: FamilyView) -> Iterator[Finding]:
         target = cells["same_as"].iloc[0] or cells["against"].iloc[0]
         yield Finding(
             "different decisions",
-            f"`{variant}` decides differently from `{target}`, which it must reproduce, on "
+            f"`{variant}` must make the decision of `{target}`, and makes a different one on "
             f"{plural(len(cells), 'problem')}.",
             f"Its times are not compared there: {names(cells['problem'], most=3)}.",
         )
@@ -49,13 +49,11 @@ def shortfalls(family: FamilyView) -> Iterator[Finding]:
         yield Finding(
             "inconclusive",
             f"{len(unclear)} of {plural(compared, 'comparison')} stayed inconclusive.",
-            f"{are} of {names(unclear['variant'].unique())}: the interval neither clears the noise "
-            "floor nor stays within it.",
+            f"{are} of {names(unclear['variant'].unique())}: the interval contains a limit of the "
+            "noise floor.",
         )
     if missing := [variant for variant, _ in _by_variant(family, "not installed")]:
-        yield Finding(
-            "not installed", f"Not installed here, and so not measured: {names(missing)}."
-        )
+        yield Finding("not installed", f"Not measured, because not installed: {names(missing)}.")
 
 
 def repetition(family: FamilyView) -> Iterator[Finding]:
@@ -71,8 +69,7 @@ def repetition(family: FamilyView) -> Iterator[Finding]:
         detail = f"Counted on `{problem}`: {str(over['meaning'].iloc[0]).rstrip('.')}"
         fine = there["variant"][~is_over]
         if len(fine):
-            do = "does" if len(fine) == 1 else "do"
-            detail += f"; {names(fine)} {do} with no more than that"
+            detail += f"; {names(fine)} {'needs' if len(fine) == 1 else 'need'} no more than that"
         yield Finding(
             "repeated work",
             f"`{name}`: {listing(excesses)}, where {count(over['enough'].max())} is sufficient.",

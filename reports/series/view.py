@@ -114,10 +114,12 @@ def findings(view: View) -> list[str]:
     found = []
     if view.kind == "commits":
         found.append(
-            f"{len(view.ran)} of {plural(len(view.runs), 'commit')} run, or have the files of one "
-            f"that does ({100 * len(view.ran) / len(view.runs):.0f} %)."
+            f"{len(view.ran)} of {plural(len(view.runs), 'commit')} could be run, or have the same "
+            f"files as one that could ({100 * len(view.ran) / len(view.runs):.0f} %)."
         )
-    found += [f"{_named(points)} did not run: {reason}." for reason, points in view.failed.items()]
+    found += [
+        f"{_named(points)} could not be run: {reason}." for reason, points in view.failed.items()
+    ]
     found += [text for step in view.large for text in step_sentences(view, step)]
     if len(view.ran) > 1:
         found += _whole(view, Step(view.ran[0], view.ran[-1]))
@@ -214,9 +216,9 @@ def _counters(view: View, step: Step) -> str:
 def _decisions(view: View) -> list[str]:
     other = [step.after.name for step in view.steps if view.decision(step) == "other plan"]
     estimated = [step.after.name for step in view.steps if view.decision(step) == "other estimate"]
-    found = [f"All {len(view.ran)} {view.kind} decide the same."]
+    found = [f"All {len(view.ran)} {view.kind} make the same decision."]
     if other:
-        found = [f"{listing(other, most=9)}: another decision than the one before."]
+        found = [f"{listing(other, most=9)}: another decision than before."]
     if estimated:
         found.append(f"{listing(estimated, most=9)}: the same decision with another estimate.")
     return found
@@ -230,10 +232,10 @@ def caveats(step: Step) -> str:
     if step.suspects:
         named = listing([commit.name for commit in step.suspects[:_MOST_NAMED]])
         if len(step.suspects) == 1:
-            return f"or {named} before it, which does not run"
+            return f"or {named} before it, which could not be run"
         if len(step.suspects) <= _MOST_NAMED:
-            return f"or one of {named} before it, which do not run"
-        return f"or one of {len(step.suspects)} commits before it, which do not run"
+            return f"or one of {named} before it, which could not be run"
+        return f"or one of {len(step.suspects)} commits before it, which could not be run"
     return "touches none of the files asked about" if step.is_outside else ""
 
 

@@ -63,7 +63,7 @@ def test_history_and_asv_name_the_same_commit(project: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     said = " ".join(ran.stdout.split())
-    assert "4 of 4 commits run, or have the files of one that does (100 %)." in said
+    assert "4 of 4 commits could be run, or have the same files as one that could (100 %)." in said
     assert "annotations._get_annotated_method" in said
     results = project / "history" / "torchrec"
     with (results / "history.csv").open() as file:

@@ -46,10 +46,9 @@ def interval(value, low, high):
 def test_of_the_same_file_nothing_changed(tmp_path):
     changes = compared(tmp_path, family_lines(), family_lines())
     assert told(changes) == [
-        ("verdict", "Of 24 cells that both files hold, none decides, counts or rates anything "
-         "otherwise."),
-        ("time", "19 ratios stayed within the intervals."),
-        ("measured with", "No cell was measured by one and the same machine in both files."),
+        ("verdict", "Of 30 cells in both files, none has another decision, counter or quality."),
+        ("time", "24 ratios changed by no more than the intervals."),
+        ("measured with", "No cell was measured on the same machine in both files."),
     ]  # fmt: skip
     assert changes.counters.empty
     assert changes.qualities.empty
@@ -58,15 +57,15 @@ def test_of_the_same_file_nothing_changed(tmp_path):
 def test_a_decision_that_changed_comes_first(tmp_path):
     changes = compared(tmp_path, *pair(fingerprint="other"))
     first, second, *_ = told(changes)
-    assert first == ("verdict", "Of 2 cells that both files hold, 1 decision changed.")
-    assert second == ("decisions", f"1 cell decides otherwise than before: `boxing/even{AT}`.")
+    assert first == ("verdict", "Of 2 cells in both files, 1 decision changed.")
+    assert second == ("decisions", f"1 cell with another decision than before: `boxing/even{AT}`.")
 
 
 def test_counters_are_compared_exactly_the_largest_growth_first(tmp_path):
     a, b = pair(counters={"copies": 541_000, "lookups": 19})
     changes = compared(tmp_path, a, b)
     sentence = dict(told(changes))["verdict"]
-    assert sentence == "Of 2 cells that both files hold, 1 counter grew and 1 counter fell."
+    assert sentence == "Of 2 cells in both files, 1 counter grew and 1 counter fell."
     said = [text for kind, text in told(changes) if kind == "counters"]
     assert said == [
         f"1 counter grew: `copies` of `boxing/even{AT}` 1,000 → 541,000.",
@@ -109,7 +108,7 @@ def test_a_ratio_moves_where_the_intervals_have_nothing_in_common(tmp_path, now,
     changes = compared(tmp_path, *pair(ratio=now))
     assert changes.cells.set_index("cell")["moved"][f"boxing/even{AT}"] == moved
     text = " ".join(text for kind, text in told(changes) if kind == "time")
-    assert (f"takes {moved} of the time" in text) == (moved in ("more", "less"))
+    assert (f"{moved} time than before" in text) == (moved in ("more", "less"))
 
 
 def test_ratios_over_another_variant_are_not_set_side_by_side(tmp_path):
@@ -132,7 +131,9 @@ def test_seconds_are_shown_where_one_machine_measured_both(tmp_path):
     apart = compared(tmp_path, on("m1", lines), on("m2", lines))
     assert apart.cells[["cpu_s_a", "cpu_s_b"]].isna().all(axis=None)
     assert not [c.title for c in cells_table(apart).columns if "CPU" in c.title]
-    assert ("measured with", "Measured with something else: machine m1 → m2.") in told(apart)
+    assert ("measured with", "Versions, machines or settings differ: machine m1 → m2.") in told(
+        apart
+    )
 
 
 def test_cells_of_one_file_alone_and_lost_ones_are_told(tmp_path):
@@ -140,12 +141,12 @@ def test_cells_of_one_file_alone_and_lost_ones_are_told(tmp_path):
     b = [a[0], over_budget("even", 10), cell("new")]
     changes = compared(tmp_path, a, b)
     assert dict(told(changes))["verdict"] == (
-        "Of 2 cells that both files hold, 1 cell no longer ends well."
+        "Of 2 cells in both files, 1 cell no longer succeeds."
     )
     assert [text for kind, text in told(changes) if kind in ("outcome", "cells")] == [
         f"1 cell went from faster to over budget: `boxing/even{AT}`.",
-        f"1 cell of A alone: `boxing/odd{AT}`.",
-        f"1 cell of B alone: `boxing/new{AT}`.",
+        f"1 cell only in A: `boxing/odd{AT}`.",
+        f"1 cell only in B: `boxing/new{AT}`.",
     ]
     assert changes.cells["where"].tolist() == ["both", "both", "only A", "only B"]
 

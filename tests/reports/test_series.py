@@ -86,7 +86,7 @@ def test_a_step_names_who_makes_the_calls_that_were_added() -> None:
     assert "11 times the calls of 1.9.0 (1,100 after 100)" in sentences[0]
     assert "90 % of those added are made by notes.scan (900)" in sentences[0]
     assert "1.10.0: copies 1 to 3." in sentences
-    assert sentences[-1] == "All 2 releases decide the same."
+    assert sentences[-1] == "All 2 releases make the same decision."
 
 
 def test_small_steps_are_not_reported_and_large_ones_down_are() -> None:
@@ -135,7 +135,7 @@ def test_releases_that_failed_are_named_and_left_out_of_ratios() -> None:
     }
     assert (table["1.10.0"]["times_previous"], table["1.10.0"]["times_oldest"]) == (11.0, 11.0)
     page = markdown_page([view(*GROWN, *failed)], "shardbench releases toylib", "")
-    assert "1.9.5 did not run: it needs CUDA." in page
+    assert "1.9.5 could not be run: it needs CUDA." in page
     assert "1.0 and 2.0 did not run: gone." in page
     assert page.count("| not run |") == 3
 
