@@ -161,7 +161,7 @@ def _files(changes: Changes) -> Iterator[Finding]:
         yield Finding(
             "measured with",
             "No cell was measured on the same machine in both files.",
-            "Times in seconds are left out; decisions, counters, qualities and ratios are compared.",
+            "Times in seconds are left out. All other figures are compared.",
         )
     for file, results in (("A", changes.a), ("B", changes.b)):
         yield from (Finding("file", f"{file}: {note}") for note in results.notes)
