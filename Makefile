@@ -66,9 +66,9 @@ test: setup
 test-long: setup
 	$(BIN)/python -m pytest -m "long and not slow" -n auto --dist loadfile
 
-# Every command that README and docs show.
-test-docs: setup
-	$(BIN)/python -m pytest tests/docs/test_commands.py -m docs -n auto
+# Every command that README and docs show, and the documentation site in a browser.
+test-docs: setup docs
+	$(BIN)/python -m pytest tests/docs -m docs -n auto
 
 # The dtensor family under another release of torch, which the index has with CUDA only (5.4 GB).
 TORCH ?= 2.15.0
@@ -125,7 +125,7 @@ $(DOCS)/.ready: requirements-docs.txt
 
 docs: $(DOCS)/.ready
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet
-	@echo "build/docs/index.html"
+	@echo "build/docs/index.html, to open without a server"
 
 docs-serve: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve

@@ -12,14 +12,14 @@ from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.escaping import csv, markdown, prose, sources
 from reports.core.table import as_markdown
 
-_TEMPLATES = Path(__file__).parent / "templates"
+FOLDER = Path(__file__).parent / "templates"
 
 
 @cache
 def templates() -> jinja2.Environment:
     """Return the Jinja environment; templates named *.html.j2 escape every inserted value."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=lambda name: bool(name and name.endswith(".html.j2")),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

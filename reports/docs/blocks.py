@@ -3,7 +3,7 @@
 Each function returns the text of a block. Problems are written `family@workload/topology:gpus`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from shlex import quote
@@ -201,11 +201,17 @@ def cells(
     )
 
 
-def figure_of(name: str, quality: str) -> str:
-    """Return a quality or counter of a cell as text."""
-    found = cell(name)
-    held = {**found.counters, **found.quality}[quality]
-    return gap(held) if quality == "gap" else number(held)
+def times_by_size(problem: str, sizes: Sequence[int], variants: Mapping[str, str]) -> str:
+    """Return a row for each variant, named by `variants`: the CPU time of a call on each size.
+
+    `problem` has `{}` in place of the size, which is a number of tables.
+    """
+
+    def time(size: int) -> Callable[[str], Entry]:
+        return lambda variant: Entry(time_text(on(problem.format(size), [variant])[0]))
+
+    columns = (numbers(f"{size} tables", time(size)) for size in sizes)
+    return as_markdown(table_of(variants, text("CPU time of a plan", variants.get), *columns))
 
 
 def _commits(problem: str) -> dict[str, Cell]:

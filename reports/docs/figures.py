@@ -11,12 +11,15 @@ from pathlib import Path
 import pandas as pd
 
 from harness.model.errors import UsageError
+from harness.model.files import read_file
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import Drawing
 from reports.docs.blocks import family_views, record
 from reports.family.front import draw_fronts
 from reports.family.growth import draw_growth
 from reports.family.ladder import draw_ladder
+from reports.profile.figure import draw_flames
+from reports.profile.page import read_data
 from reports.record.claims import Factor, SystemResult, system_results
 from reports.report.figure import draw_overview
 
@@ -53,6 +56,13 @@ def _overview() -> Iterator[Drawing]:
     return draw_overview(overview_frame(system_results(record())))
 
 
+def _flames() -> Iterator[Drawing]:
+    """Draw the first profile that the suite declares."""
+    for profile in record().declared.profile[:1]:
+        page = record().page_of(profile)
+        yield draw_flames(read_data(read_file(page).decode(), str(page)), profile.problem)
+
+
 def _of_family(
     name: str, draw: Callable[..., Iterator[Drawing]]
 ) -> Callable[[], Iterator[Drawing]]:
@@ -61,6 +71,7 @@ def _of_family(
 
 FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
     "overview": _overview,
+    "flames": _flames,
     "ladder": _of_family("embedding", draw_ladder),
     "growth": _of_family("embedding", draw_growth),
     "plans-that-move-little": _of_family("embedding", draw_fronts),

@@ -1,8 +1,11 @@
 """The page of a profile: flame graphs of one variant or two, their difference, and sentences."""
 
 import math
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
+
+from msgspec import DecodeError, Struct, json, to_builtins
 
 from harness.measuring.profile.flame_graph import (
     Comparer,
@@ -12,12 +15,14 @@ from harness.measuring.profile.flame_graph import (
     Profile,
     Share,
 )
+from harness.model.errors import UsageError
 from reports.core.formatting import percent, plural, seconds
 from reports.core.templating import render
 
 MOST_FRAMES = 5
 # A frame's total time is shown only if it is more than this many times the frame's own time.
 _MUCH_MORE = 1.1
+_DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
 
 
 def overview(profiles: Sequence[Profile]) -> list[str]:
@@ -139,28 +144,57 @@ def flame_page(profiles: Sequence[Profile], problem: str) -> str:
         profiles=profiles,
         overview=overview(profiles),
         explanation=explanation(profiles),
-        data=_data(Comparer(first, last), [profile.variant for profile in profiles]),
+        data=to_builtins(_data(Comparer(first, last), [profile.variant for profile in profiles])),
         measure=f"shardbench compare '{first.family}/{first.variant}@{problem}'"
         + (f" --against {last.variant}" if len(profiles) > 1 else ""),
     )
 
 
-def _data(comparer: Comparer, variants: list[str]) -> dict[str, Any]:
-    """Return the tree of calls for the page's script.
+class FlameNode(NamedTuple):
+    """A node of a page's tree of calls, after its caller; all seconds are of one call.
 
-    A node is a list: frame, parent, own and total seconds of both variants, width, and 1 if the
-    total seconds differ, else 0.
+    `frame` and `parent` are places in the page's frames and nodes. Each pair of seconds is of the
+    first variant and of the last. `width` is in seconds too, and `differs` is 1 if the totals do.
     """
+
+    frame: int
+    parent: int
+    own: float
+    own_against: float
+    total: float
+    total_against: float
+    width: float
+    differs: int
+
+
+class FlameData(Struct, frozen=True):
+    """The data of a page: variants, frames by module and text, and the tree from its root."""
+
+    variants: tuple[str, ...]
+    frames: tuple[tuple[str, str], ...]
+    nodes: tuple[FlameNode, ...]
+
+
+def read_data(page: str, name: str) -> FlameData:
+    """Return the data of a page of flame graphs; raise UsageError for any other text."""
+    found = _DATA.search(page)
+    try:
+        return json.decode(found[1] if found else "", type=FlameData)
+    except DecodeError:
+        raise UsageError(f"{name} is no page of flame graphs.") from None
+
+
+def _data(comparer: Comparer, variants: Sequence[str]) -> FlameData:
     nodes = comparer.tree()
     frames = {frame: number for number, frame in enumerate({node.frame: 0 for node in nodes})}
-    return {
-        "variants": variants,
-        "frames": [[frame.module, frame.text] for frame in frames],
-        "nodes": [
-            [frames[node.frame], node.parent, *_figures(node), int(node.whole.differs)]
+    return FlameData(
+        tuple(variants),
+        tuple((frame.module, frame.text) for frame in frames),
+        tuple(
+            FlameNode(frames[node.frame], node.parent, *_figures(node), int(node.whole.differs))
             for node in nodes
-        ],
-    }
+        ),
+    )
 
 
 def _figures(node: Node) -> list[float]:

@@ -125,6 +125,9 @@ def test_blocks_are_tables_of_the_recorded_figures(recorded):
     assert "8.0\N{MULTIPLICATION SIGN} (5.0\N{EN DASH}10)" in blocks.gains(*blocks.highlights())
     assert blocks.remarks() == "- **Boxes #12.** Boxes are copied."
     assert len(blocks.cells(f"boxing@{PROBLEM}", "copies").splitlines()) == 4
+    variants = {"slow": "theirs", "quick": "ours"}
+    by_size = blocks.times_by_size("boxing@crates[boxes={}]/toy_rack:4", (10,), variants)
+    assert by_size.splitlines()[2:] == ["| theirs | 8.00 s |", "| ours | 1.00 s |"]
 
 
 def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(recorded):

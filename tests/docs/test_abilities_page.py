@@ -1,0 +1,183 @@
+"""The code of docs/adding-a-variant.md and docs/abilities.md, as a package of a reader's own."""
+
+import importlib
+import re
+import sys
+
+import pytest
+from documented import ROOT
+from fake_clock import FakeClock
+
+from harness.contract import Abilities, BenchOptions, ImportRequest, UsageError, read_captured
+from harness.contract.family import load
+from harness.contract.registry import Registry
+from harness.estimates.calibration import calibrate
+from harness.estimates.kept_times import Stopwatch, TimesFile
+from harness.measuring.request import Request
+from harness.model.declared import checked
+from harness.model.ids import WorkloadSpec
+from harness.planning.capture import capture
+from harness.planning.explain import explain
+from harness.planning.plan import plan
+from harness.series.points import Counted, Timed, libraries, request_of
+from harness.topologies.lookup import find_topology
+from harness.topologies.traps import find_traps
+from shardbench.display.inventory import outcome
+
+ANY_NAME = WorkloadSpec.parse("any-name[and=parameter]")
+GPUS = find_topology("dgx_h100", 8)
+
+
+def blocks(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def block_with(page: str, text: str) -> str:
+    (found,) = (block for block in blocks(page) if text in block)
+    return found
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """Return the family of a package with the code of both pages."""
+    folder = tmp_path_factory.mktemp("reader")
+    package = folder / "my_planners"
+    package.mkdir()
+    declared, *rest = blocks("abilities.md")
+    (driver,) = (block for block in rest if "HANDLERS" in block)
+    smallest = block_with("adding-a-variant.md", "FAMILY = ")
+    (package / "__init__.py").write_text(f"{smallest}\n{declared}")
+    (package / "abilities.py").write_text("\n".join(b for b in rest if b is not driver))
+    (package / "driver.py").write_text(driver)
+    (folder / "my_library.py").write_text("__version__ = '1.0'\nplan = sum\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield importlib.import_module("my_planners").FAMILY
+    for name in [name for name in sys.modules if name.startswith(("my_planners", "my_library"))]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def able(family):
+    """Return a function that imports an ability of the family by name."""
+    return lambda name: load(getattr(family.abilities, name))
+
+
+@pytest.fixture
+def request_of_loop(family):
+    return Request(family, ANY_NAME, GPUS, ("loop",))
+
+
+def test_the_page_has_every_ability_and_a_reader_finds_each(family, able):
+    names = set(Abilities.__dataclass_fields__)
+    for page, mark in (("abilities.md", "## {}\n"), ("adding-a-variant.md", "| `{}` |")):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert not [name for name in names if mark.format(name) not in text]
+    assert all(able(name) for name in names)
+    assert Registry([family]).families == (family,)
+
+
+def test_the_smallest_family_accepts_any_workload_name_and_plans(request_of_loop):
+    planned = plan(request_of_loop)
+    assert str(planned.cell) == "sums/loop@any-name[and=parameter]/dgx_h100:8"
+    assert (planned.document, planned.quality) == ({"sum": 28}, {"sum": 28})
+    assert len(planned.ranks.rows) == 8
+
+
+def test_a_label_refuses_other_names_parameters_and_values():
+    held = {"__name__": __name__}
+    exec(block_with("adding-a-variant.md", "def label"), held)
+    label = held["label"]
+    known = WorkloadSpec.parse("numbers[count=3]")
+    assert label(known) == known
+    for text in ("any-name", "numbers[size=3]", "numbers[count=0]"):
+        with pytest.raises(UsageError):
+            label(WorkloadSpec.parse(text))
+
+
+def test_a_decision_is_explained(request_of_loop):
+    found = explain(request_of_loop, rank=3).explanation
+    assert found.sentences == ("The numbers make 28.",)
+    assert found.sections[0].rows == (("3", 3),)
+    with pytest.raises(UsageError, match="no rank 8"):
+        explain(request_of_loop, rank=8)
+
+
+def test_a_known_figure_is_not_computed_again(able):
+    problem = {"gpus": 8}
+    assert able("figures")(problem, {}) == {"bound": 7}
+    assert able("figures")({"gpus": 8}, {"bound": 5}) == {"bound": 5}
+    assert problem["bound"] == 7
+
+
+def test_the_parts_of_a_workload_are_shown(able):
+    held = able("inventory")(ANY_NAME, GPUS)
+    assert held.largest("value", 1) == (("number 7", 7),)
+    assert [column.name for column in held.drawn] == ["value"]
+    with pytest.raises(UsageError, match="--topology"):
+        able("inventory")(ANY_NAME, None)
+
+
+def test_a_workload_is_imported(able, tmp_path):
+    (tmp_path / "numbers.json").write_text("[3, 1, 2]")
+    importing = able("importing")
+    asked = ImportRequest(str(tmp_path / "numbers.json"), str(tmp_path / "numbers.txt"))
+    imported = importing.read(asked)
+    assert imported.content == b"3\n1\n2"
+    assert outcome(imported, imported.inventory.sort)
+
+
+def test_a_running_job_is_captured_and_left_as_it_was(family, tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.planning.capture.load_registry", lambda: Registry([family]))
+    library = importlib.import_module("my_library")
+    plan_of_library, path = library.plan, tmp_path / "problem.json"
+    with capture("sums", path):
+        assert library.plan([1, 2]) == 3
+    assert read_captured(path, "sums") == {"numbers": [1, 2]}
+    assert library.plan is plan_of_library
+
+
+def test_the_driver_answers_as_the_series_needs(family):
+    series = libraries(Registry([family]), "releases")["my-library"][1]
+    assert libraries(Registry([family]), "commits")["my-library"][1] is series
+    handlers = importlib.import_module("my_planners.driver").HANDLERS
+    asked = request_of(ANY_NAME, GPUS)
+    timed = checked(handlers["times"](asked), Timed, "times")
+    counted = checked(handlers["counts"](asked), Counted, "counts")
+    assert (timed.release, timed.fingerprint, counted.fingerprint) == ("1.0", "28", "28")
+    assert timed.phases.keys() == set(series.releases.phases)
+    assert counted.calls.keys() == series.parts.keys()
+    assert counted.counters.keys() == series.counters.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [(b'{"world_size": 16}', ["local_size"]), (b'{"world_size": 16, "local_size": 8}', [])],
+)
+def test_misleading_arguments_are_found(able, arguments, found):
+    row = able("topology").read(arguments, "arguments.json")
+    traps = [trap for trap in find_traps(row) if trap.column == "local_size"]
+    assert [trap.column for trap in traps] == found
+
+
+class TickingClock(FakeClock):
+    """A clock on which every call takes a millisecond."""
+
+    def cpu(self) -> float:
+        self.advance(0.001)
+        return super().cpu()
+
+
+def test_decisions_are_measured_and_a_machine_is_fitted(able, tmp_path):
+    bench = able("measuring")(BenchOptions("cpu", "uniform", None))
+    stopwatch = Stopwatch(bench, TimesFile(tmp_path / "times.jsonl", {}), TickingClock())
+    candidates = bench.candidates({"gpus": 8}, 3).decisions
+    assert len({candidate.fingerprint for candidate in candidates}) == 3
+    for candidate in candidates:
+        for rank in candidate.ranks:
+            stopwatch.time(rank.work, 1)
+    (figure,) = calibrate(bench.design(1.0), stopwatch).figures
+    assert figure.value == pytest.approx(1 / 30_000)
+    with pytest.raises(UsageError):
+        able("measuring")(BenchOptions("cuda", "uniform", None))
