@@ -147,7 +147,7 @@ def stage_display() -> Iterator[Callable[[str], None]]:
         while not is_over:
             if has_changed.wait(_SILENT_SECONDS):
                 has_changed.clear()
-            else:
+            elif stage:
                 say(f"{stage}, {time.monotonic() - began:.0f} s so far")
 
     with progress_bar(console) as bar:

@@ -13,7 +13,10 @@ TYPICAL_BLOCKS = 5
 
 _LEAST_BLOCKS = 4
 _BLOCKS_IN_TIME = 10  # blocks are short enough that at least this many fit into the time
-_GROWTH, _MOST_GROWTH = 1.1, 1000.0
+# The spread of a ratio's logarithm among processes, as in `record/`, and its weight as a number of
+# degrees of freedom.
+_USUAL_SPREAD, _USUAL_FREEDOM = 0.02, 3
+_GROWTH, _MOST_UNITS = 1.1, 100_000
 
 
 def block_seconds(rule: SamplingRule) -> float:
@@ -34,24 +37,25 @@ def expected_seconds(calls: Collection[float], rule: SamplingRule) -> float:
     return warm_up + blocks * block + counting
 
 
-def blocks_needed(blocks: int, ratio: Ratio, distance: float, confidence: float) -> int:
+def blocks_needed(blocks: int, units: int, ratio: Ratio, distance: float, confidence: float) -> int:
     """Return the expected number of blocks until an interval reaches no farther than `distance`.
 
-    `ratio` has the interval with this confidence after `blocks` blocks, and `distance` is a
-    difference of logarithms. Half the interval's width is Student's t times the standard error,
-    which shrinks with the square root of the number of pairs, or of processes.
+    `ratio` has the interval with this confidence after `blocks` blocks, which hold `units` pairs or
+    processes; `distance` is a difference of logarithms. Half the interval's width is Student's t
+    times the standard error, which shrinks with the square root of `units`. The spread of so few
+    units is uncertain, so it is pooled with the usual one.
     """
     from scipy.special import stdtrit  # imported here because the import is slow
-
-    first = ratio.processes if ratio.processes > 1 else ratio.pairs
-    if first < 2 or not 0 < ratio.low <= ratio.high < math.inf:
-        return blocks + 1
 
     def width(number: float) -> float:
         return float(stdtrit(number - 1, (1 + confidence) / 2)) / math.sqrt(number)
 
-    spread = math.log(ratio.high / ratio.low) / 2 / width(first)
-    growth = 1.0
-    while spread * width(first * growth) > distance and growth < _MOST_GROWTH:
-        growth *= _GROWTH
-    return max(blocks + 1, math.ceil(blocks * growth))
+    spread = _USUAL_SPREAD
+    if units > 1 and 0 < ratio.low <= ratio.high < math.inf:
+        found = math.log(ratio.high / ratio.low) / 2 / width(units)
+        freedom = (units - 1) / (units - 1 + _USUAL_FREEDOM)
+        spread = math.hypot(math.sqrt(freedom) * found, math.sqrt(1 - freedom) * spread)
+    needed = max(2, units)
+    while spread * width(needed) > distance and needed < _MOST_UNITS:
+        needed = math.ceil(_GROWTH * needed)
+    return max(blocks + 1, math.ceil(blocks * needed / units))

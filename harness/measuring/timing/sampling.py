@@ -13,7 +13,7 @@ from harness.execution.forks import Fork, Send
 from harness.measuring.counting import PROFILED, affordable_counts, count_work
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock
-from harness.measuring.timing.forecast import TYPICAL_BLOCKS, block_seconds, blocks_needed
+from harness.measuring.timing.forecast import block_seconds, blocks_needed
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
 from harness.measuring.timing.verdict import CONFIDENCE, judge
@@ -131,9 +131,10 @@ class Group:
         self.blocks, self.block_s = 0, block_seconds(request.rule)
         self._request, self._rule, self._time_block = request, request.rule, time_block
         self._is_forked = way != "turns in one process"
-        least = max(self._rule.least_blocks, _LEAST_FORKS if self._is_forked else 0)
-        self._next_look = min(least, self._rule.most_blocks)
-        self._needed = max(self._next_look, TYPICAL_BLOCKS if request.reference else 0)
+        least, most = _LEAST_FORKS if self._is_forked else 2, self._rule.most_blocks
+        self._least = 0 if request.reference is None else min(least, most)
+        self._next_look = min(max(self._rule.least_blocks, least if self._is_forked else 0), most)
+        self._needed = self._next_look
 
     def time_block(self, variants: Variants, rng: random.Random) -> list[Sample]:
         """Time one block of the active variants; record and return its samples."""
@@ -149,11 +150,6 @@ class Group:
         """Return whether there are enough blocks to stop, even without a verdict."""
         return self.blocks >= self._least
 
-    @property
-    def _least(self) -> int:
-        least = _LEAST_FORKS if self._is_forked else 2
-        return 0 if self._request.reference is None else min(least, self._rule.most_blocks)
-
     def seconds_left(self) -> tuple[float, float]:
         """Return the seconds that the blocks to come take at least, and are expected to take."""
         if not self.active:
@@ -164,12 +160,15 @@ class Group:
     def look(self) -> None:
         """Remove variants with settled ratios from `active`, whenever blocks grow by a tenth."""
         reference = self._request.reference
-        if self.blocks >= self._next_look:
-            self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
+        is_due = self.blocks >= self._next_look
+        if is_due or self.blocks < _LEAST_FORKS:  # before the first look only for the forecast
             others = [name for name in self.active if reference and name != reference]
             needed = {name: self._blocks_needed(name, reference or "") for name in others}
-            self._needed = max(needed.values(), default=0)
-            self.active = [name for name in self.active if needed.get(name, self._needed)]
+            if is_due:
+                self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
+                are_open = any(needed.values())
+                self.active = [name for name in self.active if needed.get(name, are_open)]
+            self._needed = max([self._next_look, *needed.values()])
         if self.blocks >= self._rule.most_blocks:
             self.active = []
 
@@ -182,8 +181,9 @@ class Group:
             return 0
         if ratio is None or wider is None:
             return self.blocks + 1
+        units = self.blocks if self._is_forked else ratio.pairs
         return max(
-            (blocks_needed(self.blocks, *open_) for open_ in self._open(name, ratio, wider)),
+            (blocks_needed(self.blocks, units, *goal) for goal in self._open(name, ratio, wider)),
             default=0,
         )
 
@@ -241,7 +241,7 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
             if not timed.wall_s:
                 timed.wall_s = [warm[name].wall_s]
             times.setdefault(name, timed)
-    for name in filter(counts.get, counts):
+    for name in [name for name in counts if counts[name]]:
         observer.counting(name)
         work = partial(_work_of, request.prepared[name], counts[name] > 1)
         with Fork(work, observer.report) as fork:

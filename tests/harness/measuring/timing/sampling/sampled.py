@@ -36,7 +36,7 @@ class Diary(Observer):
     def turn_begins(self, name: str) -> None:
         self.began.append(name)
 
-    def block_ended(self, block: int, turns: Sequence[Sample]) -> None:
+    def block_ended(self, block: int, turns: Sequence[Sample], left_s: float) -> None:
         self.ended += [(turn.name, block) for turn in turns]
 
     def block(self, number: int) -> list[str]:
