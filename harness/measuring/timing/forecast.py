@@ -15,7 +15,7 @@ _LEAST_BLOCKS = 4
 _BLOCKS_IN_TIME = 10  # blocks are short enough that at least this many fit into the time
 # The spread of a ratio's logarithm among processes, as in `record/`, and its weight as a number of
 # degrees of freedom.
-_USUAL_SPREAD, _USUAL_FREEDOM = 0.02, 3
+_USUAL_SPREAD, _USUAL_FREEDOM = 0.015, 3
 _GROWTH, _MOST_UNITS = 1.1, 100_000
 
 
@@ -55,7 +55,9 @@ def blocks_needed(blocks: int, units: int, ratio: Ratio, distance: float, confid
         found = math.log(ratio.high / ratio.low) / 2 / width(units)
         freedom = (units - 1) / (units - 1 + _USUAL_FREEDOM)
         spread = math.hypot(math.sqrt(freedom) * found, math.sqrt(1 - freedom) * spread)
+    # The ratio still moves by about its standard error, and a lucky look ends the timing.
+    allowed = distance + spread / math.sqrt(units) / 2
     needed = max(2, units)
-    while spread * width(needed) > distance and needed < _MOST_UNITS:
+    while spread * width(needed) > allowed and needed < _MOST_UNITS:
         needed = math.ceil(_GROWTH * needed)
     return max(blocks + 1, math.ceil(blocks * needed / units))
