@@ -53,8 +53,7 @@ class ProgressDisplay:
             _step(event) if event.steps else f"{event.stage}, block {event.step}, {event.variant}"
         )
         self._tell_step(event)
-        if self._overall is not None:
-            self._tell_whole(event)
+        self._tell_whole(event)
         done, total = event.step - 1, event.steps or None
         if event.progress is not None:
             done, total = event.progress.done, event.progress.total
@@ -67,6 +66,8 @@ class ProgressDisplay:
 
     def _tell_whole(self, event: Event) -> None:
         """Show the remaining time of all problems; without `begun` they run one after another."""
+        if self._overall is None:
+            return
         if not self._running:
             self.begun(next(iter(self._left.names), ""))
         if event.left_s is not None:

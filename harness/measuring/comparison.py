@@ -27,7 +27,7 @@ from harness.measuring.monitor import (
     run_job,
 )
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.time_left import ComparisonTime
+from harness.measuring.time_left import TIMING, ComparisonTime
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
 from harness.model.cell import Cell
@@ -103,7 +103,7 @@ class Comparison:
         cells = self._empty_cells()
         self._work_out_figures()
         for step, variant in enumerate(self._order, start=1):
-            self._time_left.check_begins(variant.name)
+            self._time_left.begins(variant.name)
             self._check(variant, cells[variant.name], step)
             checked = self._checked.get(variant.name)
             self._time_left.check_ended(variant.name, checked.wall_s if checked else None)
@@ -211,7 +211,7 @@ class Comparison:
 
         def listen(event: Event) -> None:
             if event.left_s is not None:
-                self._time_left.timing_lasts(event.left_s)
+                self._time_left.expects(TIMING, event.left_s)
             self._listen(with_fields(event, left_s=self._time_left.seconds()))
 
         return run_job(
@@ -274,7 +274,7 @@ class Comparison:
         reference, rule = self._against.name, self._settings.sampling
         if all(name in self._stored for name in names):
             return
-        self._time_left.timing_begins()
+        self._time_left.begins(TIMING)
         if rule.once:
             times = {name: self._time_separately(name) for name in names}
             for timed in times.values():

@@ -1,5 +1,6 @@
 """Estimate the remaining time of a run from its pieces that have ended."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from statistics import fmean
 from harness.measuring.timing.forecast import expected_seconds
 from harness.model.settings import SamplingRule
 
-_TIMING = "@timing"  # no variant has an @ in its name
+TIMING = "@timing"
+"""The piece of a comparison after all checks; no variant has an @ in its name."""
 
 
 @dataclass(slots=True)
@@ -93,8 +95,8 @@ class TimeLeft:
         return None if pace is None else pace * piece.size
 
 
-class ComparisonTime:
-    """Estimates the remaining seconds of a comparison: of its checks, and the timing after them."""
+class ComparisonTime(TimeLeft):
+    """Estimates the remaining seconds of a comparison: its checks, then `TIMING`."""
 
     def __init__(
         self,
@@ -104,34 +106,18 @@ class ComparisonTime:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start with the names of the variants to check, and of those to be timed as well."""
-        self._waiting, self._timed, self._rule = set(checks), set(timed), rule
         pieces = {name: Piece("check") for name in checks}
-        self._left = TimeLeft({**pieces, _TIMING: Piece("timing", expected_s=0.0)}, now=now)
+        super().__init__({**pieces, TIMING: Piece("timing", expected_s=0.0)}, now=now)
+        self._timed, self._rule = set(timed), rule
         self._calls: list[float] = []
-        self._set_up = float("inf")
-        self.seconds = self._left.seconds
-
-    def check_begins(self, name: str) -> None:
-        """Record that the check of a variant begins."""
-        self._left.begins(name)
+        self._set_up = math.inf
 
     def check_ended(self, name: str, call_s: float | None) -> None:
         """Record that a check has ended; `call_s` is its call's seconds, None if it failed."""
-        took = self._left.ended(name)
-        self._waiting.discard(name)
+        took = self.ended(name)
         if call_s is None or name not in self._timed:
             return
         self._calls.append(call_s)
         self._set_up = min(self._set_up, max(0.0, took - call_s))
-        waiting = [fmean(self._calls)] * len(self._waiting & self._timed)
-        self._left.expects(
-            _TIMING, self._set_up + expected_seconds([*self._calls, *waiting], self._rule)
-        )
-
-    def timing_begins(self) -> None:
-        """Record that the timing begins."""
-        self._left.begins(_TIMING)
-
-    def timing_lasts(self, seconds: float) -> None:
-        """Record the timing's own estimate of its remaining seconds."""
-        self._left.expects(_TIMING, seconds)
+        others = [fmean(self._calls)] * len(self._timed.intersection(self.names))
+        self.expects(TIMING, self._set_up + expected_seconds([*self._calls, *others], self._rule))

@@ -3,7 +3,7 @@
 import pytest
 from fake_clock import FakeClock
 
-from harness.measuring.time_left import ComparisonTime, Piece, TimeLeft
+from harness.measuring.time_left import TIMING, ComparisonTime, Piece, TimeLeft
 from harness.measuring.timing.forecast import expected_seconds
 from harness.model.settings import SamplingRule
 
@@ -66,13 +66,13 @@ class TestPieces:
 class TestAComparison:
     @staticmethod
     def check(left: ComparisonTime, clock: FakeClock, name: str, s: float, call: float | None):
-        left.check_begins(name)
+        left.begins(name)
         clock.advance(s)
         left.check_ended(name, call)
 
     def test_nothing_is_guessed_before_a_check_has_ended(self, clock: FakeClock):
         left = ComparisonTime("ab", "ab", RULE, clock.wall)
-        left.check_begins("a")
+        left.begins("a")
         clock.advance(5)
         assert left.seconds() is None
 
@@ -81,7 +81,7 @@ class TestAComparison:
         self.check(left, clock, "a", 10.0, 0.5)
         timing = 9.5 + expected_seconds([0.5] * 3, RULE)
         assert left.seconds() == pytest.approx(20 + timing)
-        left.check_begins("b")
+        left.begins("b")
         clock.advance(4)
         assert left.seconds() == pytest.approx(16 + timing)
 
@@ -95,9 +95,9 @@ class TestAComparison:
     def test_the_timing_s_own_estimate_replaces_it(self, clock: FakeClock):
         left = ComparisonTime("a", "a", RULE, clock.wall)
         self.check(left, clock, "a", 5.0, 0.1)
-        left.timing_begins()
+        left.begins(TIMING)
         clock.advance(2)
-        left.timing_lasts(3)
+        left.expects(TIMING, 3)
         assert left.seconds() == 3
         clock.advance(1)
         assert left.seconds() == 2

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 from noisy_machine import Calls, NoisyMachine
 
-from harness.measuring.time_left import ComparisonTime, Piece, TimeLeft
+from harness.measuring.time_left import TIMING, ComparisonTime, Piece, TimeLeft
 from harness.measuring.timing.forecast import blocks_needed
 from harness.measuring.timing.sampling import Group, SamplingRequest, time_groups
 from harness.measuring.timing.turns import Observer
@@ -41,16 +41,16 @@ class Run:
         rule = SamplingRule(seconds=in_time, counts_work=False)
         left = ComparisonTime(seconds, seconds, rule, machine.wall)
         for name, call in seconds.items():
-            left.check_begins(name)
+            left.begins(name)
             machine.now += self.rng.uniform(0.7, 1.3) * check_s + call
             left.check_ended(name, call)
             tell(left.seconds())
-        left.timing_begins()
+        left.begins(TIMING)
         machine.now += check_s + 2 * sum(seconds.values())  # set-up, and warm-up calls
 
         class Teller(Observer):
             def block_ended(self, block, turns, left_s: float) -> None:
-                left.timing_lasts(left_s)
+                left.expects(TIMING, left_s)
                 tell(left.seconds())
 
         calls = Calls(machine, seconds)
