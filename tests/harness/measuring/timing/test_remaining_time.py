@@ -126,18 +126,16 @@ def test_of_many_short_cells_and_of_a_mixture(factors):
     assert share_right(a_suite(seed, 24, factors) for seed in range(6)) >= 0.9
 
 
-def test_intervals_shrink_with_the_square_root_of_the_number_of_blocks():
-    logs = [0.05, -0.05] * 20
+def test_narrow_intervals_need_many_blocks():
+    ratio = estimate_ratio([1.05, 1 / 1.05] * 20, [1.0] * 40)
 
-    def needed(blocks: int, distance: float) -> int:
-        ratio = estimate_ratio([2.718281828**log for log in logs[:blocks]], [1.0] * blocks)
-        return blocks_needed(blocks, blocks, ratio, distance, CONFIDENCE)
+    def needed(distance: float) -> int:
+        return blocks_needed(40, 40, ratio, distance, CONFIDENCE)
 
-    assert needed(40, 1.0) == 41
-    far, near = needed(40, 0.01), needed(40, 0.005)
-    assert 100 < far < 300
-    assert 3.2 < near / far < 4.8
-    assert needed(8, 0.01) == pytest.approx(far, rel=0.5)
+    assert needed(1.0) == 41, "the next look settles it"
+    assert 80 < needed(0.01) < 200
+    assert 1.8 < needed(0.005) / needed(0.01) < 4.4
+    assert needed(0.0) > needed(0.005)
 
 
 def test_without_an_interval_the_usual_spread_counts():
