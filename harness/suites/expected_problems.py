@@ -106,8 +106,9 @@ def _problem(
 def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
     """Return expectations without figures for a small suite, and why families are left out.
 
-    The suite has the first benchmark of each family, or else its first study: with the reference,
-    or the variants of its first overview row compared with today's release.
+    The suite has the first benchmark of each family, or else the problem of its first study. On it
+    the variants of the first overview row are compared with today's release, or, without such a
+    row, those of the study with the reference.
     """
     cells: dict[CellId, Expectation] = {}
     left_out = []
@@ -115,7 +116,8 @@ def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
         problems = (*family.benchmarks, *(study.problem for study in family.studies))
         row = min(family.overview, key=attrgetter("place"), default=None)
         against = row.today if row else family.reference.name
-        names = (row.today, row.ours, row.best) if row else (*family.variants,)
+        studied = family.studies[0].variants if family.studies else ()
+        names = (row.today, row.ours, row.best) if row else (against, *studied)
         found = [family.find(name) for name in dict.fromkeys(filter(None, names))]
         if not problems:
             left_out.append(f"{family.name} declares no problem, so it is left out.")

@@ -123,4 +123,4 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1:], os.environ))
+    sys.stdout.write(f"{main(sys.argv[1:], os.environ)}\n")

@@ -56,7 +56,7 @@ def test_nothing_is_left_to_be_replaced():
 
 def test_the_action_updates_its_comment_on_pull_requests_alone():
     held = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
-    (step,) = [step for step in held["runs"]["steps"] if "reports.gate.comment" in step.get("run", "")]
+    (step,) = [s for s in held["runs"]["steps"] if "reports.gate.comment" in s.get("run", "")]
     assert "github.event_name == 'pull_request'" in step["if"]
     assert step["if"].startswith("always()"), "a verdict other than as expected fails the job"
     assert step["env"]["GITHUB_TOKEN"] == "${{ inputs.token }}"
