@@ -1,10 +1,12 @@
 """Behaviour of all commands: help texts, errors for empty options, and interrupts."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import typer
 from typer.core import TyperCommand, TyperGroup
 
@@ -39,6 +41,12 @@ def resumable(results: Path, fresh: bool = False) -> Iterator[None]:
     except KeyboardInterrupt:
         how = "the same command without --fresh goes on" if fresh else "the same command goes on"
         raise InterruptedCommand(f"the results so far are kept in {results}; {how}.") from None
+
+
+def seconds_since_start() -> float:
+    """Return the wall seconds since this process began, which include all imports."""
+    began = psutil.Process().create_time() - psutil.boot_time()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began
 
 
 class Command(TyperCommand):

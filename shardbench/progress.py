@@ -1,50 +1,30 @@
 """Progress on standard error: a bar on a terminal, else a line for each problem."""
 
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from statistics import fmean
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from harness.measuring.monitor import Event
+from harness.measuring.time_left import TimeLeft
 
+_SILENT_SECONDS = 10.0
 _OTHER_COLUMNS = 34  # characters of the bar, the time, and the spaces between
 
 
-class TimeLeft:
-    """Estimates the remaining time of a suite from the times of its finished problems.
-
-    It assumes that problems of the same kind, such as a family, take equally long.
-    """
-
-    def __init__(self, kinds: Sequence[str], at_once: int = 1) -> None:
-        """Start with the kind of each problem; `at_once` problems run in parallel."""
-        self._left = Counter(kinds)
-        self._took: dict[str, list[float]] = {}
-        self._at_once = max(1, at_once)
-
-    def ended(self, kind: str, seconds: float) -> None:
-        """Record that a problem of this kind finished after `seconds`."""
-        self._left[kind] -= 1
-        self._took.setdefault(kind, []).append(seconds)
-
-    def seconds(self) -> float | None:
-        """Return the remaining seconds, or None if no problem is finished or none is left."""
-        every = [seconds for took in self._took.values() for seconds in took]
-        left = {kind: count for kind, count in self._left.items() if count > 0}
-        if not every or not left:
-            return None
-        means = {kind: fmean(self._took.get(kind, every)) for kind in left}
-        at_once = min(self._at_once, sum(left.values()))
-        return sum(count * means[kind] for kind, count in left.items()) / at_once
+def time_left(seconds: float | None) -> str:
+    """Return a remaining time as text, e.g. `about 15 s left`; "" if it is unknown or over."""
+    return f"{_roughly(seconds)} left" if seconds else ""
 
 
-def roughly(seconds: float) -> str:
-    """Return an estimated time as text, e.g. `about 5 min`."""
+def _roughly(seconds: float) -> str:
+    if seconds < 60:
+        step = 1 if seconds < 10 else 5
+        return f"about {max(1, round(seconds / step) * step)} s"
     if seconds < 90:
         return "about a minute"
     if seconds < 90 * 60:
@@ -53,15 +33,17 @@ def roughly(seconds: float) -> str:
 
 
 class ProgressDisplay:
-    """Shows the latest event of a measurement; call it with each event."""
+    """Shows the latest event of a measurement; call it with each event.
 
-    def __init__(self, bar: Progress, total: int | None, left: TimeLeft | None = None) -> None:
-        self._bar = bar
-        self._total, self._done = total, 0
-        self._left = left
-        self._failures = 0
-        self._running = ""
+    `left` estimates the remaining time of several problems, by their names.
+    """
+
+    def __init__(self, bar: Progress, left: TimeLeft | None = None) -> None:
+        self._bar, self._left = bar, left or TimeLeft({})
+        self._total, self._done, self._failures = len(self._left.names), 0, 0
+        self._running: dict[str, None] = {}
         self._step = ""
+        total = self._total
         self._overall = bar.add_task(self._standing(), total=total) if total else None
         self._call = bar.add_task("starting", total=None)
 
@@ -71,6 +53,7 @@ class ProgressDisplay:
             _step(event) if event.steps else f"{event.stage}, block {event.step}, {event.variant}"
         )
         self._tell_step(event)
+        self._tell_whole(event)
         done, total = event.step - 1, event.steps or None
         if event.progress is not None:
             done, total = event.progress.done, event.progress.total
@@ -78,45 +61,59 @@ class ProgressDisplay:
             text += f": {amount} {event.progress.unit}"
         elif event.doing:
             text += f": {event.doing}"
-        text = ", ".join(filter(None, (text, _left(event), self._running)))
+        text = ", ".join(filter(None, (text, time_left(event.left_s), self._now_running())))
         self._bar.update(self._call, description=text, total=total, completed=done)
+
+    def _tell_whole(self, event: Event) -> None:
+        """Show the remaining time of all problems; without `begun` they run one after another."""
+        if self._overall is None:
+            return
+        if not self._running:
+            self.begun(next(iter(self._left.names), ""))
+        if event.left_s is not None:
+            self._left.expects(next(iter(self._running)), event.left_s)
+        self._bar.update(self._overall, description=self._standing())
 
     def _tell_step(self, event: Event) -> None:
         """Print each new step, but only for a single comparison and without a terminal."""
         step = _step(event) if event.steps else event.stage
-        if self._total is not None or step == self._step or self._bar.console.is_terminal:
+        if self._total or step == self._step or self._bar.console.is_terminal:
             return
         self._step = step
-        text = "; ".join(filter(None, (step, _left(event))))
+        text = "; ".join(filter(None, (step, time_left(event.left_s))))
         self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
 
-    def running(self, names: Sequence[str]) -> None:
-        """Show the name of the first running problem, and the number of others."""
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        self._running = names[0] + more if names else ""
-        self._bar.update(self._call, description=f"measuring {self._running}", total=None)
+    def begun(self, name: str) -> None:
+        """Show the first running problem, and the number of others."""
+        self._running[name] = None
+        self._left.begins(name)
+        self._show_running()
 
-    def finished(self, text: str, kind: str = "", seconds: float = 0.0, failures: int = 0) -> None:
+    def finished(self, name: str, outcome: str, failures: int = 0) -> None:
         """Print the outcome of a finished problem, and update the counts and the remaining time."""
         self._done += 1
         self._failures += failures
-        if self._left is not None:
-            self._left.ended(kind, seconds)
-            text = f"{self._done}/{self._total} {text}"
-            if not self._bar.console.is_terminal and (left := self._time_left()):
-                text += f"; {left}"
+        self._left.ended(name)
+        self._running.pop(name, None)
+        text = f"{self._done}/{self._total} {name}: {outcome}"
+        if not self._bar.console.is_terminal and (left := time_left(self._left.seconds())):
+            text += f"; {left}"
         if self._overall is not None:
             self._bar.update(self._overall, advance=1, description=self._standing())
         self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
+        self._show_running()
+
+    def _show_running(self) -> None:
+        self._bar.update(self._call, description=f"measuring {self._now_running()}", total=None)
+
+    def _now_running(self) -> str:
+        first = next(iter(self._running), "")
+        return first + (f" and {len(self._running) - 1} more" if len(self._running) > 1 else "")
 
     def _standing(self) -> str:
         failed = f"{self._failures} failed" if self._failures else ""
-        parts = [f"{self._done} of {self._total} problems", self._time_left(), failed]
+        parts = [f"{self._done} of {self._total} problems", time_left(self._left.seconds()), failed]
         return ", ".join(filter(None, parts))
-
-    def _time_left(self) -> str:
-        seconds = self._left.seconds() if self._left else None
-        return "" if seconds is None else f"{roughly(seconds)} left"
 
 
 def _step(event: Event) -> str:
@@ -124,37 +121,55 @@ def _step(event: Event) -> str:
     return f"{event.stage}{which} {event.variant}"
 
 
-def _left(event: Event) -> str:
-    """Return the remaining time of a comparison as text, or "" if it is unknown."""
-    if event.left_s is None:
-        return ""
-    if event.left_s < 60:
-        return f"about {10 * max(1, math.ceil(event.left_s / 10))} s left"
-    return f"{roughly(event.left_s)} left"
-
-
 @contextmanager
-def progress_display(
-    title: str, total: int | None = None, left: TimeLeft | None = None
-) -> Iterator[ProgressDisplay]:
-    """Show progress on standard error while the `with` block runs.
-
-    With `left`, lines have numbers and the estimated remaining time.
-    """
+def progress_display(title: str, left: TimeLeft | None = None) -> Iterator[ProgressDisplay]:
+    """Show progress on standard error while the `with` block runs; see `ProgressDisplay`."""
     console = Console(stderr=True)
     if title and console.is_terminal:
         console.print(title, markup=False, highlight=False, soft_wrap=True)
     with progress_bar(console) as bar:
-        yield ProgressDisplay(bar, total, left)
+        yield ProgressDisplay(bar, left)
 
 
 @contextmanager
-def planning_display(variant: str) -> Iterator[None]:
-    """Show on a terminal that a variant is planning; elsewhere show nothing."""
-    with progress_display("") as listen:
-        if Console(stderr=True).is_terminal:
-            listen(Event("planning", variant, 1, 1))
-        yield
+def stage_display() -> Iterator[Callable[[str], None]]:
+    """Show the stage of a command on standard error; the `with` block calls a function with it.
+
+    Without a terminal, each stage gets a line, and another line every ten seconds that it takes.
+    """
+    console = Console(stderr=True)
+    stage, began, has_changed = "", 0.0, threading.Event()
+    is_over = False
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True, highlight=False)
+
+    def repeat() -> None:
+        while not is_over:
+            if has_changed.wait(_SILENT_SECONDS):
+                has_changed.clear()
+            elif stage:
+                say(f"{stage}, {time.monotonic() - began:.0f} s so far")
+
+    with progress_bar(console) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def begin(text: str) -> None:
+            nonlocal stage, began
+            stage, began = text, time.monotonic()
+            has_changed.set()
+            bar.update(task, description=text)
+            if not console.is_terminal:
+                say(text)
+
+        thread = threading.Thread(target=repeat, daemon=True)
+        if not console.is_terminal:
+            thread.start()
+        try:
+            yield begin
+        finally:
+            is_over = True
+            has_changed.set()
 
 
 def progress_bar(console: Console) -> Progress:

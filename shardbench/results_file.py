@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.measuring.request import Request
+from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings
@@ -13,7 +14,7 @@ from harness.store.results import Damage, read_cells, set_damaged_aside
 from harness.suites.sweep import Finished, Workers, is_outdated, resumed, set_aside, sweep
 from reports.core.formatting import plural
 from shardbench.options import messages, warn
-from shardbench.progress import TimeLeft, progress_display
+from shardbench.progress import progress_display
 
 _LONGEST = 100
 _MOST_NAMED = 5
@@ -74,22 +75,18 @@ def measure(
             f"measured already in {results}; --fresh measures {'it' if stored == 1 else 'them'} "
             "again."
         )
-    kinds = [request.family.name for request in left]
-    left_time = TimeLeft(kinds, workers.at_once() if workers else 1)
+    pieces = {title_of(r): Piece(r.family.name, len(r.names())) for r in left}
+    left_time = TimeLeft(pieces, workers.at_once() if workers else 1)
     done: list[Finished] = []
-    running: dict[str, None] = {}
-    with progress_display("", total=len(left), left=left_time) as show:
+    with progress_display("", left_time) as show:
 
         def begun(request: Request) -> None:
-            running[title_of(request)] = None
-            show.running(list(running))
+            show.begun(title_of(request))
 
         for problem in sweep(left, results, settings, show, workers=workers, begun=begun):
             done.append(problem)
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
-            show.finished(_outcome(problem), problem.request.family.name, problem.seconds, failed)
-            running.pop(title_of(problem.request), None)
-            show.running(list(running))
+            show.finished(title_of(problem.request), _outcome(problem), failed)
     return requests, done
 
 
@@ -100,7 +97,7 @@ def _outcome(finished: Finished) -> str:
         for cell in finished.cells
         if cell.status != "ok"
     )
-    return f"{title_of(finished.request)}: {printable(finished.refused or ended or 'all ok')}"
+    return printable(finished.refused or ended or "all ok")
 
 
 def short(cell: Cell) -> str:

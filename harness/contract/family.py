@@ -271,6 +271,10 @@ class Family(Generic[P, D]):
         """Return the variants that `variant` must reproduce, by following `same_as` repeatedly."""
         return [self.variants[name] for name in models_of(variant.name, self._same_as)]
 
+    def root(self, variant: Variant[P, D]) -> Variant[P, D]:
+        """Return the last of these models; variants with one root make the same decisions."""
+        return [variant, *self.models_of(variant)][-1]
+
     @property
     def _same_as(self) -> dict[str, str | None]:
         return {name: variant.same_as for name, variant in self.variants.items()}

@@ -24,10 +24,10 @@ from harness.measuring.monitor import (
     Event,
     Listener,
     OverBudget,
-    Remaining,
     run_job,
 )
 from harness.measuring.request import BUILDING, Request
+from harness.measuring.time_left import TIMING, ComparisonTime
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
 from harness.model.cell import Cell
@@ -74,7 +74,6 @@ class Comparison:
         self._given = set(self._stored)
         self._checked: dict[str, Checked] = {}
         self._unbuilt: Failed | None = None
-        self._remaining = Remaining(len(self._order), self._settings.sampling.seconds)
 
     def _left_to_run(self, variants: Sequence[Variant[Any, Any]]) -> list[Variant[Any, Any]]:
         """Return the variants to run: those without stored cells, and the one to compare with."""
@@ -97,14 +96,17 @@ class Comparison:
         `listen` gets progress events, and `settled` each cell as soon as it is final.
         """
         self._listen, self._settled = listen, settled
+        able = [variant.name for variant in self._order if not variant.missing()]
+        timed = set(able).difference(self._request.counted)
+        self._time_left = ComparisonTime(able, timed, self._settings.sampling)
         start_server_for([self.family])
         cells = self._empty_cells()
         self._work_out_figures()
         for step, variant in enumerate(self._order, start=1):
-            self._remaining.check_begins()
+            self._time_left.begins(variant.name)
             self._check(variant, cells[variant.name], step)
             checked = self._checked.get(variant.name)
-            self._remaining.check_ended(checked.wall_s if checked else None)
+            self._time_left.check_ended(variant.name, checked.wall_s if checked else None)
             if not self._waits_for_stand_in(cells):
                 done = (cells[checked.name] for checked in self._order[:step])
                 self._settle(cell for cell in done if cell.variant not in self._checked)
@@ -208,7 +210,9 @@ class Comparison:
         gib = self._settings.memory_gib
 
         def listen(event: Event) -> None:
-            self._listen(with_fields(event, left_s=self._remaining.seconds()))
+            if event.left_s is not None:
+                self._time_left.expects(TIMING, event.left_s)
+            self._listen(with_fields(event, left_s=self._time_left.seconds()))
 
         return run_job(
             work, self._job, *arguments, event=event, listen=listen, memory_gib=gib, held=held
@@ -238,12 +242,9 @@ class Comparison:
                 if expected is not None:
                     cell.decision = "same" if cell.fingerprint == expected else "different"
 
-    def _root(self, variant: Variant[Any, Any]) -> Variant[Any, Any]:
-        return [variant, *self.family.models_of(variant)][-1]
-
     def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
         """Return whether `variant` and the variant to compare with must make the same decision."""
-        return self._root(variant) is self._root(self._against)
+        return self.family.root(variant) is self.family.root(self._against)
 
     def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:
         return variant.same_as is not None or self._is_like_against(variant)
@@ -273,6 +274,7 @@ class Comparison:
         reference, rule = self._against.name, self._settings.sampling
         if all(name in self._stored for name in names):
             return
+        self._time_left.begins(TIMING)
         if rule.once:
             times = {name: self._time_separately(name) for name in names}
             for timed in times.values():

@@ -5,6 +5,19 @@ from typing import Any
 from harness.contract import Prepared
 from harness.contract.calls import profiled
 from harness.model.cell import CountedWork
+from harness.model.settings import SamplingRule
+
+PROFILED = 3.0
+"""A call that is counted takes about this many times as long."""
+
+_SHARE_FOR_COUNTING = 0.1
+
+
+def affordable_counts(call_s: float, rule: SamplingRule) -> int:
+    """Return how often, up to twice, a tenth of the time allows to count a call's work."""
+    if not rule.counts_work:
+        return 0
+    return min(2, int(_SHARE_FOR_COUNTING * rule.seconds / (PROFILED * max(call_s, 1e-9))))
 
 
 def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 from msgspec import structs
@@ -22,7 +21,7 @@ class Event:
 
     `step` counts variants while checking and blocks while timing; `steps` is their total, 0 if
     unknown. `doing` is the current part of a check, and `left_s` an estimate of the seconds until
-    the whole comparison ends.
+    the timing ends, or the whole comparison.
     """
 
     stage: str
@@ -35,9 +34,6 @@ class Event:
 
 
 CHECKING = "checking"
-# A variant that passes its check is called at least once to warm up and four times to be timed,
-# and sometimes once more, if the first block ran with wrong shares of the core (see `SideBySide`).
-_LEAST_CALLS = 6
 
 Listener = Callable[[Event], None]
 
@@ -104,8 +100,9 @@ def run_job(
                     event = replace(event, variant=message.subject, progress=None)
                 else:
                     return
-            case Reported(Progress(done=blocks)) if event.stage != CHECKING:
+            case Reported(Progress(done=blocks), left_s=left_s) if event.stage != CHECKING:
                 event = replace(event, step=blocks)
+                listen(replace(event, left_s=left_s))
                 return
             case Reported(progress):
                 over.peak_memory_bytes = message.peak_memory_bytes
@@ -128,40 +125,3 @@ def run_job(
         over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
         return over
     return outcome
-
-
-class Remaining:
-    """Estimate the seconds until a comparison ends, from the checks that have ended."""
-
-    def __init__(
-        self, checks: int, timing_seconds: float, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Begin with the number of checks, and the seconds for the timing that follows them."""
-        self._left, self._timing_seconds, self._now = checks, timing_seconds, now
-        self._took: list[float] = []
-        self._calls: list[float] = []
-        self._began = now()
-
-    def check_begins(self) -> None:
-        """Record that a check begins."""
-        self._began = self._now()
-
-    def check_ended(self, call_seconds: float | None) -> None:
-        """Record that a check has ended; `call_seconds` is its call's time, None if it failed."""
-        self._took.append(self._now() - self._began)
-        self._left -= 1
-        if call_seconds is not None:
-            self._calls.append(call_seconds)
-        self._began = self._now()
-
-    def seconds(self) -> float | None:
-        """Return the estimated seconds until the end; None until the first check has ended."""
-        if not self._took:
-            return None
-        spent, mean = self._now() - self._began, fmean(self._took)
-        per_call = fmean(self._calls) if self._calls else 0.0
-        calls = sum(self._calls) + self._left * per_call
-        timing = max(self._timing_seconds, _LEAST_CALLS * calls) if calls else 0.0
-        if not self._left:
-            return max(0.0, timing - spent)
-        return max(0.0, mean - spent) + (self._left - 1) * mean + timing

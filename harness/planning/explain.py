@@ -1,11 +1,12 @@
 """Plan with one or two variants, and explain the decision with the family's function."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from harness.contract.abilities.explanation import Explanation, Question
 from harness.contract.family import load
-from harness.measuring.request import Request
+from harness.measuring.request import BUILDING, Request
 from harness.measuring.timing.clock import Clock, SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
@@ -27,7 +28,11 @@ class Explained:
 
 
 def explain(
-    request: Request, rank: int | None = None, top: int = 5, clock: Clock | None = None
+    request: Request,
+    rank: int | None = None,
+    top: int = 5,
+    clock: Clock | None = None,
+    begins: Callable[[str], None] = lambda stage: None,
 ) -> Explained:
     """Plan once in this process with each variant, and explain the first variant's decision.
 
@@ -36,6 +41,7 @@ def explain(
         rank: the rank to explain; None for the rank with the heaviest load.
         top: the number of items to show in detail.
         clock: the clock for timing, by default the machine's.
+        begins: called with each stage that begins, in a few words.
 
     Raises:
         UsageError: the family explains no decisions, a variant is unknown, both variants are the
@@ -57,10 +63,14 @@ def explain(
         variant.check_installed()
     clock = clock or SystemClock()
     cell = request.cell_id(chosen.name)
+    begins(BUILDING)
     problem = request.build()
+    begins(f"planning with {chosen.name}")
     decision, started, ended = decide(family, chosen, problem, clock)
     question: Question[Any] = Question(rank, top)
     if other is not None:
+        begins(f"planning with {other.name}")
         question = Question(rank, top, other.name, decide(family, other, problem, clock)[0])
+    begins("explaining the decision")
     explanation = explanation_of(problem, decision, question)
     return Explained(cell, request.against, explanation, ended - started)

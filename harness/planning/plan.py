@@ -1,7 +1,7 @@
 """Make one plan for use: build the problem, call one variant, and check its decision."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from harness.contract import Family, Measured, Moving, Planning
 from harness.contract.family import load
 from harness.contract.variants import Variant
-from harness.measuring.request import Request
+from harness.measuring.request import BUILDING, Request
 from harness.measuring.timing.clock import Clock, SystemClock
 from harness.model.cell import RankTable
 from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
@@ -31,10 +31,10 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A decision for use. `planning_s` is the wall time in seconds of the planner call.
+    """A decision on a problem, for use.
 
-    `whole_s` also includes building the problem and setting up the variant. `moved_gib` is the
-    amount of data that changes ranks relative to the current plan, None if none was given.
+    `planning_s` is the wall time in seconds of the planner call. `moved_gib` is the amount of data
+    that changes ranks relative to the current plan, None if none was given.
     """
 
     cell: CellId
@@ -44,8 +44,8 @@ class Planned:
     first: Quality
     bound: Bound | None
     planning_s: float
-    whole_s: float
     moved_gib: float | None = None
+    problem: Any = None
 
 
 def plan(
@@ -53,6 +53,7 @@ def plan(
     seconds: float | None = None,
     near: Near | None = None,
     clock: Clock | None = None,
+    begins: Callable[[str], None] = lambda stage: None,
 ) -> Planned:
     """Plan once in this process, with the request's variant or else the family's default.
 
@@ -61,6 +62,7 @@ def plan(
         seconds: the time limit of the search.
         near: the current plan, and the GiB that the new plan may move.
         clock: the clock for timing, by default the machine's.
+        begins: called with each stage that begins, in a few words.
 
     Raises:
         UsageError: the family does not support planning, the variant or a time limit, or cannot
@@ -68,32 +70,45 @@ def plan(
         InfeasibleDecision: the decision is invalid.
         ShardbenchError: the variant is not installed, or found no decision.
     """
-    job = _Job(request, seconds, near, clock or SystemClock())
-    decision, started, ended = decide(request.family, job.variant, job.problem, job.clock)
-    return job.planned(job.problem, decision, ended - started, ended - job.began)
+    job = _Job(request, seconds, near, begins)
+    begins(f"planning with {job.variant.name}")
+    decision, started, ended = decide(
+        request.family, job.variant, job.problem, clock or SystemClock()
+    )
+    begins("rating the plan")
+    return job.planned(job.problem, decision, ended - started)
 
 
 def front(
-    request: Request, near: Near, seconds: float | None = None, clock: Clock | None = None
+    request: Request,
+    near: Near,
+    seconds: float | None = None,
+    begins: Callable[[str], None] = lambda stage: None,
 ) -> Iterator[Planned]:
     """Yield decisions in increasing order of the GiB moved, each better than the previous one.
 
     Times count from the previous decision. Raises the same errors as `plan`.
     """
-    job = _Job(request, seconds, near, clock or SystemClock())
-    began = job.clock.wall()
-    for problem, decision in job.moving.front(job.problem):
-        ended = job.clock.wall()
+    job, clock = _Job(request, seconds, near, begins), SystemClock()
+    begins("planning")
+    began = clock.wall()
+    for made, (problem, decision) in enumerate(job.moving.front(job.problem), start=1):
+        ended = clock.wall()
         request.family.work.validate(problem, decision)
-        yield job.planned(problem, decision, ended - began, ended - job.began)
-        began = job.began = job.clock.wall()
+        yield job.planned(problem, decision, ended - began)
+        begins(f"planning, {made} found so far")
+        began = clock.wall()
 
 
 class _Job:
     """A problem to plan for use, with the variant and the functions of its family."""
 
     def __init__(
-        self, request: Request, seconds: float | None, near: Near | None, clock: Clock
+        self,
+        request: Request,
+        seconds: float | None,
+        near: Near | None,
+        begins: Callable[[str], None],
     ) -> None:
         family = self._family = request.family
         planning: Planning[Any, Any] | None = load(family.abilities.planning)
@@ -101,7 +116,7 @@ class _Job:
             raise UsageError(
                 f"Family '{family.name}' does not plan; it only compares its variants."
             )
-        self._planning, self._near, self.clock = planning, near, clock
+        self._planning, self._near = planning, near
         self.variant = family.find(next(iter(request.variants), planning.variant))
         self._cell = request.cell_id(self.variant.name)
         self.variant.check_installed()
@@ -109,7 +124,7 @@ class _Job:
             raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
         if near is not None and self.variant.name != planning.variant:
             raise UsageError(f"Only '{planning.variant}' stays near another decision.")
-        self.began = clock.wall()
+        begins(BUILDING)
         self.problem = request.build()
         if seconds is not None and planning.limited is not None:
             self.problem = planning.limited(self.problem, seconds)
@@ -125,8 +140,8 @@ class _Job:
             )
         return self._planning.moving
 
-    def planned(self, problem: Any, decision: Any, planning_s: float, whole_s: float) -> Planned:
-        """Return the record of a decision, with its JSON document, figures and times."""
+    def planned(self, problem: Any, decision: Any, planning_s: float) -> Planned:
+        """Return the record of a decision, with its JSON document, figures and time."""
         return Planned(
             self._cell,
             self._planning.document(problem, decision),
@@ -135,8 +150,8 @@ class _Job:
             self._family.qualities[0],
             find_bound(self._family.qualities),
             planning_s,
-            whole_s,
             None if self._near is None else self.moving.moved(problem, decision),
+            problem,
         )
 
 

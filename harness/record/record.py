@@ -6,6 +6,7 @@ that was measured: its seconds, and the environment.
 """
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,8 @@ from harness.series.repository import Repository
 from harness.store.results import append_lines, read_cells, to_json
 from harness.suites.expectations import read_toml
 
-_LANES = 2  # long calls run two at a time: a call of minutes is hardly disturbed by another one
+LANES = 2
+"""Long parts run two at a time: a call of minutes is hardly disturbed by another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,10 @@ class Record:
     ) -> None:
         """Measure parts: long ones first, two at a time, then the others one by one.
 
-        Two long parts run at the same time only if both fit into memory. `ended` gets each part
-        with its outcome and seconds. A part that fails does not stop the others.
+        Of the long ones, new ones begin first, then those that took longest in the last run, so
+        that none is left alone at the end. Two run at the same time only if both fit into memory.
+        `ended` gets each part with its outcome and seconds. A part that fails does not stop the
+        others.
         """
         lock, commit = threading.Lock(), _commit()
 
@@ -154,9 +158,11 @@ class Record:
                     append_lines(self.runs_file, [to_json(to_builtins(line))])
                 ended(part, outcome, seconds)
 
+        last = {name: done.seconds for name, done in self.runs().items()}
+        longest_first = sorted(parts, key=lambda part: -last.get(part.name, math.inf))
         # Children of a study may have the installed library, which a commit must not: see `server`.
         for kind in dict.fromkeys(part.kind for part in parts):
-            _in_lanes([part for part in parts if part.is_long and part.kind == kind], run)
+            _in_lanes([part for part in longest_first if part.is_long and part.kind == kind], run)
         for part in parts:
             if not part.is_long:
                 run(part)
@@ -165,11 +171,11 @@ class Record:
 def _in_lanes(waiting: list[Part], run: Callable[[Part], None]) -> None:
     """Run parts, two at a time if both fit into memory."""
     running: dict[Future[None], float] = {}
-    pool = ThreadPoolExecutor(_LANES)  # an interrupt must not wait for its threads
+    pool = ThreadPoolExecutor(LANES)  # an interrupt must not wait for its threads
     while waiting or running:
         free = default_memory_gib() - sum(running.values())
         for part in list(waiting):
-            if len(running) < _LANES and (not running or part.gib <= free):
+            if len(running) < LANES and (not running or part.gib <= free):
                 waiting.remove(part)
                 running[pool.submit(run, part)] = part.gib
                 free -= part.gib

@@ -115,10 +115,7 @@ def load_expectations(path: Path) -> Expectations:
     """Read an expectations file. Raise UsageError with the file and the key if it is wrong."""
     # Path.exists raises an error for a name that is too long and for a loop of symbolic links.
     if not os.path.exists(path):  # noqa: PTH110 - see above
-        raise UsageError(
-            f"{path} does not exist; 'shardbench gate --propose {path} --judge RESULTS.jsonl' "
-            "makes one from the results of 'shardbench compare ... --results RESULTS.jsonl'."
-        )
+        raise UsageError(f"{path} does not exist; 'shardbench gate --init {path}' makes it.")
     document = read_toml(path)
     cells = checked(document.pop("cell", {}), dict[str, Any], f"{path}, cell")
     rules = checked(document, Rules, str(path))

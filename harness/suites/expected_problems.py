@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,34 @@ def _problem(
         family, given.workload, topology, tuple(expected), against, "gate", limits=limits
     )
     return Problem(Comparison(request, settings, registry), expected)
+
+
+def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
+    """Return expectations without figures for a small suite, and why families are left out.
+
+    The suite has the first benchmark of each family, or else the problem of its first study. On it
+    the variants of the first overview row are compared with today's release, or, without such a
+    row, those of the study with the reference.
+    """
+    cells: dict[CellId, Expectation] = {}
+    left_out = []
+    for family in families.families:
+        problems = (*family.benchmarks, *(study.problem for study in family.studies))
+        row = min(family.overview, key=attrgetter("place"), default=None)
+        against = row.today if row else family.reference.name
+        studied = family.studies[0].variants if family.studies else ()
+        names = (row.today, row.ours, row.best) if row else (against, *studied)
+        found = [family.find(name) for name in dict.fromkeys(filter(None, names))]
+        if not problems:
+            left_out.append(f"{family.name} declares no problem, so it is left out.")
+        elif missing := family.find(against).missing():
+            left_out.append(f"{family.name} is left out: it needs {', '.join(missing)}.")
+        else:
+            problem = ProblemId.parse(problems[0])
+            for variant in found:
+                if not variant.missing():
+                    cells[CellId(family.name, variant.name, problem)] = Expectation(against=against)
+    return Expectations(cells), left_out
 
 
 def as_results_name_them(

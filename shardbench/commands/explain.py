@@ -22,7 +22,7 @@ from shardbench.problem_options import (
     WorkloadIfAny,
     find_problem,
 )
-from shardbench.progress import planning_display
+from shardbench.progress import stage_display
 
 FORMAT = "shardbench-explanation"
 VERSION = 1
@@ -50,8 +50,8 @@ def explain(
     if not request.variants:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
     check_out(out, ".md", ".json")
-    with planning_display(request.variants[0]):
-        made = make_explanation(replace(request, against=against), rank, top)
+    with stage_display() as begins:
+        made = make_explanation(replace(request, against=against), rank, top, begins=begins)
     if out is None:
         display.show(shown(made))
         return

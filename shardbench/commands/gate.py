@@ -17,13 +17,19 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.contract.registry import load_registry
+from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
 from harness.store.lock import hold
 from harness.store.results import check_is_file, read_whole
 from harness.suites.expectations import Expectations, load_expectations, to_toml
-from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
+from harness.suites.expected_problems import (
+    as_results_name_them,
+    expected_problems,
+    first_suite,
+    measure,
+)
 from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
 from harness.suites.proposals import is_as_it_must_be, renewed
 from reports.core.formatting import plural
@@ -84,10 +90,12 @@ def gate(
     judge: Annotated[
         Path | None, typer.Option(help="Judge this results file; nothing is measured.")
     ] = None,
-    propose: Annotated[
-        Path | None,
-        typer.Option(help="Write the first expectations, from the results that --judge names."),
-    ] = None,
+    init: Annotated[
+        bool,
+        typer.Option(
+            "--init", help="Write first expectations, of a small suite or the results of --judge."
+        ),
+    ] = False,
     results: Annotated[
         Path | None,
         typer.Option(
@@ -115,20 +123,21 @@ def gate(
     become worse; 3 the harness failed, or something was not measured.
     """
     settings = settings_of(budget, seconds, seed)
-    if propose is not None:
-        if expectations or new or results or markdown:
-            raise UsageError("--propose takes --judge, and nothing else.")
-        _propose(propose, judge)
-        return
-    if expectations is None:
+    if expectations is None and not init:
         raise UsageError(
-            "Name a file of expectations; 'shardbench gate --propose NEW.toml --judge "
-            "RESULTS.jsonl' makes one."
+            "Name a file of expectations; 'shardbench gate --init expectations.toml' makes one."
         )
+    expectations = expectations or Path("expectations.toml")
     if judge is not None and results is not None:
         raise UsageError("--judge measures nothing, so it takes no --results.")
     if judge is None:
         results = results or _DEFAULT_RESULTS
+    if init:
+        if new or markdown:
+            raise UsageError("--init judges nothing, so it takes no --new and no --markdown.")
+        _check_distinct(expectations, judge, results)
+        _init(expectations, judge, results, settings)
+        return
     new = new or expectations.with_name(f"{expectations.stem}.new.toml")
     page = file_named(markdown)
     _check_distinct(expectations, judge, results, new, page)
@@ -178,17 +187,27 @@ def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[N
         raise
 
 
-def _propose(target: Path, judge: Path | None) -> None:
-    if judge is None:
-        raise UsageError("--propose needs --judge RESULTS.jsonl, results to take figures from.")
+def _init(target: Path, judge: Path | None, results: Path | None, settings: Settings) -> None:
+    """Write first expectations to `target`: of the results `judge`, or of a suite measured now."""
     if target.exists():
         raise UsageError(f"{target} is there already; name a file that is not.")
     check_writable(target)
-    verdict = judge_cells(Expectations(), read_whole(judge))
+    if judge is None:
+        assert results is not None
+        suite, left_out = first_suite(found_registry())
+        for reason in left_out:
+            warn(reason)
+        _measure(suite, results, settings)
+    cells = read_whole(judge or results)
+    verdict = judge_cells(Expectations(), cells)
     write(target, to_toml(renewed(Expectations(), verdict)))
     for cell in (judged.cell for judged in verdict.judged if judged.kind == "regression"):
-        warn(f"{cell} failed or decides otherwise than it must; it stands there without figures.")
-    _write_out(f"Wrote {target} with {plural(len(verdict.judged), 'cell')}.\n")
+        warn(f"{cell} failed or makes a wrong decision, so it has no figures in {target}.")
+    _write_out(
+        f"Wrote {target} with {plural(len(verdict.judged), 'cell')}. Commit it; from then on\n"
+        f"  {shlex.join(['shardbench', 'gate', str(target)])}\n"
+        "judges every change by it, in CI too (docs/gate.md has a job for GitHub).\n"
+    )
 
 
 def _measure(
@@ -199,12 +218,13 @@ def _measure(
     check_is_file(results)
     with hold(results):
         keep_earlier(results)
-        with progress_display("", total=len(problems)) as listen:
+        pieces = {p.title: Piece(p.comparison.family.name, len(p.expected)) for p in problems}
+        with progress_display("", TimeLeft(pieces)) as listen:
             for problem, cells in measure(problems, results, listen):
                 ended = ", ".join(
                     f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
                 )
-                listen.finished(f"{problem.title}: {ended or 'all ok'}")
+                listen.finished(problem.title, ended or "all ok")
     return expected, renamed
 
 

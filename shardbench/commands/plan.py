@@ -10,11 +10,14 @@ import typer
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
+from harness.planning.baseline import baseline
 from harness.planning.plan import Near, Planned, front
 from harness.planning.plan import plan as make_plan
 from harness.store.results import to_json
+from reports.core.formatting import seconds as duration
 from shardbench import completion, display
-from shardbench.display.plan import front_shown, shown
+from shardbench.command import InterruptedCommand, seconds_since_start
+from shardbench.display.plan import front_shown, gain_shown, shown
 from shardbench.options import (
     check_folder,
     check_seconds,
@@ -31,7 +34,7 @@ from shardbench.problem_options import (
     able_family,
     placed_with_note,
 )
-from shardbench.progress import planning_display
+from shardbench.progress import stage_display
 
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -78,8 +81,8 @@ def plan(
 ) -> None:
     """Plan with the best variant, and write the plan as JSON.
 
-    Shows the load of each rank and a proven limit on the gap to the best plan. With --from, the
-    new plan moves few bytes of the previous one.
+    Shows the load of each rank, a proven limit on the gap to the best plan, and what the released
+    library's own plan costs. With --from, the new plan moves few bytes of the previous one.
     """
     if seconds is not None:
         check_seconds("--seconds", seconds)
@@ -94,8 +97,8 @@ def plan(
         _write_front(request, near, seconds, pareto)
         return
     check_writable(out)
-    with planning_display(variant or "the family's choice"):
-        made = make_plan(request, seconds, near)
+    with stage_display() as begins:
+        made = make_plan(request, seconds, near, begins=begins)
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
     if near is not None and made.moved_gib is not None and made.moved_gib > near.gib:
@@ -104,6 +107,15 @@ def plan(
             f"{made.moved_gib:.4g} GiB, the least that was found."
         )
     messages.print(f"Wrote {out}")
+    try:
+        with stage_display() as begins:
+            today = baseline(request, made, begins)
+    except KeyboardInterrupt:
+        raise InterruptedCommand(f"the plan is kept in {out}.") from None
+    if today is not None:
+        print(gain_shown(made, today))
+    planning, whole = (duration(s, trim=True) for s in (made.planning_s, seconds_since_start()))
+    print(f"Planned in {planning}; the whole command took {whole}.")
 
 
 def _near(
@@ -138,8 +150,8 @@ def _write_front(request: Request, near: Near, seconds: float | None, folder: Pa
 
     check_folder(folder)
     made: list[Planned] = []
-    with planning_display("the family's choice"):
-        for planned in front(request, near, seconds):
+    with stage_display() as begins:
+        for planned in front(request, near, seconds, begins):
             made.append(planned)
             write(folder / f"plan-{len(made)}.json", to_json(planned.document, indent=2) + "\n")
     if not made:
@@ -149,3 +161,4 @@ def _write_front(request: Request, near: Near, seconds: float | None, folder: Pa
     write(folder / "front.csv", drawing.data.to_csv(index=False))
     display.show(front_shown(made[0].cell, drawing.data))
     messages.print(f"Wrote {len(made)} plans, front.csv and front.svg into {folder}")
+    print(f"The whole command took {duration(seconds_since_start(), trim=True)}.")

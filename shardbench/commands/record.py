@@ -3,19 +3,21 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 
 from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
+from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import UsageError
 from harness.record.parts import Part
-from harness.record.record import Record
-from reports.core.formatting import plural
+from harness.record.record import LANES, Record
+from reports.core.formatting import plural, seconds
 from shardbench.command import INTERRUPTED
 from shardbench.options import check_folder, found_registry, messages, write
-from shardbench.progress import roughly
+from shardbench.progress import time_left
 from shardbench.results_file import measuring_into
 
 
@@ -62,8 +64,8 @@ def record(
         if dry_run:
             for part in parts:
                 state = "measured " if part.is_measured else "to measure"
-                last = f", {roughly(took[part.name])} last time" if part.name in took else ""
-                print(f"{state:10}  {part.kind} {part.name}{last}")
+                last = f", {seconds(took[part.name])} last time" if part.name in took else ""
+                print(f"{state:10}  {part.kind} {part.name.removeprefix(f'{part.kind} ')}{last}")
             print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {folder}.")
             return
         check_folder(folder)
@@ -100,10 +102,19 @@ def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
 def _measure(held: Record, left: Sequence[Part], took: dict[str, float]) -> int:
     """Measure the remaining parts; returns how many could not be measured."""
     done = failed = 0
-    waiting = {part.name: took.get(part.name) for part in left}
+    usual = fmean(took.values()) if took else 1.0
+    lanes = {
+        is_long: TimeLeft(
+            {p.name: Piece(p.kind, took.get(p.name, usual)) for p in left if p.is_long is is_long},
+            at_once=LANES if is_long else 1,
+            pace=1.0 if took else None,
+        )
+        for is_long in (True, False)
+    }
 
     def listen(part: Part) -> Listener:
         shown = ""
+        lanes[part.is_long].begins(part.name)
 
         def step(event: Event) -> None:
             nonlocal shown
@@ -114,15 +125,15 @@ def _measure(held: Record, left: Sequence[Part], took: dict[str, float]) -> int:
 
         return step
 
-    def ended(part: Part, outcome: str, seconds: float) -> None:
+    def ended(part: Part, outcome: str, took_s: float) -> None:
         nonlocal done, failed
         done += 1
         failed += outcome.startswith("not measured")
-        waiting.pop(part.name)
-        known = [last for last in waiting.values() if last is not None]
-        guess = sum(known) * len(waiting) / len(known) if known else 0.0
-        rest = f"; {roughly(guess)} left" if guess else ""
-        messages.print(f"{done}/{len(left)} {part.name} in {seconds:.0f} s: {outcome}{rest}")
+        lanes[part.is_long].ended(part.name)
+        known = [lane.seconds() for lane in lanes.values()]
+        rest = "" if None in known else time_left(sum(filter(None, known)))
+        text = f"{done}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}"
+        messages.print("; ".join(filter(None, (text, rest))))
 
     held.measure(left, listen, ended)
     return failed

@@ -21,6 +21,7 @@ from harness.measuring.selftest.rounds import (
     selftest,
     tallies,
 )
+from harness.measuring.time_left import Piece, TimeLeft
 from harness.measuring.timing.verdict import NOISE_FLOOR
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
@@ -116,11 +117,13 @@ def _measured(
 ) -> tuple[SelfTest, RenderableType]:
     measured: list[list[Cell]] = []
     started = time.monotonic()
-    with progress_display("", total=rounds) as listen:
+    names = [f"round {number}" for number in range(1, rounds + 1)]
+    left = TimeLeft({name: Piece("round") for name in names})
+    with progress_display("", left) as listen:
         for cells in selftest(rounds, settings, 1000 * length, listen, added):
             measured.append(cells)
             ended = ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
-            listen.finished(f"{len(measured)}/{rounds}: {ended}")
+            listen.finished(names[len(measured) - 1], ended)
     found = tallies(measured)
     round_seconds = (time.monotonic() - started) / rounds
     result = self_test(measured, length, round_seconds)

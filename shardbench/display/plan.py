@@ -9,8 +9,9 @@ from rich.text import Text
 
 from harness.model.cell import RankTable
 from harness.model.ids import CellId
+from harness.planning.baseline import Baseline
 from harness.planning.plan import Planned
-from reports.core.formatting import figure, gap, number, seconds
+from reports.core.formatting import figure, gap, number
 from reports.core.table import Entry, Table, bar, code, numbers, table_of
 from reports.core.terminal import as_terminal
 
@@ -40,12 +41,28 @@ def front_shown(cell: CellId, data: "pd.DataFrame") -> RenderableType:
     return Group(Text(str(cell), style="bold"), "", as_terminal(table_of(rows, *columns)))
 
 
+def gain_shown(plan: Planned, baseline: Baseline) -> str:
+    """Return a sentence that compares a plan with the released system's, or says why it cannot."""
+    whose = f"{baseline.system}'s own"
+    if baseline.value is None:
+        return f"{whose} {baseline.reason}"
+    unit = plan.first.unit
+    theirs, mine = (
+        _figure(value, unit) for value in (baseline.value, plan.quality[plan.first.name])
+    )
+    return f"{whose} plan: {theirs}; this plan: {mine}."
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{number(float(value), 5, trim=True)} {unit}".rstrip()
+
+
 def _headline(plan: Planned) -> str:
     first = plan.first
-    unit = "" if first.unit in first.name.split("_") else f" {first.unit}"
+    unit = "" if first.unit in first.name.split("_") else first.unit
 
     def figure_of(name: str) -> str:
-        return f"{number(float(plan.quality[name]), 5, trim=True)}{unit}"
+        return _figure(plan.quality[name], unit)
 
     parts = [f"{first.name} {figure_of(first.name)}"]
     if plan.bound and not math.isnan(share := plan.bound.gap(plan.quality)):
@@ -54,8 +71,7 @@ def _headline(plan: Planned) -> str:
             parts.append("proven best")
     if plan.moved_gib is not None:
         parts.append(f"moves {figure(plan.moved_gib)} GiB")
-    parts.append(f"in {seconds(plan.planning_s, trim=True)}")
-    return f"{', '.join(parts)} (set-up {seconds(plan.whole_s - plan.planning_s, trim=True)})"
+    return ", ".join(parts)
 
 
 def _ranks(ranks: RankTable, all_ranks: bool) -> Table:

@@ -1,8 +1,15 @@
 """`shardbench record`: what it lists, measures, and refuses."""
 
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
+
+from harness.measuring.time_left import TimeLeft
+from harness.record.parts import Part
+from shardbench.commands import record as command
 
 SUITE = """
 [[study]]
@@ -36,7 +43,37 @@ def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, fold
     assert (folder / "cells.jsonl").read_text().count("\n") == 4
     code, out, _ = shardbench("record", "--dry-run", "--stale")
     assert (code, out.count("measured ")) == (0, 2)
-    assert out.count("last time") == 2
+    assert len(re.findall(r", [\d.]+ m?s last time$", out, re.MULTILINE)) == 2
+
+
+def test_the_kind_of_a_part_is_listed_once(shardbench, folder):
+    (folder / "suite.toml").write_text(
+        f'{SUITE}[[profile]]\nfamily = "reshard"\nproblem = "micro/dgx_a100_80gb:4"\n'
+        'variants = ["sync-each"]\n'
+    )
+    _, out, _ = shardbench("record", "--dry-run")
+    kinds = [line.split()[2:4] for line in out.splitlines()[:-1]]
+    assert [kind for kind, _ in kinds] == ["study", "study", "profile"]
+    assert kinds[-1][1].startswith("reshard-sync-each")
+
+
+def test_the_last_seconds_of_parts_tell_the_remaining_time(monkeypatch):
+    said, clock = [], FakeClock()
+    monkeypatch.setattr(command.messages, "print", said.append)
+    monkeypatch.setattr(command, "TimeLeft", partial(TimeLeft, now=clock.wall))
+    sizes = {"long a": 200.0, "long b": 100.0, "c": 40.0}
+    parts = [
+        Part(name, "study", name.startswith("long"), False, 1.0, lambda _: "ok") for name in sizes
+    ]
+
+    class Held:
+        def measure(self, parts, listen, ended) -> None:
+            listen(parts[1])
+            clock.advance(110)
+            ended(parts[1], "ok", 110.0)
+
+    command._measure(Held(), parts, sizes)
+    assert said == ["1/3 long b in 110 s: ok; about 4 min left"], "1.1 times 200 s, and 40 s"
 
 
 @pytest.mark.parametrize(

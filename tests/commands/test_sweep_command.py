@@ -1,5 +1,6 @@
 """`shardbench sweep`: command lines, output, and exit codes."""
 
+import io
 import json
 import os
 import re
@@ -9,8 +10,10 @@ import pytest
 import toy
 from rich.console import Console
 
+from harness.measuring.monitor import Event
+from harness.measuring.time_left import Piece, TimeLeft
 from harness.store.lock import hold
-from shardbench.progress import ProgressDisplay, TimeLeft, progress_bar, roughly
+from shardbench.progress import ProgressDisplay, progress_bar, time_left
 
 SUITE = """
 name = "tiny"
@@ -182,42 +185,61 @@ def test_several_at_once_are_warned_of(shardbench, tmp_path, monkeypatch):
     assert len(set(cells(tmp_path / "results" / "tiny.jsonl"))) == 8
 
 
-class TestTimeLeft:
-    def test_it_is_the_mean_of_the_same_family(self):
-        left = TimeLeft(["a", "a", "a", "b"])
-        assert left.seconds() is None
-        left.ended("a", 10.0)
-        assert left.seconds() == 10 + 10 + 10, "b is guessed by all"
-        left.ended("b", 100.0)
-        assert left.seconds() == 20
-        left.ended("a", 20.0)
-        assert left.seconds() == 15
-        left.ended("a", 20.0)
-        assert left.seconds() is None
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, ""),
+        (0.0, ""),
+        (0.2, "about 1 s left"),
+        (7.4, "about 7 s left"),
+        (13.0, "about 15 s left"),
+        (70.0, "about a minute left"),
+        (100.0, "about 2 min left"),
+        (3600.0, "about 60 min left"),
+        (9e3, "about 2.5 h left"),
+    ],
+)
+def test_a_remaining_time_is_rounded(seconds, text):
+    assert time_left(seconds) == text
 
-    def test_several_at_once_share_it(self):
-        left = TimeLeft(["a"] * 5, at_once=2)
-        left.ended("a", 10.0)
-        assert left.seconds() == 20
 
-    @pytest.mark.parametrize(
-        ("seconds", "text"),
-        [(0, "about a minute"), (100, "about 2 min"), (3600, "about 60 min"), (9e3, "about 2.5 h")],
-    )
-    def test_it_is_told_roughly(self, seconds, text):
-        assert roughly(seconds) == text
+class Shown:
+    """A progress display for twelve problems on a terminal of 80 columns, with a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
+        self.bar = progress_bar(self.console)
+        names = ["toy on p", *(f"embedding on synthetic[tables=1000,seed={n}]" for n in range(11))]
+        left = TimeLeft({name: Piece("toy") for name in names}, now=lambda: self.now)
+        self.display = ProgressDisplay(self.bar, left)
+        self.names = names
+
+    def text(self) -> str:
+        self.console.print(self.bar.get_renderable())
+        return self.console.export_text()
 
 
 def test_the_display_fits_a_terminal():
-    console = Console(width=80, record=True, force_terminal=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    bar = progress_bar(console)
-    show = ProgressDisplay(bar, 12, TimeLeft(["toy"] * 12))
-    show.finished("toy on p: raises failed", "toy", 90.0, failures=1)
-    show.running(["embedding on synthetic[tables=1000,seed=7,memory=tight]/dgx_h100:128"] * 3)
-    console.print(bar.get_renderable())
-    console.file.close()
-    text = console.export_text()
+    shown = Shown()
+    show, (first, *others) = shown.display, shown.names
+    show.begun(first)
+    shown.now = 90.0
+    show.finished(first, "raises failed", failures=1)
+    for name in others[:3]:
+        show.begun(name)
+    text = shown.text()
     assert "1/12 toy on p: raises failed" in text
     assert "1 of 12 problems, about 16 min left, 1 failed" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.count("0:00:00") == 2, "the bar and the time are beside it"
+
+
+def test_the_remaining_time_counts_what_the_running_problem_says():
+    shown = Shown()
+    show, (first, *_) = shown.display, shown.names
+    show(Event("checking", "same", 1, 2))  # of the first problem, which has thus begun
+    shown.now = 60.0
+    show.finished(first, "all ok")
+    show(Event("checking", "same", 1, 2, left_s=600.0))
+    assert "1 of 12 problems, about 20 min left" in shown.text()

@@ -109,7 +109,7 @@ def test_its_studies_are_swept_reported_and_proposed_for_a_gate(user: User):
     page = (user.work / "report" / "index.html").read_text()
     assert "time against quality" in page
     assert "own-planners" in page
-    user.shardbench("gate", "--propose", "expected.toml", "--judge", "results/pipeline.jsonl")
+    user.shardbench("gate", "--init", "expected.toml", "--judge", "results/pipeline.jsonl")
     expected = (user.work / "expected.toml").read_text()
     assert "pipeline" in expected
     assert "fingerprint" in expected

@@ -43,14 +43,28 @@ EXAMPLES = (EXAMPLE, *sorted(EXAMPLE.parent.glob("planner-counts*.yml")))
 def test_what_it_uses_of_others_has_a_version(path: Path):
     for used in re.findall(r"\buses: (\S+)", path.read_text(encoding="utf-8")):
         if used.startswith("./"):
-            assert (ROOT / used / "action.yml").is_file()
+            folder = ROOT / used.replace(".shardbench", "")  # where examples check this project out
+            assert (folder / "action.yml").is_file()
         else:
-            assert re.fullmatch(r"actions/[\w-]+@v\d+|OWNER/shardbench@main", used)
+            assert re.fullmatch(r"actions/[\w-]+@v\d+", used)
+
+
+def test_nothing_is_left_to_be_replaced():
+    for path in (*EXAMPLES, ACTION, ROOT / "docs" / "gate.md"):
+        assert "OWNER" not in path.read_text(encoding="utf-8")
+
+
+def test_the_action_updates_its_comment_on_pull_requests_alone():
+    held = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
+    (step,) = [s for s in held["runs"]["steps"] if "reports.gate.comment" in s.get("run", "")]
+    assert "github.event_name == 'pull_request'" in step["if"]
+    assert step["if"].startswith("always()"), "a verdict other than as expected fails the job"
+    assert step["env"]["GITHUB_TOKEN"] == "${{ inputs.token }}"
 
 
 def test_the_example_gives_the_action_what_it_takes():
     (job,) = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["jobs"].values()
-    (given,) = [step["with"] for step in job["steps"] if "shardbench" in step.get("uses", "")]
+    (given,) = [step["with"] for step in job["steps"] if ".shardbench" in step.get("uses", "")]
     assert set(given) <= set(yaml.safe_load(ACTION.read_text(encoding="utf-8"))["inputs"])
 
 
@@ -61,7 +75,7 @@ def measured(tmp_path_factory) -> Path:
     for words in (
         "compare dimspec -w all-pairs[rank=1,mesh=2x2] -t dgx_a100_80gb -n 4 "
         "--variants eager-dict,interned --seconds 0.1 --results cells.jsonl",
-        "gate --propose expected.toml --judge cells.jsonl",
+        "gate --init expected.toml --judge cells.jsonl",
     ):
         subprocess.run(
             [sys.executable, "-m", "shardbench", *words.split()],

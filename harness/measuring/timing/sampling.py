@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 from harness.contract import Measured, Prepared
 from harness.contract.calls import collection_off
 from harness.execution.forks import Fork, Send
-from harness.measuring.counting import count_work
+from harness.measuring.counting import PROFILED, affordable_counts, count_work
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock
+from harness.measuring.timing.forecast import block_seconds, blocks_needed
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
-from harness.measuring.timing.verdict import judge
+from harness.measuring.timing.verdict import CONFIDENCE, judge
 from harness.measuring.timing.ways import (
-    BLOCK_SECONDS,
     InForks,
     SideBySide,
     Variants,
     cores,
     in_turns,
 )
-from harness.model.cell import CountedWork, Way
+from harness.model.cell import CountedWork, Ratio, Way
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
@@ -35,11 +35,8 @@ _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
 _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
-_BLOCKS = 10  # blocks are short enough that at least this many fit into the time
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
 _LEAST_FORKS = 4
-# Counting work takes about three times as long as a call, and may take this share of the time.
-_PROFILED, _SHARE_FOR_COUNTING = 3.0, 0.1
 # If other threads use more CPU time than this share of a call, and than these seconds, they do part
 # of the work, so the call must not be restricted to one core.
 _IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
@@ -121,18 +118,23 @@ TimeBlock = Callable[[Variants, Sequence[str], random.Random], list[Sample]]
 
 
 class Group:
-    """Variants that are timed in the same way; `active` has the variants that need more blocks."""
+    """Variants that are timed in the same way; `active` has the variants that need more blocks.
+
+    `block_s` is the duration of the last block.
+    """
 
     def __init__(
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
     ) -> None:
         self.active = list(names)
         self.times = {name: Times(way) for name in names}
-        self.blocks = 0
+        self.blocks, self.block_s = 0, block_seconds(request.rule)
         self._request, self._rule, self._time_block = request, request.rule, time_block
         self._is_forked = way != "turns in one process"
-        least = max(self._rule.least_blocks, _LEAST_FORKS if self._is_forked else 0)
-        self._next_look = min(least, self._rule.most_blocks)
+        least, most = _LEAST_FORKS if self._is_forked else 2, self._rule.most_blocks
+        self._least = 0 if request.reference is None else min(least, most)
+        self._next_look = min(max(self._rule.least_blocks, least if self._is_forked else 0), most)
+        self._needed = self._next_look
 
     def time_block(self, variants: Variants, rng: random.Random) -> list[Sample]:
         """Time one block of the active variants; record and return its samples."""
@@ -146,36 +148,65 @@ class Group:
 
     def may_end(self) -> bool:
         """Return whether there are enough blocks to stop, even without a verdict."""
-        least = _LEAST_FORKS if self._is_forked else 2
-        return self._request.reference is None or self.blocks >= min(least, self._rule.most_blocks)
+        return self.blocks >= self._least
+
+    def seconds_left(self) -> tuple[float, float]:
+        """Return the seconds that the blocks to come take at least, and are expected to take."""
+        if not self.active:
+            return 0.0, 0.0
+        wanted = max(1, min(self._needed, self._rule.most_blocks) - self.blocks)
+        return max(0, self._least - self.blocks) * self.block_s, wanted * self.block_s
 
     def look(self) -> None:
         """Remove variants with settled ratios from `active`, whenever blocks grow by a tenth."""
         reference = self._request.reference
-        if self.blocks >= self._next_look:
-            self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
-            left = [name for name in self.active if self._is_open(name, reference)]
-            self.active = left if reference is not None and left != [reference] else []
+        is_due = self.blocks >= self._next_look
+        if is_due or self.blocks < _LEAST_FORKS:  # before the first look only for the forecast
+            others = [name for name in self.active if reference and name != reference]
+            needed = {name: self._blocks_needed(name, reference or "") for name in others}
+            if is_due:
+                self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
+                are_open = any(needed.values())
+                self.active = [name for name in self.active if needed.get(name, are_open)]
+            self._needed = max([self._next_look, *needed.values()])
         if self.blocks >= self._rule.most_blocks:
             self.active = []
 
-    def _is_open(self, name: str, reference: str | None) -> bool:
-        if reference is None or name == reference:
-            return True
+    def _blocks_needed(self, name: str, reference: str) -> int:
+        """Return the expected number of blocks until a ratio is settled, 0 if it is settled."""
         try:
             ratio = self.times[name].ratio_to(self.times[reference])
             wider = self.times[name].ratio_to(self.times[reference], _CONFIDENCE_OF_DIFFERENCE)
         except ValueError:  # a time is invalid, so more blocks will not give a ratio
-            return False
+            return 0
         if ratio is None or wider is None:
-            return True
-        if any(ratio.low < limit < ratio.high for limit in self._request.limits.get(name, ())):
-            return True
-        if judge(ratio, self._rule.noise_floor) == "same":
-            return False
-        if self._is_forked and ratio.high - ratio.low > 2 * self._rule.precision * ratio.value:
-            return True
-        return judge(wider, self._rule.noise_floor) == "inconclusive"
+            return self.blocks + 1
+        units = self.blocks if self._is_forked else ratio.pairs
+        return max(
+            (blocks_needed(self.blocks, units, *goal) for goal in self._open(name, ratio, wider)),
+            default=0,
+        )
+
+    def _open(self, name: str, ratio: Ratio, wider: Ratio) -> Iterator[tuple[Ratio, float, float]]:
+        """Yield the intervals that are too wide, with the half-width that suffices in logarithms.
+
+        The third item is the interval's confidence.
+        """
+        rule = self._rule
+        for limit in self._request.limits.get(name, ()):
+            if ratio.low < limit < ratio.high:
+                yield ratio, abs(math.log(ratio.value / limit)), CONFIDENCE
+        if judge(ratio, rule.noise_floor) == "same":
+            return
+        if self._is_forked and ratio.high - ratio.low > 2 * rule.precision * ratio.value:
+            yield ratio, rule.precision, CONFIDENCE
+        if judge(wider, rule.noise_floor) == "inconclusive":
+            edges = (1 - rule.noise_floor, 1 + rule.noise_floor)
+            distance = min(abs(math.log(ratio.value / edge)) for edge in edges)
+            if edges[0] <= ratio.value <= edges[1]:
+                yield ratio, distance, CONFIDENCE
+            else:
+                yield wider, distance, _CONFIDENCE_OF_DIFFERENCE
 
 
 @long_lived_objects_left_alone()
@@ -196,7 +227,13 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
         Group(request, way, names, _time_block(way, request))
         for way, names in _ways(warm, variants.calls, request)
     ]
-    time_groups(groups, variants, request)
+    counts = {
+        name: affordable_counts(call.lasts_s, request.rule)
+        for name, call in warm.items()
+        if request.may_fork and call.is_alone
+    }
+    counting_s = sum(PROFILED * counts[name] * warm[name].lasts_s for name in counts)
+    time_groups(groups, variants, request, counting_s)
     times: dict[str, Times] = {}
     for group in groups:
         for name, timed in group.times.items():
@@ -204,15 +241,11 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
             if not timed.wall_s:
                 timed.wall_s = [warm[name].wall_s]
             times.setdefault(name, timed)
-    if request.may_fork and request.rule.counts_work:
-        for name, call in warm.items():
-            seconds = _SHARE_FOR_COUNTING * request.rule.seconds
-            counts = int(seconds / (_PROFILED * max(call.lasts_s, 1e-9)))
-            if call.is_alone and counts:
-                observer.counting(name)
-                work = partial(_work_of, request.prepared[name], counts > 1)
-                with Fork(work, observer.report) as fork:
-                    times[name].work = fork.result()
+    for name in [name for name in counts if counts[name]]:
+        observer.counting(name)
+        work = partial(_work_of, request.prepared[name], counts[name] > 1)
+        with Fork(work, observer.report) as fork:
+            times[name].work = fork.result()
     return times
 
 
@@ -230,7 +263,7 @@ def _variants(request: SamplingRequest, warm: Mapping[str, Call], observer: Obse
 
 
 def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
-    seconds = min(BLOCK_SECONDS, request.rule.seconds / _BLOCKS)
+    seconds = block_seconds(request.rule)
     if way == "turns in one process" or not request.may_fork:
         return in_turns
     if way == "turns":
@@ -239,19 +272,31 @@ def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
     return SideBySide(cores(), seconds, compares, one_core_each=way == "one core each")
 
 
-def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:
-    """Time one block of each group in turn, until no variant is active or the time is spent."""
+def time_groups(
+    groups: Sequence[Group],
+    variants: Variants,
+    request: SamplingRequest,
+    more_s: float = 0.0,
+) -> None:
+    """Time one block of each group in turn, until no variant is active or the time is spent.
+
+    The observer gets the expected seconds until then, plus `more_s` for the work that follows.
+    """
     clock, rng = request.clock, random.Random(request.rule.seed)
     started = clock.wall()
     while left := [group for group in groups if group.active]:
         for group in left:
             block_started = clock.wall()
             block = group.blocks
-            variants.observer.block_ended(block, group.time_block(variants, rng))
+            samples = group.time_block(variants, rng)
             group.look()
-            block_seconds = clock.wall() - block_started
-            if group.may_end() and clock.wall() - started + block_seconds > request.rule.seconds:
+            group.block_s = clock.wall() - block_started
+            in_time = request.rule.seconds - (clock.wall() - started)
+            if group.may_end() and group.block_s > in_time:
                 group.active = []  # another block would exceed the time
+            least, wanted = map(sum, zip(*(each.seconds_left() for each in groups), strict=True))
+            left_s = max(least, min(wanted, in_time)) + more_s
+            variants.observer.block_ended(block, samples, left_s)
 
 
 def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> CountedWork:

@@ -17,5 +17,5 @@ def gate(shardbench: Run) -> Run:
 def expected(gate: Run, tmp_path: Path) -> Path:
     """A file of expectations; the unchanged cells of `gated.results` meet them."""
     write(tmp_path / "first.jsonl", line("slow"), line())
-    assert gate("--propose", "e.toml", "--judge", "first.jsonl")[0] == 0
+    assert gate("--init", "e.toml", "--judge", "first.jsonl")[0] == 0
     return tmp_path / "e.toml"

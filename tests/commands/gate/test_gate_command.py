@@ -10,7 +10,7 @@ from gated import WIDE, results
 from made_up_cells import ended, line, write
 
 from harness.model.ids import CellId
-from harness.suites.expectations import load_expectations
+from harness.suites.expectations import Expectation, Expectations, load_expectations
 
 QUICK = CellId.parse(line()["cell"])
 
@@ -77,7 +77,7 @@ def test_a_strange_name_is_only_a_name(gate, tmp_path, name):
     problem = f"{name.replace('[', '(').replace(']', ')')}/toy_rack:4"
     lines = [line(problem=problem), line("slow", problem=problem)]
     write(tmp_path / "first.jsonl", *lines)
-    assert gate("--propose", "e.toml", "--judge", "first.jsonl")[0] == 0
+    assert gate("--init", "e.toml", "--judge", "first.jsonl")[0] == 0
     assert gate("e.toml", "--judge", "first.jsonl")[0] == 0
     lines[0]["fingerprint"] = name
     write(tmp_path / "next.jsonl", *lines)
@@ -87,18 +87,19 @@ def test_a_strange_name_is_only_a_name(gate, tmp_path, name):
     assert name in out.replace("\n", "") or not name.isprintable()
 
 
-class TestProposing:
+class TestInit:
     def test_it_never_overwrites(self, gate, expected):
         before = expected.read_bytes()
-        code, _, err = gate("--propose", "e.toml", "--judge", "first.jsonl")
+        code, _, err = gate("--init", "e.toml", "--judge", "first.jsonl")
         assert (code, expected.read_bytes()) == (3, before)
         assert "is there already" in err
 
     def test_what_is_wrong_is_named_and_gets_no_figures(self, gate, tmp_path):
         write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
-        code, out, err = gate("--propose", "e.toml", "--judge", "first.jsonl")
-        assert (code, out) == (0, "Wrote e.toml with 2 cells.\n")
-        assert f"{QUICK} failed or decides otherwise" in err
+        code, out, err = gate("--init", "e.toml", "--judge", "first.jsonl")
+        assert code == 0
+        assert "Wrote e.toml with 2 cells." in out
+        assert f"{QUICK} failed or makes a wrong decision" in err
         assert not load_expectations(tmp_path / "e.toml").cells[QUICK].has_figures
 
 
@@ -122,8 +123,10 @@ class TestNoVerdict:
             (["e.toml", "--results", "e.toml"], "named twice"),
             (["e.toml", "--judge", "first.jsonl", "--markdown", "no/v.md"], "is not a folder"),
             (["e.toml", "--judge", "first.jsonl", "--new", "no/e.toml"], "is not a folder"),
-            (["--propose", "n.toml"], "--propose needs --judge"),
-            (["e.toml", "--propose", "n.toml", "--judge", "first.jsonl"], "and nothing else"),
+            (["--init", "e.toml"], "is there already"),
+            (["--init", "no/e.toml"], "is not a folder"),
+            (["--init", "n.toml", "--new", "m.toml"], "--init judges nothing"),
+            (["--init", "n.toml", "--results", "n.toml"], "named twice"),
             (["empty.toml"], "The expectations name no cell"),
             (["e.toml"], "Unknown family 'boxing'"),
             (["e.toml", "--results", "/dev/null"], "Unknown family 'boxing'"),
@@ -227,3 +230,20 @@ class TestMeasuring:
         assert (code, out) == (3, "")
         assert "it is not a file" in err
         assert Path("/dev/full").is_char_device()
+
+
+def test_a_first_file_of_a_measured_suite_is_as_expected_afterwards(gate, tmp_path, monkeypatch):
+    monkeypatch.setattr("shardbench.commands.gate.first_suite", _one_problem)
+    code, out, err = gate("--init", "--seconds", "0.3")
+    assert code == 0, err
+    assert "Wrote expectations.toml with 2 cells." in out
+    assert "a family is left out" in err
+    held = load_expectations(tmp_path / "expectations.toml").cells
+    assert all(expectation.has_figures for expectation in held.values())
+    assert gate("expectations.toml", "--judge", "results/gate.jsonl")[0] == 0
+
+
+def _one_problem(registry):
+    text = "dimspec/{}@all-pairs[rank=1,mesh=2x2]/dgx_a100_80gb:4"
+    cells = {CellId.parse(text.format(name)): Expectation() for name in ("eager-dict", "interned")}
+    return Expectations(cells), ["a family is left out"]

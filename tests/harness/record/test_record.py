@@ -153,3 +153,19 @@ def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studi
     for at_once in seen:
         assert len({kind for _, kind in at_once}) == 1
         assert "huge" not in dict(at_once) or len(at_once) == 1
+
+
+def test_the_longest_parts_begin_first(folder):
+    begun = []
+
+    def part(name: str) -> Part:
+        return Part(name, "study", True, False, 1e6, lambda _: begun.append(name) or "ok")
+
+    last = {"a": 10.0, "b": 300.0, "c": 20.0}
+    record = Record.read(folder)
+    record.runs_file.write_text(
+        "".join(json.dumps({"part": name, "seconds": s}) + "\n" for name, s in last.items())
+    )
+    parts = [part(name) for name in ("a", "new", "b", "c")]
+    record.measure(parts, lambda part: lambda event: None, lambda part, *_: None)
+    assert begun == ["new", "b", "c", "a"]

@@ -102,7 +102,7 @@ class TestReading:
         assert expected.ratio == (0.0, 2.0)
 
     def test_a_missing_file_says_how_to_make_one(self, tmp_path: Path):
-        with pytest.raises(UsageError, match="does not exist; 'shardbench gate --propose"):
+        with pytest.raises(UsageError, match="does not exist; 'shardbench gate --init"):
             load_expectations(tmp_path / "none.toml")
 
     @pytest.mark.parametrize(

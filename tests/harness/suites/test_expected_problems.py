@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 import toy
 
+from harness.contract import OverviewRow
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_whole
 from harness.suites.expectations import Expectation, Expectations
-from harness.suites.expected_problems import as_results_name_them, expected_problems, measure
+from harness.suites.expected_problems import (
+    as_results_name_them,
+    expected_problems,
+    first_suite,
+    measure,
+)
 from harness.suites.gate import judge_cells
 from harness.suites.proposals import renewed
 
@@ -29,6 +35,23 @@ def expecting(*cells: str, **changes: Any) -> Expectations:
 def problems(expectations: Expectations, registry: Any = toy.toy_registry) -> list[Any]:
     found: Registry = registry()
     return expected_problems(expectations, found, SETTINGS, registry)
+
+
+def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
+    row = OverviewRow("Toy", LARGE, today="own", ours="same", best="own")
+    own = {"benchmarks": (LARGE,), "overview": (row,)}
+    able = replace(toy.TOY, name="able", variants=dict(toy.TOY.variants), **own)
+    needy = replace(toy.TOY, name="needy", variants=dict(toy.TOY.variants))
+    needy.variants["reference"] = replace(needy.reference, requires=("no_such_module",))
+    empty = replace(toy.TOY, name="empty", variants=dict(toy.TOY.variants), studies=())
+    suite, left_out = first_suite(Registry([toy.TOY, able, needy, empty]))
+    against = {str(cell): expected.against for cell, expected in suite.cells.items()}
+    assert against == {
+        f"toy/reference@{SMALL}": "reference", f"toy/same@{SMALL}": "reference",
+        f"able/own@{LARGE}": "own", f"able/same@{LARGE}": "own",
+    }  # fmt: skip
+    assert [reason.partition(" ")[0] for reason in left_out] == ["needy", "empty"]
+    assert "no_such_module" in left_out[0]
 
 
 def test_each_problem_is_one_comparison_of_its_variants():

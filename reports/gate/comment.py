@@ -1,0 +1,126 @@
+"""Post a gate's verdict as a comment on a GitHub pull request, and update it in later runs.
+
+`python -m reports.gate.comment VERDICT.md NAME` runs in a job of GitHub Actions. The comment starts
+with a hidden marker with NAME, by which a later run finds it. The outcome never fails the job: the
+verdict does. Settings come from the variables that GitHub sets, and from GITHUB_TOKEN.
+"""
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+_LONGEST = 65_536  # characters that GitHub accepts
+_REST = "\n\nThe rest is in the summary of the job.\n"
+_PER_PAGE = 100
+_SECONDS = 30.0
+_WAIT_SECONDS = 2.0
+_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+
+
+class RefusedError(Exception):
+    """The token may not write comments, as in pull requests from forks."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull request of a repository, and the token to comment on it."""
+
+    api: str
+    repository: str
+    number: int
+    token: str
+
+    @classmethod
+    def of_job(cls, environment: Mapping[str, str]) -> "PullRequest | None":
+        """Return the pull request that a job runs for, None if it runs for another event."""
+        event = json.loads(Path(environment["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
+        if "pull_request" not in event:
+            return None
+        return cls(
+            environment["GITHUB_API_URL"],
+            environment["GITHUB_REPOSITORY"],
+            int(event["pull_request"]["number"]),
+            environment["GITHUB_TOKEN"],
+        )
+
+    def post(self, text: str, name: str) -> str:
+        """Post the comment called `name`, or replace its text; return `posted` or `updated`.
+
+        Raises RefusedError, or OSError if GitHub cannot be reached or fails twice.
+        """
+        marker = f"<!-- shardbench gate: {name} -->\n"
+        body = {"body": _shortened(marker + text)}
+        for comment in self._comments():
+            # A person may quote a comment of this job, marker included.
+            is_of_a_job = comment["user"]["type"] == "Bot"
+            if is_of_a_job and comment["body"].startswith(marker.strip()):
+                self._ask("PATCH", f"issues/comments/{comment['id']}", body)
+                return "updated"
+        self._ask("POST", f"issues/{self.number}/comments", body)
+        return "posted"
+
+    def _comments(self) -> Iterator[dict[str, Any]]:
+        page = 0
+        while True:
+            page += 1
+            found = self._ask(
+                "GET", f"issues/{self.number}/comments?per_page={_PER_PAGE}&page={page}"
+            )
+            yield from found
+            if len(found) < _PER_PAGE:
+                return
+
+    def _ask(self, method: str, path: str, content: Mapping[str, str] | None = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.api}/repos/{self.repository}/{path}",
+            None if content is None else json.dumps(content).encode(),
+            {"Authorization": f"Bearer {self.token}", "Accept": "application/vnd.github+json"},
+            method=method,
+        )
+        for attempt in (1, 2):
+            try:
+                with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+                    return json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                if error.code in _REFUSED:
+                    raise RefusedError(f"{error.code} {error.reason}") from None
+                if attempt == 2 or error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+            time.sleep(_WAIT_SECONDS)
+        raise AssertionError("the second attempt returns or raises")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return text[: _LONGEST - len(_REST)].rpartition("\n")[0] + _REST
+
+
+def main(arguments: list[str], environment: Mapping[str, str]) -> str:
+    """Post the file's text under the name, and return a line for the job's log."""
+    file, name = arguments
+    request = PullRequest.of_job(environment)
+    if request is None:
+        return "No comment: this job does not run for a pull request."
+    try:
+        done = request.post(Path(file).read_text(encoding="utf-8"), name)
+    except RefusedError as error:
+        return (
+            "::notice::No comment, because the token of this job may not write any "
+            f"({error}), as in pull requests from forks. The verdict is in the job's summary."
+        )
+    except (OSError, ValueError, KeyError) as error:
+        return f"::warning::The comment could not be written: {error!r}"
+    return f"The comment was {done}."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{main(sys.argv[1:], os.environ)}\n")
