@@ -54,7 +54,7 @@ class Command(TyperCommand):
         """Parse the command line's words, after giving a bare `--json` the value `-`."""
         words = [
             "--json=-" if word == "--json" and not _JSON_FILE.fullmatch(after) else word
-            for word, after in zip(args, [*args[1:], "--"], strict=True)
+            for word, after in zip(args, [*args, "--"][1:], strict=True)
         ]
         return super().parse_args(ctx, words)
 

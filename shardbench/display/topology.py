@@ -31,7 +31,7 @@ from shardbench.display import links as pictures
 
 _WIDTH = 78
 _MOST_DOMAINS = 2
-_HALF = 33
+_HALF = 33  # columns for each of two hosts
 # Keys are origins of figures and kinds of links between GPUs.
 _TONES: dict[str, Tone] = {
     "queried": "good",
