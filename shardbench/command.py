@@ -1,5 +1,6 @@
 """Behaviour of all commands: help texts, errors for empty options, and interrupts."""
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from harness.model.errors import UsageError
 from shardbench.options import messages
 
+_JSON_FILE = re.compile(r"-?|.+\.json")
 INTERRUPTED = 130  # the exit code of shells after SIGINT
 
 START = """\
@@ -50,7 +52,19 @@ def seconds_since_start() -> float:
 
 
 class Command(TyperCommand):
-    """A command that rejects empty options, so that an unset `"$NAMES"` never selects all."""
+    """A command that rejects empty options, so that an unset `"$NAMES"` never selects all.
+
+    A bare `--json` means standard output. Only `-` and a word in .json are taken for its file, so
+    that it never takes an argument; `--json=FILE` takes any name.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line's words, after giving a bare `--json` the value `-`."""
+        words = [
+            "--json=-" if word == "--json" and not _JSON_FILE.fullmatch(after) else word
+            for word, after in zip(args, [*args, "--"][1:], strict=True)
+        ]
+        return super().parse_args(ctx, words)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; raises UsageError if an option's value is empty."""

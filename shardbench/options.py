@@ -33,7 +33,12 @@ Seconds = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of the resampling.")]
 Json = Annotated[
-    str, typer.Option("--json", help="Write one JSON document to this file; - for stdout.")
+    str,
+    typer.Option(
+        "--json",
+        metavar="[FILE.json]",
+        help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
+    ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again.")]
 

@@ -1,11 +1,15 @@
-"""Analyse a link matrix: the groups of connected GPUs, and the all-to-all bandwidth."""
+"""Analyse the links of a host: groups of connected GPUs, and the all-to-all bandwidth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Literal
 
+from harness.model.topology import Topology
+from harness.topologies.gpu_kinds import find_gpu_kind
 from harness.topologies.link_matrix import LinkMatrix, distance
+
+JoinedBy = Literal["switch", "pairs", "mesh", "PCIe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class LinkShape:
     """
 
     islands: tuple[tuple[str, ...], ...]
-    by: Literal["switch", "pairs", "mesh", "PCIe"]
+    by: JoinedBy
     how: str
     links_per_gpu: int
 
@@ -55,6 +59,37 @@ def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
     if max(sizes) > 2 and (links >= gpu_links if gpu_links else direct > 18):
         return LinkShape(islands, "switch", f"{how}through a switch", links * is_even)
     return LinkShape(islands, "pairs", f"{how}each pair directly", direct * is_even)
+
+
+def usual_links(found: Topology) -> JoinedBy | None:
+    """Infer from the GPU's data sheet what joins the GPUs of a domain; None if it is not known.
+
+    If the links of a GPU can be shared out equally among its peers in the host, they lead there
+    directly. Otherwise they lead to a switch, unless eight GPUs have too few for all their peers:
+    then they make a hybrid cube mesh, as in a DGX-1. A card may have no bridge for its links.
+    """
+    kind, peers = find_gpu_kind(found.gpu), found.gpus_per_host - 1
+    if kind is None:
+        return None
+    is_card = kind.most_per_host is None
+    if not kind.nvlinks or (is_card and found.intra_host_bw <= kind.host_link_bw):
+        return "PCIe"
+    if found.hosts_per_nvlink_domain > 1 or peers > 7:
+        return "switch"
+    if peers and kind.nvlinks % peers == 0:
+        return "pairs"
+    if kind.nvlinks < peers:
+        return "mesh" if peers == 7 else None
+    return "switch"
+
+
+def linked_pairs(by: JoinedBy, gpus: int) -> list[tuple[int, int]]:
+    """Return the pairs of a host's GPUs that links join directly: all, or a cube mesh's."""
+    return [
+        (one, other)
+        for one, other in combinations(range(gpus), 2)
+        if by == "pairs" or (by == "mesh" and (one // 4 == other // 4 or one % 4 == other % 4))
+    ]
 
 
 def _islands(matrix: LinkMatrix) -> tuple[tuple[str, ...], ...]:

@@ -9,7 +9,7 @@ import typer
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
-from shardbench import completion
+from shardbench import completion, display
 from shardbench.options import (
     Budget,
     Memory,
@@ -53,9 +53,10 @@ def profile(
 ) -> None:
     """Profile a variant, or two and their difference, as flame graphs.
 
-    Writes a page of flame graphs, files for speedscope and a text for each variant.
+    Shows a tree of calls; writes a page of flame graphs, and files for speedscope.
     """
-    from reports.profile.page import explanation, flame_page, overview
+    from reports.profile.page import flame_page
+    from shardbench.display.profile import shown
 
     request = find_problem(found_registry(), family, workload, topology, gpus)
     if request.variants and variant:
@@ -82,8 +83,6 @@ def profile(
     files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(request.problem))
     for path, text in files.items():
         write(path, text)
-    print(profiled[name].files["txt"])
-    for sentence in (*overview(profiles), "", *explanation(profiles)):
-        print(sentence)
+    display.show(shown(profiles))
     for path in files:
         messages.print(f"Wrote {path}")

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import Annotated, get_args
 
 import typer
+from rich.table import Table as RichTable
 
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
@@ -21,7 +22,7 @@ from harness.suites.executors import LocalProcesses
 from harness.suites.suite_file import read_suite
 from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
 from reports.core.formatting import plural
-from shardbench import completion
+from shardbench import completion, display
 from shardbench.command import resumable
 from shardbench.options import (
     SUITE_BUDGET,
@@ -51,7 +52,7 @@ def sweep_command(
             "study themselves, or names of families with commas between.",
             autocompletion=completion.families_and_suites,
         ),
-    ],
+    ] = "default",
     results: Annotated[
         Path | None,
         typer.Option(help="Append to this results file.", show_default="results/SUITE.jsonl"),
@@ -159,10 +160,14 @@ def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bo
     if path.exists() and not fresh:
         tell_damaged(path)
         requests = resumed(requests, path, settings)
+    lines = RichTable.grid(padding=(0, 2, 0, 0))
+    lines.add_column(no_wrap=True)
+    lines.add_column(overflow="fold")
     for request in requests:
-        state = "measured " if request.is_measured else "to measure"
         names = ", ".join(name for name in request.family.variants if name in request.names())
-        print(f"{state:10}  {title_of(request)}: {names}")
+        state = "measured" if request.is_measured else "to measure"
+        lines.add_row(state, f"{title_of(request)}: {names}")
+    display.show(lines)
     left = sum(not request.is_measured for request in requests)
     print(f"{plural(len(requests), 'problem')}, {left} to measure, into {path}.")
 

@@ -173,7 +173,8 @@ def show(
     if isinstance(drawn, Topology):
         drawing = topology_drawing(drawn)
     else:
-        drawing = matrix_drawing(path.stem, drawn)
+        nvlinks = require_gpu_kind(gpu).nvlinks if gpu else None
+        drawing = matrix_drawing(path.stem, drawn, nvlinks)
     write(out, drawing.as_file(out.suffix))
     messages.print(f"Wrote {out}")
 

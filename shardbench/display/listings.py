@@ -1,12 +1,12 @@
 """The tables of `shardbench list`: families, variants, workloads, topologies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from harness.contract.registry import Registry
+from harness.contract import Family
 from harness.contract.variants import Variant
 from harness.model.topology import Topology
 from harness.topologies.lookup import presets
@@ -21,10 +21,13 @@ def _name(title: str, value: str | int) -> TableColumn:
     return code(title, value, least=_LONGEST_NAME)
 
 
-def families(registry: Registry) -> Iterator[RenderableType]:
+_Families = Sequence[Family[Any, Any]]
+
+
+def families(found: _Families) -> Iterator[RenderableType]:
     """Yield a table of the families."""
     table = table_of(
-        registry.families,
+        found,
         code("family", "name"),
         code("reference", lambda family: family.reference.name),
         numbers("variants", lambda family: len(family.variants)),
@@ -33,11 +36,11 @@ def families(registry: Registry) -> Iterator[RenderableType]:
     yield from (as_terminal(table, "Families"), "")
 
 
-def variants(registry: Registry, sources: bool) -> Iterator[RenderableType]:
+def variants(families: _Families, sources: bool) -> Iterator[RenderableType]:
     """Yield a table of all variants, with descriptions, or with sources if `sources`."""
     rows = (
         (f"{family.name}/{variant.name}", _decides(variant), _summary(variant), variant.source)
-        for family in registry.families
+        for family in families
         for variant in family.variants.values()
     )
     columns = [text("decides", 1), text("description", 2)]
@@ -57,11 +60,11 @@ def _summary(variant: Variant[Any, Any]) -> str:
     return variant.summary + (f" (not installed: {missing})" if missing else "")
 
 
-def workloads(registry: Registry, sources: bool) -> Iterator[RenderableType]:
+def workloads(families: _Families, sources: bool) -> Iterator[RenderableType]:
     """Yield a table of workloads per family; with `sources`, it has their sources too."""
     columns = [_name("workload", "name"), text("description", "summary")]
     columns += [text("source")] * sources
-    for family in registry.families:
+    for family in families:
         table = table_of(family.workloads(), *columns)
         yield from (as_terminal(table, f"Workloads of {family.name}"), "")
 

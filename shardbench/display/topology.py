@@ -8,7 +8,6 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from harness.contract.abilities.topology import TopologyRow, TopologyTrap
@@ -18,13 +17,21 @@ from harness.topologies.capture import HostTopology
 from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind
 from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
-from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
+from harness.topologies.link_shape import (
+    all_to_all_bw,
+    linked_pairs,
+    near_nics,
+    shape_of,
+    usual_links,
+)
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, Tone, numbers, table_of, text
 from reports.core.terminal import as_terminal
+from shardbench.display import links as pictures
 
 _WIDTH = 78
-_MOST_DOMAINS, _MOST_HOSTS, _MOST_GPUS = 2, 4, 16
+_MOST_DOMAINS = 2
+_HALF = 33  # columns for each of two hosts
 # Keys are origins of figures and kinds of links between GPUs.
 _TONES: dict[str, Tone] = {
     "queried": "good",
@@ -108,7 +115,10 @@ def topology(found: Topology) -> RenderableType:
         numbers("", lambda each: _for_people(*each)),
         numbers("stored", lambda each: _stored(*each)),
     )
-    basis = f"Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
+    links = f"as usual for {found.gpu}" if usual_links(found) else "not known"
+    basis = (
+        f"Links: {links}. Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
+    )
     source = Text(printable(f"Source: {found.source}"), style="dim")
     return Group(title, "", *drawn, "", as_terminal(figures), "", Text(printable(basis)), source)
 
@@ -120,28 +130,52 @@ def _stored(column: str, value: float | None) -> str:
 
 def _domain(found: Topology, domain: int) -> RenderableType:
     size, per_host, hosts = found.gpus_in_domain, found.gpus_per_host, found.hosts_in_domain
-    first = domain * size
-    table = RichTable.grid(padding=(0, 2))
-    for host in range(min(hosts, _MOST_HOSTS)):
-        gpus = range(first + host * per_host, first + min(size, (host + 1) * per_host))
-        boxes = [f"[{gpu}]" for gpu in gpus]
-        if len(boxes) > _MOST_GPUS:
-            boxes[2:-1] = [" … "]
-        table.add_row(f"host {domain * hosts + host}", "─".join(boxes))
-    if hosts > _MOST_HOSTS:
-        table.add_row("…", f"{hosts - _MOST_HOSTS} more hosts, up to GPU {first + size - 1}")
+    columns = []
+    for host in sorted({0, hosts - 1}):
+        held = range(host * per_host, min(size, (host + 1) * per_host))
+        gpus = [str(domain * size + gpu) for gpu in held]
+        row = pictures.boxes(gpus, pictures.ROOM if hosts == 1 else _HALF)
+        columns.append((f"host {domain * hosts + host}", row))
+    if hosts > 2:
+        columns.insert(1, ("…", "…"))
+    widths = [max(map(len, column)) for column in columns]
+    names, row = (
+        "  ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)).rstrip()
+        for line in zip(*columns, strict=True)
+    )
+    picture = Text("\n".join(filter(None, (names, row, _links(found, row)))), no_wrap=True)
     inside = f"{bandwidth(found.intra_host_bw)} inside, one way" if size > 1 else "alone"
     title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}, {inside}"
     return Panel(
-        table, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
+        picture, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
     )
+
+
+def _links(found: Topology, row: str) -> str:
+    """Draw the usual links below a domain's GPUs; "" if there are none, or they are not known."""
+    by = usual_links(found)
+    if by is None or found.gpus_in_domain == 1:
+        return ""
+    if by == "PCIe":
+        return pictures.pcie(row)
+    if by == "switch":
+        return pictures.switch(row, "NVSwitch")
+    drawn = pictures.pairs(row, linked_pairs(by, found.gpus_in_domain))
+    return f"{drawn}\n{'hybrid cube mesh' if by == 'mesh' else 'each pair joined directly'}"
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
     """Draw a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
     shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
-    parts: list[RenderableType] = [title, "", _pairs(links), ""]
+    parts: list[RenderableType] = [title, ""]
+    if shape.by == "switch":
+        for island in shape.islands:
+            row = pictures.boxes([gpu.removeprefix("GPU") for gpu in island])
+            if len(island) > 1:
+                row += f"\n{pictures.switch(row, 'switch')}"
+            parts += [Text(row, no_wrap=True), ""]
+    parts += [_pairs(links), ""]
     kinds = set(links.gpu_links())
     meanings = ["NV# that number of NVLinks"] if any(map(nvlinks_of, kinds)) else []
     meanings += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]

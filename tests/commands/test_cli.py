@@ -47,6 +47,24 @@ def test_list_shows_everything_of_a_kind(shardbench, what):
     assert all(line in shardbench("list")[1] for line in out.splitlines())
 
 
+def test_variants_and_workloads_of_one_family_are_listed(shardbench):
+    registry = load_registry()
+    family, other = registry.find("dimspec"), registry.find("reshard")
+    for what, expected, others in (
+        ("families", [family.name], [other.name]),
+        ("variants", [f"dimspec/{name}" for name in family.variants], ["reshard/"]),
+        (
+            "workloads",
+            [f"Workloads of {family.name}", *(load.name for load in family.workloads())],
+            [f"Workloads of {other.name}"],
+        ),
+    ):
+        code, out, err = shardbench("list", what, "dimspec")
+        assert (code, err) == (0, "")
+        assert [name for name in expected if name not in out] == []
+        assert [name for name in others if name in out] == []
+
+
 def test_topologies_are_listed_with_their_sources_on_request(shardbench):
     _, out, _ = shardbench("list", "topologies", "--sources")
     assert "NVIDIA/nccl" in out
@@ -99,8 +117,8 @@ def test_another_variant_than_the_reference_can_be_compared_with_and_steps_are_s
     shardbench, toys
 ):
     code, out, err = shardbench(
-        "compare", "toy@toy/dgx_a100_80gb:2", *QUICK, "--variants", "own,reference,aloof",
-        "--against", "same", "--json", "-",
+        "compare", "--json", "toy@toy/dgx_a100_80gb:2", *QUICK,
+        "--variants", "own,reference,aloof", "--against", "same",
     )  # fmt: skip
     document = json.loads(out)  # one document and nothing else
     assert code == 0

@@ -44,7 +44,7 @@ def test_it_says_what_is_installed_and_what_is_skipped(doctor, tmp_path):
 
 def test_each_thing_that_is_skipped_has_its_remedy(doctor, monkeypatch):
     monkeypatch.setattr("harness.contract.variants._is_installed", lambda name: name != "numba")
-    skipped = json.loads(doctor("--json", "-"))["skipped"]
+    skipped = json.loads(doctor("--json"))["skipped"]
     (numba,) = [each for each in skipped if each["needs"] == "numba"]
     assert numba["command"] == "pip install numba"
     assert "embedding/compiled" in numba["names"]

@@ -176,6 +176,7 @@ def test_names_are_completed(completed: Completed):
     assert completed(f"{beginning}-t dgx") == [name for name in presets() if name[:3] == "dgx"]
     assert completed("shardbench sweep d") == ["default", "dimspec", "dtensor"]
     assert completed("shardbench list top") == ["topologies"]
+    assert completed("shardbench list variants emb") == ["embedding"]
 
 
 def run_by_a_script(environment: dict[str, str]) -> str:

@@ -24,6 +24,8 @@ def benchmark(name: str, parameters: str) -> str:
     ("command", "said"),
     [
         ("list topologie", "did you mean topologies?"),
+        ("list variants embeding", "did you mean embedding?"),
+        ("list topologies embedding", "Topologies belong to no family: leave out 'embedding'."),
         # compare
         (f"compare embeding {WHERE}", "did you mean embedding?"),
         (f"{COMPARE} --variants upstreem", "did you mean upstream?"),

@@ -107,15 +107,29 @@ def test_results_of_other_settings_are_kept_beside(shardbench, tmp_path):
 
 
 def test_what_would_run_is_listed(shardbench, tmp_path):
-    for names in ("tiny.toml", "default", "toy"):
-        code, out, _ = shardbench("sweep", names, "--dry-run")
+    said = {}
+    for names in ("tiny.toml", "default", "toy", ""):
+        code, out, _ = shardbench("sweep", *filter(None, [names]), "--dry-run")
         assert code == 0
         assert out.splitlines()[-1].startswith("2 problems, 2 to measure, into results/")
+        said[names] = out
+    assert said[""] == said["default"]
     code, out, _ = shardbench("sweep", "tiny.toml", "--dry-run")
     assert out.splitlines()[0] == (
         "to measure  toy on toy[size=4]/dgx_a100_80gb:2: reference, same, raises, missing"
     )
     assert [each.name for each in tmp_path.iterdir()] == ["tiny.toml"]
+
+
+def test_a_list_of_many_variants_is_wrapped(shardbench, tmp_path):
+    (tmp_path / "all.toml").write_text(SUITE.replace('["same", "raises", "missing"]', '"all"'))
+    code, out, err = shardbench("sweep", "all.toml", "--dry-run")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("to measure  toy on ") for line in lines) == 2
+    names = toy.toy_registry().find("toy").variants
+    assert names.keys() <= set(re.split(r"[\s,]+", out))
 
 
 def test_where_nothing_is_ok_it_ends_with_1(shardbench, tmp_path):

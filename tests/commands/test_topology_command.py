@@ -104,6 +104,44 @@ class TestShow:
             assert lines[0].startswith(f"{name}: ")
             assert max(map(len, lines)) <= 80
 
+    @pytest.mark.parametrize(
+        ("name", "links", "drawn"),
+        [
+            ("dgx_h100", 8, "NVSwitch"),
+            ("gb200_nvl72_tray4", 8, "NVSwitch"),
+            ("v100_x8", 16, "hybrid cube mesh"),
+            ("mi300x_x8", 28, "each pair joined directly"),
+            ("aws_g5_48xlarge", 8, "PCIe"),
+        ],
+    )
+    def test_each_kind_of_links_is_drawn_as_it_is(self, topology, name, links, drawn):
+        code, out, _ = topology("show", name, "-n", str(presets()[name].domain_size))
+        assert code == 0
+        assert drawn in out
+        assert sum(out.count(end) for end in "┴●╧") == links, "of a switch, one for each GPU"
+        assert "]─" not in out
+
+    def test_unknown_links_are_not_drawn(self, topology, tmp_path):
+        header = (EXAMPLES / "traps.csv").read_text().splitlines()[1]
+        row = "m,Odd,8,1,85020639232,274877906944,450000000,50000000,3350000000,31500000"
+        (tmp_path / "m.csv").write_text(f"{header}\n{row}\n")
+        code, out, err = topology("show", "m.csv", "-n", "8")
+        assert code == 0, err
+        assert "[7]" in out
+        assert "Links: not known." in out
+
+    def test_the_gpus_of_a_matrix_meet_in_the_switch(self, topology, tmp_path):
+        code, out, _ = topology(
+            "show", str(OUTPUTS / "nv18_8_nvswitch.txt"), "--gpu", "H200", "--out", "s.svg"
+        )
+        assert code == 0
+        assert out.count("┴") == 8
+        figure = (tmp_path / "s.svg").read_text()
+        assert ">switch<" in figure
+        assert figure.lower().count("#009e73") < 28, "pairs are not drawn"
+        _, out, _ = topology("show", str(OUTPUTS / "h100_4_hgx.txt"), "--gpu", "H100 SXM")
+        assert "┴" not in out
+
     def test_bandwidths_are_told_for_people_and_as_stored(self, topology):
         code, out, _ = topology("show", "gb200_nvl72_tray4", "-n", "144")
         assert code == 0
@@ -126,7 +164,15 @@ class TestShow:
 
     @pytest.mark.parametrize("suffix", ["svg", "png"])
     @pytest.mark.parametrize(
-        "shown", ["dgx_h100", "gb200_nvl72_tray4", "v100_x8", str(EXAMPLES / "v100_mesh.txt")]
+        "shown",
+        [
+            "dgx_h100",
+            "gb200_nvl72_tray4",
+            "v100_x8",
+            "mi300x_x8",
+            "aws_g5_48xlarge",
+            str(EXAMPLES / "v100_mesh.txt"),
+        ],
     )
     def test_figures_are_written(self, topology, tmp_path, shown, suffix):
         code, _, err = topology("show", shown, "--out", f"links.{suffix}")

@@ -1,6 +1,8 @@
 """The parser of `nvidia-smi topo -m`, on public outputs and on outputs changed by copying."""
 
 import re
+from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,14 @@ from public_outputs import DATA, KNOWN, output
 from harness.model.errors import UsageError
 from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import LinkMatrix, distance, nvlinks_of, parse_matrix
-from harness.topologies.link_shape import all_to_all_bw, near_nics, shape_of
+from harness.topologies.link_shape import (
+    all_to_all_bw,
+    linked_pairs,
+    near_nics,
+    shape_of,
+    usual_links,
+)
+from harness.topologies.lookup import presets
 
 NAMES = sorted(KNOWN)
 
@@ -31,6 +40,10 @@ def test_each_output_says_where_it_is_from_and_is_known():
         first, second, *_ = output(name).splitlines()
         assert first.startswith("# source: ")
         assert second.startswith("# machine: ")
+
+
+def links(matrix: LinkMatrix, pair: tuple[int, int]) -> int:
+    return matrix.nvlinks(*(matrix.gpus[place] for place in pair))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,6 +71,21 @@ class TestPublicOutputs:
         near = near_nics(matrix)
         nearest = near[matrix.gpus[0]][0] if near else ()
         assert tuple(map(matrix.name_of, nearest)) == known.near
+
+    def test_the_data_sheet_tells_what_joins_the_gpus(self, name: str):
+        matrix, known = parse_matrix(output(name), name), KNOWN[name]
+        topology = replace(
+            presets()["dgx_h100"],
+            gpu=require_gpu_kind(known.gpu).name,
+            gpus_per_host=known.gpus,
+            hosts_per_nvlink_domain=18 if known.gpu == "GB200" else 1,
+            intra_host_bw=known.all_to_all * 1e6,
+        )
+        by = usual_links(topology)
+        assert by == shape_of(matrix, require_gpu_kind(known.gpu).nvlinks).by
+        if by == "mesh":
+            joined = {pair for pair in combinations(range(known.gpus), 2) if links(matrix, pair)}
+            assert set(linked_pairs(by, known.gpus)) == joined
 
     def test_tabs_spaces_and_escapes_mean_the_same(self, name: str):
         lines = body(name)
@@ -150,6 +178,28 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str):
         said = "topo.txt"
         assert all(matrix.link(a, b) == matrix.link(b, a) for a in matrix.gpus for b in matrix.gpus)
     assert said.startswith("topo.txt")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "by"),
+    [
+        ("A100 SXM4 40GB", 16, "switch"),
+        ("V100", 16, "switch"),
+        ("P100-SXM2", 8, "mesh"),
+        ("P100-SXM2", 6, None),
+        ("MI300X", 8, "pairs"),
+        ("T4", 4, "PCIe"),
+        ("an accelerator", 8, None),
+        ("", 8, None),
+    ],
+)
+def test_what_joins_gpus_is_inferred_from_their_number_or_not_known(gpu, gpus, by):
+    assert usual_links(replace(presets()["dgx_h100"], gpu=gpu, gpus_per_host=gpus)) == by
+
+
+def test_all_pairs_have_links_where_each_pair_has_its_own():
+    assert linked_pairs("pairs", 4) == list(combinations(range(4), 2))
+    assert linked_pairs("switch", 4) == []
 
 
 KINDS = ("NV1", "NV2", "NV4", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS")

@@ -29,6 +29,11 @@ class Frame(NamedTuple):
         return f"{self.module}.{self.name}" if self.module else self.name
 
     @property
+    def brief(self) -> str:
+        """Like `text`, with the last part of the module's name alone: `planners.Planner.plan`."""
+        return self._replace(module=self.module.rpartition(".")[2]).text
+
+    @property
     def is_part_of_caller(self) -> bool:
         """Whether its time counts as its caller's own: true for built-ins and comprehensions."""
         return self.module == BUILT_IN or self.name.endswith(_COMPREHENSIONS)
