@@ -106,7 +106,7 @@ class RecordedSystem(Struct, frozen=True, forbid_unknown_fields=True):
     remark: str = ""
 
 
-class Suite(Struct, frozen=True, forbid_unknown_fields=True):
+class RecordedSuite(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a record's `suite.toml`; `highlights` are the cells to show first."""
 
     highlights: tuple[Name, ...] = ()

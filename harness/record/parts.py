@@ -27,7 +27,7 @@ from harness.topologies.lookup import placed_on
 WritePage = Callable[[Path, Sequence[Any], str], None]
 
 
-class Run(Struct, frozen=True):
+class MeasuredPart(Struct, frozen=True):
     """One measured part of the record: its name, how long it took, and the code that measured it.
 
     `commit` is the commit of shardbench, None outside of a checkout.
@@ -138,7 +138,7 @@ def commits_part(
 def profile_part(
     declared: RecordedProfile,
     page: Path,
-    runs: Mapping[str, Run],
+    runs: Mapping[str, MeasuredPart],
     find: Callable[[], Registry],
     write_page: WritePage,
     stale: bool,

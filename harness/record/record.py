@@ -25,8 +25,15 @@ from harness.model.errors import ShardbenchError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
-from harness.record.declared import RecordedProfile, Suite
-from harness.record.parts import Part, Run, WritePage, commits_part, profile_part, study_parts
+from harness.record.declared import RecordedProfile, RecordedSuite
+from harness.record.parts import (
+    Part,
+    MeasuredPart,
+    WritePage,
+    commits_part,
+    profile_part,
+    study_parts,
+)
 from harness.series.repository import Repository
 from harness.store.results import append_lines, read_cells, to_json
 from harness.suites.expectations import read_toml
@@ -43,7 +50,7 @@ class Record:
     """
 
     folder: Path
-    declared: Suite
+    declared: RecordedSuite
     prefix: str = ""
 
     @classmethod
@@ -55,7 +62,7 @@ class Record:
         """
         prefix = "" if device == "cpu" else f"{device}-"
         path = folder / f"{prefix}suite.toml"
-        return cls(folder, checked(read_toml(path), Suite, str(path)), prefix)
+        return cls(folder, checked(read_toml(path), RecordedSuite, str(path)), prefix)
 
     @property
     def cells_file(self) -> Path:
@@ -84,13 +91,13 @@ class Record:
         files = (path for path in (self.cells_file, self.commits_file) if path.exists())
         return {cell.id: cell for path in files for cell in read_cells(path)}
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, MeasuredPart]:
         """Return the last run of each part."""
         if not self.runs_file.exists():
             return {}
         path = self.runs_file
         lines = filter(None, read_file(path).decode().splitlines())
-        found = [checked(json.loads(line), Run, str(path)) for line in lines]
+        found = [checked(json.loads(line), MeasuredPart, str(path)) for line in lines]
         return {run.part: run for run in found}
 
     def parts(
@@ -154,7 +161,7 @@ class Record:
             seconds = time.monotonic() - started
             with lock:
                 if keeps:
-                    line = Run(part.name, round(seconds, 1), environment(0), commit)
+                    line = MeasuredPart(part.name, round(seconds, 1), environment(0), commit)
                     append_lines(self.runs_file, [to_json(to_builtins(line))])
                 ended(part, outcome, seconds)
 
@@ -169,7 +176,7 @@ class Record:
 
 
 def _in_lanes(waiting: list[Part], run: Callable[[Part], None]) -> None:
-    """Run parts, two at a time if both fit into memory."""
+    """MeasuredPart parts, two at a time if both fit into memory."""
     running: dict[Future[None], float] = {}
     pool = ThreadPoolExecutor(LANES)  # an interrupt must not wait for its threads
     while waiting or running:

@@ -33,7 +33,7 @@ _CALLED = ("ok", "over budget", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A cell's expectation and measurement, either of which may be missing, and its deviations."""
+    """A cell's expectation and measurement (None if there is none), and its deviations."""
 
     cell: CellId
     expected: Expectation | None
