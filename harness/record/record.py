@@ -27,8 +27,8 @@ from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
 from harness.record.declared import RecordedProfile, RecordedSuite
 from harness.record.parts import (
-    Part,
     MeasuredPart,
+    Part,
     WritePage,
     commits_part,
     profile_part,
@@ -176,7 +176,7 @@ class Record:
 
 
 def _in_lanes(waiting: list[Part], run: Callable[[Part], None]) -> None:
-    """MeasuredPart parts, two at a time if both fit into memory."""
+    """Run parts, two at a time if both fit into memory."""
     running: dict[Future[None], float] = {}
     pool = ThreadPoolExecutor(LANES)  # an interrupt must not wait for its threads
     while waiting or running:
