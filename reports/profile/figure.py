@@ -18,7 +18,7 @@ from reports.profile.page import FlameData, FlameNode
 
 _ROWS = 14
 _LEAST_SHARE = 0.01  # of the width; a narrower frame is left out
-_LETTER = 0.0083  # the width of a letter, as a share of the figure's
+_LETTER = 0.0089  # the width of a letter, as a share of the figure's
 _FEWEST_LETTERS = 4
 
 

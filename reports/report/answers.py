@@ -45,8 +45,9 @@ def _gained(table: Sequence[Row]) -> Iterator[str]:
     for row in better[:2]:
         ours, today = (quantity(row[f"quality_{each}"], row["unit"]) for each in ("ours", "today"))
         yield (
-            f"For {row['system']} there is also a better decision: {row['meaning']} is {ours} "
-            f"instead of {today}, and no decision can be more than {gap(row['gap_ours'])} better."
+            f"For {row['system']} there is also a better decision: `{row['quality']}` "
+            f"({row['meaning'].rstrip('.')}) is {ours} instead of {today}, and no decision can be "
+            f"more than {gap(row['gap_ours'])} better."
         )
     if not faster and not better:
         yield "Nothing of ours is compared with a release of today in these results."

@@ -1,6 +1,5 @@
 """A family's first findings: what ours gains over today's releases."""
 
-import math
 from collections.abc import Iterator
 
 from reports.core.formatting import gap, interval, listing, number, plural, quantity, seconds
@@ -47,10 +46,10 @@ def _times(family: FamilyView, row: Row) -> str:
     if row["basis"] != "measured":
         basis = "a projection from its progress" if row["basis"] == "projected" else "its budget"
         return f"On `{row['problem']}`, by {basis}; this is no measurement."
-    ends = "" if math.isnan(row["low"]) else f" ({number(row['low'])} to {number(row['high'])})"
+    ends = interval(row["low"], row["high"])
     return (
         f"On `{row['problem']}`: {seconds(ours['cpu_s'], trim=True)} of CPU time instead of "
-        f"{seconds(today['cpu_s'], trim=True)}{ends}."
+        f"{seconds(today['cpu_s'], trim=True)}; the interval of the ratio is {ends}."
     )
 
 

@@ -19,9 +19,9 @@ from reports.core.frames import read_results
 
 def test_a_row_per_cell_and_per_figure(tmp_path):
     results = results_of(tmp_path, family_lines())
-    assert len(results.cells) == 24
+    assert len(results.cells) == 30
     assert set(results.cells["status"]) == {"ok", "over budget"}
-    assert len(results.qualities) == len(results.counters) == 23 * 2
+    assert len(results.qualities) == len(results.counters) == 29 * 2
     assert results.qualities.groupby("name")["primary"].first().to_dict() == {
         "max_widget_ms": True,
         "imbalance": False,

@@ -59,7 +59,7 @@ def test_results_that_tell_of_no_ranks_have_no_such_section(tmp_path):
         assert view_of(tmp_path, [line | {"ranks": told} for line in found]) is None
     lines = [line | {"ranks": told} for line, told in zip(found, nothing, strict=True)]
     page = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
-    assert "What each rank gets" not in page.read_text()
+    assert "The load of each rank" not in page.read_text()
 
 
 def test_the_tables_hold_every_rank_and_the_heaviest(tmp_path):
@@ -111,10 +111,10 @@ def test_the_figure_has_a_bar_for_each_rank_and_the_capacity(tmp_path, amount):
 def test_the_report_has_figure_tables_and_data(tmp_path):
     lines = with_ranks(family_lines((10,))[::5])
     page = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
-    assert "What each rank gets" in page.read_text()
+    assert "The load of each rank" in page.read_text()
     assert (page.parent / "figures" / "boxing-ranks.png").exists()
     data = (page.parent / "data" / "boxing-ranks.csv").read_text()
     assert "exhaustive,3,ms,18.2,,True" in data
-    assert "![What each rank gets](figures/boxing-ranks.png)" in (
+    assert "![The load of each rank](figures/boxing-ranks.png)" in (
         page.with_name("report.md").read_text()
     )

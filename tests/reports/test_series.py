@@ -136,7 +136,7 @@ def test_releases_that_failed_are_named_and_left_out_of_ratios() -> None:
     assert (table["1.10.0"]["times_previous"], table["1.10.0"]["times_oldest"]) == (11.0, 11.0)
     page = markdown_page([view(*GROWN, *failed)], "shardbench releases toylib", "")
     assert "1.9.5 could not be run: it needs CUDA." in page
-    assert "1.0 and 2.0 did not run: gone." in page
+    assert "1.0 and 2.0 could not be run: gone." in page
     assert page.count("| not run |") == 3
 
 
@@ -153,5 +153,5 @@ def test_the_drawing_holds_its_data_and_is_the_same_each_time() -> None:
 def test_nothing_is_drawn_where_nothing_ran() -> None:
     cell = missed("1.0", "no network.")
     assert drawn(cell) is None
-    assert findings(view(cell)) == ["1.0 did not run: no network."]
+    assert findings(view(cell)) == ["1.0 could not be run: no network."]
     assert "not run" in markdown_page([view(cell)], "shardbench releases toylib", "")
