@@ -22,7 +22,8 @@ _DEEPEST = 8
 def shown(profiles: Sequence[Profile]) -> RenderableType:
     """Render the tree of each variant, the profiler's overhead, and the frames that matter most."""
     trees = (part for profile in profiles for part in (_tree(profile), ""))
-    return Group(*trees, *map(Text, (*overview(profiles), "", *explanation(profiles))))
+    sentences = (*overview(profiles), "", *explanation(profiles))
+    return Group(*trees, *(Text(printable(sentence)) for sentence in sentences))
 
 
 def _tree(profile: Profile) -> Tree:
@@ -40,11 +41,14 @@ def _tree(profile: Profile) -> Tree:
         between = f"… {plural(folded, 'call')} … " if folded else ""
         return Text.assemble((share, "green"), f"  {between}{printable(node.frame.brief)}")
 
+    def order(place: int) -> tuple[float, str]:
+        return -nodes[place].whole.seconds, nodes[place].frame.text
+
     def grow(tree: Tree, caller: int, depth: int) -> None:
         if depth >= _DEEPEST and caller in calls:
             tree.add("…")
             return
-        longest = sorted(calls.get(caller, []), key=lambda place: -nodes[place].whole.seconds)
+        longest = sorted(calls.get(caller, []), key=order)
         for first in longest:
             branch, last, passed = tree.add(label(first)), first, 0
             enough = _PASSED_ON * nodes[first].whole.seconds

@@ -99,7 +99,7 @@ def test_a_range_is_installed_measured_and_drawn(with_figures, tmp_path):
     assert table[:3] == list(ALL)
     assert "2.0.0: enumerate makes" in out
     assert "planning.look" in out
-    assert "All 3 releases decide the same." in out
+    assert "All 3 releases make the same decision." in out
     assert sorted(each.name for each in (tmp_path / "history").iterdir()) == [
         *("history.csv", "history.jsonl", "history.md", "history.png", "history.svg")
     ]
@@ -112,7 +112,7 @@ def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(releases):
     code, out, err = releases("toylib", "1.0.0", "9.9.9", "--repeat", "2", *ONE)
     assert code == 0
     assert "toylib 9.9.9 could not be installed: No matching distribution found" in err
-    assert "9.9.9 did not run: " in out
+    assert "9.9.9 could not be run: " in out
     assert "\n1.0.0 " in out
     code, out, _ = releases("toylib", "9.9.9", "--repeat", "2", *ONE)
     assert code == 1  # nothing that runs is a failure
@@ -247,10 +247,11 @@ def test_commits_that_do_not_run_are_grouped_and_cast_doubt(history, repository)
     code, out, _ = history("toylib", "-r", "clone")
     out = " ".join(out.split())
     assert code == 0
-    assert "2 of 5 commits run, or have the files of one that does (40 %)." in out
-    assert re.search(r"3 commits \(\w{9} of 2026-01-02 to \w{9} of 2026-01-02\) did not run", out)
+    assert "2 of 5 commits could be run, or have the same files as one that could (40 %)." in out
+    span = r"3 commits \(\w{9} of 2026-01-02 to \w{9} of 2026-01-02\) could not be run"
+    assert re.search(span, out)
     assert "ImportError: needs CUDA." in out
-    assert re.search(r"or one of \w+, \w+ and \w+ before it, which do not run", out)
+    assert re.search(r"or one of \w+, \w+ and \w+ before it, which could not be run", out)
 
 
 def test_a_step_that_came_from_elsewhere_is_traced_to_its_commit(history, repository):
@@ -312,7 +313,7 @@ def test_no_commit_that_runs_is_a_failure(history, repository):
     repository.version("the first", broken=True)
     code, out, _ = history("toylib", "-r", "clone")
     assert code == 1
-    assert "0 of 1 commit run" in out
+    assert "0 of 1 commit could be run" in out
 
 
 @pytest.mark.parametrize(
