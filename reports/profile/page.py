@@ -197,7 +197,16 @@ def _data(comparer: Comparer, variants: Sequence[str]) -> FlameData:
     )
 
 
-def _figures(node: Node) -> list[float]:
+def _figures(node: Node) -> tuple[float, float, float, float, float]:
     own, whole = node.own, node.whole
-    figures = (own.seconds, own.against, whole.seconds, whole.against, node.width)
-    return [float(f"{value:.6g}") for value in figures]
+    return (
+        _rounded(own.seconds),
+        _rounded(own.against),
+        _rounded(whole.seconds),
+        _rounded(whole.against),
+        _rounded(node.width),
+    )
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.6g}")

@@ -136,7 +136,7 @@ def gate(
         if new or markdown:
             raise UsageError("--init judges nothing, so it takes no --new and no --markdown.")
         _check_distinct(expectations, judge, results)
-        _init(expectations, judge, results, settings)
+        _init(expectations, judge, results or _DEFAULT_RESULTS, settings)
         return
     new = new or expectations.with_name(f"{expectations.stem}.new.toml")
     page = file_named(markdown)
@@ -187,13 +187,12 @@ def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[N
         raise
 
 
-def _init(target: Path, judge: Path | None, results: Path | None, settings: Settings) -> None:
+def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -> None:
     """Write first expectations to `target`: of the results `judge`, or of a suite measured now."""
     if target.exists():
         raise UsageError(f"{target} is there already; name a file that is not.")
     check_writable(target)
     if judge is None:
-        assert results is not None
         suite, left_out = first_suite(found_registry())
         for reason in left_out:
             warn(reason)
