@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from harness.measuring.timing.verdict import CONFIDENCE
-from reports.core.formatting import gap, listing, number, plural, quantity
+from reports.core.formatting import factor, gap, plural, quantity
 from reports.core.frames import Results
 from reports.family.data import FamilyView, Row, rows_of
 from reports.family.overview import overview
@@ -39,18 +39,23 @@ def _gained(table: Sequence[Row]) -> Iterator[str]:
     faster = [row for row in table if row["decision"] == "same" and row["times_as_fast"] > 1]
     better = [row for row in table if is_better(row)]
     if faster:
-        factors = [f"{row['system']} {number(row['times_as_fast'], 2)}" for row in faster]
-        yield "Ours make the same decisions as today's releases in less time. Times as fast: "
-        yield f"{listing(factors, most=8)}."
-    for row in better[:2]:
+        least, most = (factor(end(row["times_as_fast"] for row in faster)) for end in (min, max))
+        span = least if len(faster) == 1 else f"{least} to {most}"
+        yield f"Ours make the same decisions as today's releases, {span} as fast."
+    for row in better[:1]:
         ours, today = (quantity(row[f"quality_{each}"], row["unit"]) for each in ("ours", "today"))
         yield (
-            f"For {row['system']} there is also a better decision: `{row['quality']}` "
-            f"({row['meaning'].rstrip('.')}) is {ours} instead of {today}, and no decision can be "
-            f"more than {gap(row['gap_ours'])} better."
+            f"Ours also find better decisions. For {row['system']}, `{row['quality']}` "
+            f"({row['meaning'].rstrip('.')}) is {ours} instead of {today}, and {_optimal(row)}."
         )
     if not faster and not better:
         yield "Nothing of ours is compared with a release of today in these results."
+
+
+def _optimal(row: Row) -> str:
+    if gap(row["gap_ours"]) == gap(0.0):
+        return "no decision can be better, which is proven"
+    return f"no decision can be more than {gap(row['gap_ours'])} better, which is proven"
 
 
 def _sameness(results: Results) -> str:
@@ -83,4 +88,4 @@ def _intervals(results: Results, table: Sequence[Row]) -> str:
 def _next_steps(found: Sequence[FamilyView], table: Sequence[Row]) -> Iterator[str]:
     gained = [row for row in table if row["times_as_fast"] > 1 or is_better(row)]
     yield from dict.fromkeys(row["next_step"] for row in gained)
-    yield f"Compare on a problem of your own: `shardbench compare {found[0].name} --workload ...`."
+    yield f"Compare on a problem of your own: `shardbench compare {found[0].name} -w WORKLOAD`."

@@ -71,9 +71,10 @@ class Recorded:
         if not compared:
             return ""
         apart = sum(_are_apart(cell, other) for cell, other in compared)
+        differ = "differs" if apart == 1 else "differ"
         return (
-            f"{plural(len(compared), 'ratio')} were also recorded on another day or machine; "
-            f"{apart or 'none'} differ beyond the intervals."
+            f"{apart or 'None'} of {plural(len(compared), 'ratio')} {differ} beyond the intervals "
+            "from the record of another day or machine."
         )
 
     def disagreements(self, results: Results) -> Iterator[Finding]:

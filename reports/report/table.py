@@ -36,7 +36,7 @@ def gains_table(overview: pd.DataFrame, flames: Mapping[str, str] | None = None)
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
         text("today's release", lambda row: row["today_is"] or row["today"]),
         numbers("ours, times as fast", _ours),
-        numbers("from the proven bound: today's, our best", _gaps),
+        numbers("gap to the bound: today's, our best", _gaps),
         text("work that today's repeats", _repeated),
         *([text("flame graphs", flame_graphs)] if pages else []),
         code("problem"),
@@ -56,7 +56,7 @@ def published_table(overview: pd.DataFrame, recorded: Mapping[str, str] | None =
         numbers("published", _published),
         *([column] if reproduced else []),
         numbers("measured here", _measured),
-        code("measured on", lambda row: row["measured_on"] or MISSING),
+        text("measured on", lambda row: row["measured_on"] or MISSING),
     )
 
 
