@@ -41,11 +41,11 @@ def _gained(table: Sequence[Row]) -> Iterator[str]:
     if faster:
         least, most = (factor(end(row["times_as_fast"] for row in faster)) for end in (min, max))
         span = least if len(faster) == 1 else f"{least} to {most}"
-        yield f"Ours make the same decisions as today's releases, {span} as fast."
+        yield f"Our planners make the same decisions as today's releases, {span} as fast."
     for row in better[:1]:
         ours, today = (quantity(row[f"quality_{each}"], row["unit"]) for each in ("ours", "today"))
         yield (
-            f"Ours also find better decisions. For {row['system']}, `{row['quality']}` "
+            f"They also find better decisions. For {row['system']}, `{row['quality']}` "
             f"({row['meaning'].rstrip('.')}) is {ours} instead of {today}, and {_optimal(row)}."
         )
     if not faster and not better:
