@@ -41,7 +41,7 @@ STUDIES = (
     ),
     *(
         Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", SAME, "growth", "upstream")
-        for tables in (4, 8, 16, 30)
+        for tables in (2, 4, 8, 16)
     ),
     Study(
         _SMALL_TIGHT,

@@ -41,13 +41,11 @@ class FlamePage:
         return f"flames/{self.name}"
 
 
-def system_pairs(family: FamilyView) -> list[FlamePair]:
-    """Return today's release and ours of each system that was timed with both."""
+def main_pair(family: FamilyView) -> list[FlamePair]:
+    """Return today's release and ours of the first overview row with times of both, if any."""
     rows = rows_of(overview([family]))
     timed = [row for row in rows if row["basis"] == "measured" and row["times_as_fast"] > 0]
-    return list(
-        dict.fromkeys(FlamePair(row["problem"], row["ours"], row["today"]) for row in timed)
-    )
+    return [FlamePair(row["problem"], row["ours"], row["today"]) for row in timed[:1]]
 
 
 def ladder_pairs(family: FamilyView) -> list[FlamePair]:
@@ -65,9 +63,9 @@ def page_name(family: str, pair: FlamePair) -> str:
 
 
 def flame_pages(family: FamilyView, profiles: Path | None) -> list[FlamePage]:
-    """Return the pages that the folder `profiles` has of the family's systems and ladder."""
+    """Return the pages that the folder `profiles` has of the family's main pair and ladder."""
     pages = []
-    for pair in dict.fromkeys((*system_pairs(family), *ladder_pairs(family))):
+    for pair in dict.fromkeys((*main_pair(family), *ladder_pairs(family))):
         name = page_name(family.name, pair)
         content = _read_page(profiles / name, pair.problem) if profiles else None
         if content is not None:

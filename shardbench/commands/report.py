@@ -31,7 +31,7 @@ from shardbench.problem_options import find_problem
 from shardbench.progress import progress_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
 
-_PROFILED_SECONDS = 2.0
+_PROFILED_SECONDS = 1.0
 
 
 def report(
@@ -111,19 +111,19 @@ def _tell(page: Path) -> None:
 def _profile(
     results: Path, profiles: Path, registry: Registry, settings: Settings, with_ladders: bool
 ) -> None:
-    """Write pages of flame graphs of each system's release of today and ours, unless up to date.
+    """Write a page of flame graphs of today's release and ours for each family, unless up to date.
 
     `with_ladders` adds a page for each step of the published changes. The variants of a problem run
     in turns. If a family cannot be profiled, this warns and goes on with the next.
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.flame_links import ladder_pairs, page_name, system_pairs
+    from reports.family.flame_links import ladder_pairs, main_pair, page_name
     from reports.profile.page import flame_page
 
     measured = results.stat().st_mtime
     for family in families(read_results(results)):
-        pairs = [*system_pairs(family), *(ladder_pairs(family) if with_ladders else ())]
+        pairs = [*main_pair(family), *(ladder_pairs(family) if with_ladders else ())]
         pages = {pair: profiles / page_name(family.name, pair) for pair in pairs}
         old = [p for p in pages if not pages[p].exists() or pages[p].stat().st_mtime < measured]
         for problem in dict.fromkeys(pair.problem for pair in old):

@@ -13,8 +13,8 @@ from reports.family.flame_links import (
     FlamePair,
     flame_pages,
     ladder_pairs,
+    main_pair,
     page_name,
-    system_pairs,
 )
 from reports.profile.page import flame_page
 from reports.report.page import write_report
@@ -64,10 +64,10 @@ def test_what_was_not_timed_is_no_step(tmp_path):
     assert ladder_pairs(family_of(alone)) == []
 
 
-def test_a_system_has_a_pair_if_both_were_timed(tmp_path):
-    rows = [overview_row(f"Boxes {n}", "no-copy", "compiled", boxes=n) for n in (400, 1600)]
+def test_the_main_pair_is_of_the_first_row_with_both_times(tmp_path):
+    rows = [overview_row(f"Boxes {n}", "no-copy", "compiled", boxes=n) for n in (1600, 400)]
     lines = [line | {"overview": rows} for line in past_lines()]
-    (found,) = system_pairs(family_of(write(tmp_path / "r.jsonl", lines)))
+    (found,) = main_pair(family_of(write(tmp_path / "r.jsonl", lines)))
     assert found == pair("compiled", "no-copy", "crates[boxes=400,seed=1]/toy_rack:4")
 
 
