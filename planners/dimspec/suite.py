@@ -65,6 +65,6 @@ OVERVIEW = (
         counter="dictionaries_built",
         rated_on=_BEGINNING,
         today_is="a stand-in: the search of ColossalAI 0.4.1, rewritten",
-        next_step="Before ColossalAI's solver runs, call `shardbench.accelerate_colossalai()`.",
+        next_step="ColossalAI: call `shardbench.accelerate_colossalai()` before its solver.",
     ),
 )

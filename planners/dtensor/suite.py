@@ -83,6 +83,6 @@ OVERVIEW = (
         counter="strategies_expanded",
         rated_on=_CASES_2D,
         today_is="torch as installed",
-        next_step="Before the first training step, call `shardbench.accelerate()`.",
+        next_step="DTensor and FSDP2: call `shardbench.accelerate()` before training.",
     ),
 )

@@ -90,7 +90,10 @@ GOALS = (
     Goal.times_faster("dynamic programming", _DYNAMIC, "dp-compiled", 100, "dp-tzrec"),
 )
 
-_NEXT_STEP = "In a training job, put shardbench's `Planner` in the place of TorchRec's planner."
+_NEXT_STEP = (
+    "TorchRec: use `shardbench.Planner` instead of `EmbeddingShardingPlanner`, with the same "
+    'arguments; `mode="best-plan"` searches for a better plan.'
+)
 
 OVERVIEW = (
     OverviewRow(

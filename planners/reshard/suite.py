@@ -49,6 +49,6 @@ OVERVIEW = (
         published="sync-once",
         counter="syncs",
         today_is="a stand-in: Paddle 3.3.1's method on a graph of our own",
-        next_step="Paddle's maintainers can port `indexed`; there is no drop-in.",
+        next_step="Paddle: there is no drop-in; `indexed` is a proposal to its maintainers.",
     ),
 )

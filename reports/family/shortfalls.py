@@ -102,7 +102,7 @@ def goals_in_a_line(families: Iterable[FamilyView]) -> str:
     met = sum(found.outcome == "met" for _, _, found in standings)
     missed = [f'"{goal.text}"' for goal, _, found in standings if found.outcome in _MISSED]
     unknown = [
-        f'"{goal.text}" ({found.reason})'
+        f'"{goal.text}" ({found.reason.replace("over budget", "reached its time limit")})'
         for goal, _, found in standings
         if found.outcome == "not measured"
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from harness.measuring.timing.verdict import CONFIDENCE
-from reports.core.formatting import factor, gap, plural, quantity
+from reports.core.formatting import factor, gap, plural, quantity, seconds
 from reports.core.frames import Results
 from reports.family.data import FamilyView, Row, rows_of
 from reports.family.overview import overview
@@ -28,28 +28,37 @@ def answers(
         *(finding.sentence for finding in file_findings(results)),
     ]
     said = {
-        "What was gained?": _gained(table),
+        "What was gained?": _gained(found, table),
         "Can I trust it?": certain,
         "What do I do now?": _next_steps(found, table),
     }
     return [(question, " ".join(filter(None, sentences))) for question, sentences in said.items()]
 
 
-def _gained(table: Sequence[Row]) -> Iterator[str]:
+def _gained(found: Sequence[FamilyView], table: Sequence[Row]) -> Iterator[str]:
     faster = [row for row in table if row["decision"] == "same" and row["times_as_fast"] > 1]
     better = [row for row in table if is_better(row)]
     if faster:
         least, most = (factor(end(row["times_as_fast"] for row in faster)) for end in (min, max))
         span = least if len(faster) == 1 else f"{least} to {most}"
-        yield f"Our planners make the same decisions as today's releases, {span} as fast."
+        yield f"Same decision in less planning time: {span} as fast as today's releases."
+    for row in faster[:1]:
+        ours, today = (_spent(found, row, row["problem"], row[each]) for each in ("ours", "today"))
+        yield f"For {row['system']}, `{row['ours']}` takes {ours} instead of {today}."
     for row in better[:1]:
         ours, today = (quantity(row[f"quality_{each}"], row["unit"]) for each in ("ours", "today"))
         yield (
-            f"They also find better decisions. For {row['system']}, `{row['quality']}` "
-            f"({row['meaning'].rstrip('.')}) is {ours} instead of {today}, and {_optimal(row)}."
+            f"Better decision: for {row['system']}, `{row['best']}` takes "
+            f"{_spent(found, row, row['rated_on'], row['best'])} and reaches `{row['quality']}` "
+            f"({row['meaning'].rstrip('.')}) of {ours} instead of {today}; {_optimal(row)}."
         )
     if not faster and not better:
         yield "Nothing of ours is compared with a release of today in these results."
+
+
+def _spent(found: Sequence[FamilyView], row: Row, problem: str, variant: str) -> str:
+    (family,) = (family for family in found if family.name == row["family"])
+    return seconds(family.on(problem)[variant]["cpu_s"], trim=True)
 
 
 def _optimal(row: Row) -> str:
@@ -64,10 +73,11 @@ def _sameness(results: Results) -> str:
     if not same + different:
         return ""
     if not different:
-        return f"All {same} decisions that must equal another variant's do."
+        return f"All {same} checks passed that a variant makes the decision that it must."
+    checks = plural(int(same + different), "check")
     return (
-        f"{different} of {plural(int(same + different), 'decision')} that must equal another "
-        "variant's differ; their times are not compared."
+        f"{different} of {checks} failed that a variant makes the decision that it must; its time "
+        "is not compared there."
     )
 
 
@@ -77,15 +87,16 @@ def _intervals(results: Results, table: Sequence[Row]) -> str:
         return ""
     settled = int((compared["outcome"] != "inconclusive").sum())
     text = (
-        f"{settled} of {plural(len(compared), 'ratio')} of CPU times have a clear verdict by a "
-        f"{100 * CONFIDENCE:.0f} % interval."
+        f"A {100 * CONFIDENCE:.0f} % interval settles {settled} of "
+        f"{plural(len(compared), 'comparison')} of times as faster, slower or the same."
     )
     if any(row["basis"] != "measured" for row in table):
-        text += " Ratios marked ≥ are not measured, because today's release was stopped."
+        text += " ≥ marks factors that are not measured: today's release reached its time limit."
     return text
 
 
 def _next_steps(found: Sequence[FamilyView], table: Sequence[Row]) -> Iterator[str]:
     gained = [row for row in table if row["times_as_fast"] > 1 or is_better(row)]
     yield from dict.fromkeys(row["next_step"] for row in gained)
-    yield f"Compare on a problem of your own: `shardbench compare {found[0].name} -w WORKLOAD`."
+    command = f"shardbench compare {found[0].name} -w WORKLOAD -t TOPOLOGY -n GPUS"
+    yield f"A problem of your own: `{command}`."

@@ -22,7 +22,7 @@ _PUBLISHED: Mapping[str, dict[str, Any]] = {
 _OURS: Mapping[str, dict[str, Any]] = {"ours": {"color": VERMILION, "marker": "D"}}
 _ENDS = {"measured": ("measured_low", "measured_high"), "ours": ("low", "high")}
 _VALUES = {"ours": "times_as_fast"}
-_INTERVALS = f"Lines are {100 * CONFIDENCE:.0f} % intervals."
+_INTERVALS = f"Lines longer than their mark are {100 * CONFIDENCE:.0f} % intervals."
 
 
 def draw_gains(table: pd.DataFrame) -> Iterator[Drawing]:
@@ -37,8 +37,8 @@ def draw_gains(table: pd.DataFrame) -> Iterator[Drawing]:
         caption = _INTERVALS
         if (drawn["basis"] != "measured").any():
             caption += (
-                " Hollow: today's release was stopped, so its projection, or the budget that it "
-                "passed, is used as its time."
+                " Hollow: today's release reached its time limit; its time is projected from its "
+                "progress, or else is the limit."
             )
         title = "Ours over today's releases"
         yield canvas.finish(figure, "gains", title, caption, table)

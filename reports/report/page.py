@@ -35,7 +35,8 @@ from reports.report.table import environment_table, gains_table, published_table
 
 _LEAD = (
     "Planners decide how a model is spread over GPUs. This page compares the planners of today's "
-    "releases with ours: how long they take, and how good their decisions are."
+    "releases with ours: how long they take, and how good their decisions are by their own "
+    "estimates. Planning runs on a CPU; no model was trained."
 )
 _VERSIONS = 4
 
@@ -75,7 +76,7 @@ def _page(
     differences = list(recorded.disagreements(results))
     table = overview(found)
     chapters = [_chapter(family, results, pages[family.name], differences) for family in found]
-    chapters += _published(table, recorded)
+    chapters += _published(recorded.with_claims(table), recorded)
     if validated:
         chapters.append(validation_chapter(validated))
     opening = Opening(

@@ -4,13 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from harness.model.cell import Cell
 from harness.model.files import read_file
 from harness.record.parts import profile_name
 from harness.record.record import Record
-from reports.core.formatting import factor_with_interval, plural
+from reports.core.formatting import factor_with_interval, percent, plural
 from reports.core.frames import Results
 from reports.core.page import Finding
+from reports.family.data import rows_of
 from reports.family.flame_links import FlamePage, FlamePair
 from reports.record.claims import system_results
 from reports.record.text import provenance_text, reproduced_text
@@ -34,6 +37,20 @@ class Recorded:
         """Return the recorded reproduction of each system's main claim."""
         systems = system_results(self.record) if self.record else []
         return {found.system.name: reproduced_text(found.claim) for found in systems}
+
+    def with_claims(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows of `overview` with the published figures of the record's main claims."""
+        systems = system_results(self.record) if self.record else []
+        claims = {found.system.name: found.claim for found in systems}
+        rows = []
+        for row in rows_of(table):
+            claim = claims.get(row["system"])
+            known = claim.claim.published if claim else None
+            if claim and known:
+                row |= {"published": claim.published, "published_before": known.before}
+                row |= {"published_after": known.after, "published_unit": known.unit}
+            rows.append(row)
+        return pd.DataFrame(rows, columns=table.columns)
 
     def flame_pages(self, family: str) -> list[FlamePage]:
         """Return the recorded pages of flame graphs of a family."""
@@ -70,11 +87,11 @@ class Recorded:
         compared = self._compared(results)
         if not compared:
             return ""
-        apart = sum(_are_apart(cell, other) for cell, other in compared)
-        differ = "differs" if apart == 1 else "differ"
+        apart = [_change(cell, other) for cell, other in compared if _are_apart(cell, other)]
+        largest = f", by up to {percent(max(apart))}" if apart else ""
         return (
-            f"{apart or 'None'} of {plural(len(compared), 'ratio')} {differ} beyond the intervals "
-            "from the record of another day or machine."
+            f"Of {plural(len(compared), 'ratio')} that are also in the record of another day or "
+            f"machine, {len(apart) or 'none'} are outside of its intervals{largest}."
         )
 
     def disagreements(self, results: Results) -> Iterator[Finding]:
@@ -90,6 +107,14 @@ class Recorded:
                 f"It was recorded on {machine}, {(other.environment.started or '')[:10]}.",
                 family=cell.family,
             )
+
+
+def _change(one: Cell, two: Cell) -> float:
+    """Return by which share the larger of two ratios exceeds the smaller one."""
+    assert one.ratio is not None
+    assert two.ratio is not None
+    values = one.ratio.value, two.ratio.value
+    return max(values) / min(values) - 1
 
 
 def _has_interval(cell: Cell) -> bool:

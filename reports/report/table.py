@@ -36,8 +36,8 @@ def gains_table(overview: pd.DataFrame, flames: Mapping[str, str] | None = None)
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
         text("today's release", lambda row: row["today_is"] or row["today"]),
         numbers("ours, times as fast", _ours),
-        numbers("gap to the bound: today's, our best", _gaps),
-        text("work that today's repeats", _repeated),
+        numbers("gap to the proven bound: today's, our best", _gaps),
+        text("repeated work of today's", _repeated),
         *([text("flame graphs", flame_graphs)] if pages else []),
         code("problem"),
     )

@@ -172,9 +172,9 @@ def answered(tmp_path, lines, *declared):
 def test_the_first_screen_answers_what_was_gained_how_certain_and_what_next(tmp_path):
     said = answered(tmp_path, [*family_lines(), *past_lines((400,), ())], WAY)
     gained, certain, following = said.values()
-    assert_in_order(gained, "same decisions", f"37{TIMES}")
-    assert_in_order(gained, "better decisions", "Boxes", "640 ms", "800 ms", "0.05 %")
-    assert_in_order(certain, "16 decisions", "27 of 27 ratios", "99 %", "2 of 4 goals")
+    assert_in_order(gained, "Same decision", f"37{TIMES}")
+    assert_in_order(gained, "Better decision", "Boxes", "640 ms", "800 ms", "0.05 %")
+    assert_in_order(certain, "16 checks", "99 %", "27 of 27", "2 of 4 goals")
     assert_in_order(following, "Use `compiled`.", "shardbench compare boxing")
 
 
@@ -184,7 +184,7 @@ def test_what_is_not_certain_is_said(tmp_path):
     lines[2] |= {"verdict": "inconclusive"}
     way = WAY | {"problem": WAY["problem"].replace("400", "1600")}
     certain = answered(tmp_path, lines, way)["Can I trust it?"]
-    assert_in_order(certain, "1 of 17 decisions", "differ", "of 26 ratios", "not measured")
+    assert_in_order(certain, "1 of 17 checks failed", "of 26 comparisons", "not measured")
 
 
 def test_without_anything_to_compare_the_answers_say_so(tmp_path):

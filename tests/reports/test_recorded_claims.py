@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from harness.record.record import Record
@@ -159,3 +160,12 @@ def test_a_report_shows_the_record_and_where_this_machine_differs(recorded, tmp_
     nothing = Recorded.read(tmp_path / "none")
     assert (nothing.reproductions(), nothing.provenance()) == ({}, "")
     assert list(nothing.disagreements(read_results(results))) == []
+
+
+def test_published_figures_of_a_report_are_those_of_the_record(recorded):
+    columns = ["published", "published_before", "published_after", "published_unit"]
+    rows = [["Boxes", 4.0, 10.0, 2.5, "min"], ["Crates", 3.0, 3.0, 1.0, "s"]]
+    table = pd.DataFrame(rows, columns=["system", *columns])
+    found = Recorded(recorded([1.0])).with_claims(table)
+    assert found[columns].to_numpy().tolist() == [[8.0, 20.0, 2.5, "min"], [3.0, 3.0, 1.0, "s"]]
+    pd.testing.assert_frame_equal(Recorded(None).with_claims(table), table)

@@ -190,7 +190,7 @@ def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_a
 def test_the_report_compares_picks_before_and_after_calibrating(found: Validation):
     right, wrong = found.agreements
     first, *_ = findings([replace(found, agreements=(wrong, right))])
-    assert "1 of 1 problem, slower on 0" in first.sentence
+    assert "1 of 1 problem and slower on 0" in first.sentence
     assert len(findings([replace(found, agreements=(wrong,))])) == 1
 
 
