@@ -1,4 +1,4 @@
-"""The answers on a report's first screen: what was gained, how certain it is, what to do next."""
+"""The answers on a report's first screen: gains, certainty, next steps."""
 
 from collections.abc import Iterator, Sequence
 
