@@ -37,7 +37,7 @@ STUDIES = (
         ("upstream", "compiled", "certified"),
         "copying ladder",
         against="upstream",
-        counted=("double-deepcopy", "custom-deepcopy", "remembered-totals"),
+        counted=("double-deepcopy", "custom-deepcopy", "copy-if-better", "remembered-totals"),
     ),
     *(
         Study(f"dlrm-856[tables={tables},seed=1]/dgx_a100_80gb:16", SAME, "growth", "upstream")
