@@ -7,7 +7,7 @@ import pytest
 from harness.topologies.lookup import find_topology
 from shardbench.cli import main
 
-TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--memory", "0.02")
+TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.02")
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(
         (("validate", *TINY, "-t", "dgx_a100_80gb", "--figure", "f.gif"), "must end in .svg"),
         (("validate", *TINY, "-t", "dgx_a100_80gb", "--seconds", "0"), "--seconds must be a posit"),
         (("validate", "-w", "transformer", "-t", "dgx_h100", "-n", "4"), "Unknown workload"),
-        (("validate", *TINY[:4], "-t", "dgx_h100", "--memory", "-1"), "--memory must be a posit"),
+        (("validate", *TINY[:4], "-t", "dgx_h100", "--gib", "-1"), "--gib must be a posit"),
         (("calibrate", "-t", "dgx_h100", "--share", "0"), "--share must be above 0"),
         (("calibrate", "-t", "dgx_h100", "-o", "machine.txt"), "must end in .csv"),
         (("calibrate", "-t", "nowhere"), "Unknown topology 'nowhere'"),

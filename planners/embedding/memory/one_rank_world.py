@@ -59,7 +59,8 @@ class _EqualRanks(TorchDispatchMode):
 
 
 def _parts(tensor: torch.Tensor, sizes: list[int], ranks: int) -> tuple[torch.Tensor, ...]:
-    return tensor.split(sizes or tensor.shape[0] // ranks)
+    parts: tuple[torch.Tensor, ...] = tensor.split(sizes or tensor.shape[0] // ranks)
+    return parts
 
 
 def parts_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:

@@ -1,6 +1,9 @@
 """Measures one rank of a plan: TorchRec's sharded module, built and stepped in this process."""
 
 import gc
+import logging
+import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -49,7 +52,7 @@ _WARM_UP = 2  # steps, after which nothing more stays allocated from step to ste
 
 @dataclass(frozen=True, slots=True)
 class RankJob:
-    """A rank of a plan to measure, as picklable data."""
+    """A rank of a plan to measure, as picklable data; `names` are of its sharding types."""
 
     tables: tuple[Table, ...]
     plan: ShardingPlan
@@ -59,6 +62,7 @@ class RankJob:
     batch_size: int
     optimizer: str
     device: str
+    names: dict[str, str]
     seed: int = 0
 
     def replicated(self) -> set[str]:
@@ -67,12 +71,15 @@ class RankJob:
         return {name for name, found in tables.items() if found.compute_kernel == _DENSE}
 
 
-def measure_rank(job: RankJob, *_: object) -> Terms:
+def measure_rank(job: RankJob, *_report: object) -> Terms:
     """Return the bytes of a rank, and under `OF_RANK` the peak of a step.
 
     The process must not be used for anything else, because the measurement changes its state.
     """
     torch.set_num_threads(1)
+    os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler prints when it starts
+    warnings.simplefilter("ignore")  # torch's, on names that TorchRec uses
+    logging.disable(logging.WARNING)
     with one_rank_world(job.rank, job.world_size, job.local_world_size):
         inputs = _inputs(job)
         gc.collect()
@@ -84,7 +91,8 @@ def measure_rank(job: RankJob, *_: object) -> Terms:
         gc.disable()  # TorchRec's reference cycles would be freed at moments that vary
         with allocations(job.device) as stepped:
             model.step(inputs)
-        return {**model.terms(inputs), OF_RANK: {PEAK: built.left + stepped.peak}}
+        terms = {job.names[kind]: of_kind for kind, of_kind in model.terms(inputs).items()}
+        return {**terms, OF_RANK: {PEAK: built.left + stepped.peak}}
 
 
 class _Model:

@@ -170,7 +170,8 @@ def _is_perf_estimator(estimator: ShardEstimator) -> bool:
 
 
 def _looks_at_one_shard(estimator: ShardEstimator) -> bool:
-    return _is_perf_estimator(estimator) or type(estimator) is EmbeddingStorageEstimator
+    of_storage = type(estimator) is EmbeddingStorageEstimator
+    return of_storage or _is_perf_estimator(estimator) or hasattr(estimator, "looks_at_one_shard")
 
 
 def _is_torchrecs(estimator: ShardEstimator) -> bool:
