@@ -40,6 +40,7 @@ class Group:
         outputs: the pooled vectors of all tables of the group, for the rank's own samples.
         gradients: of weights, which only replicated tables have.
         senders: the number of ranks, or of hosts, that the outputs come from.
+        is_reordered: whether the features of all groups are put into another order first.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Group:
     looked_up: float = 0
     outputs: float = 0
     senders: int = 0
+    is_reordered: bool = True
 
     @classmethod
     def of(cls, kind: str, topology: Topology) -> "Group":
@@ -128,16 +130,21 @@ def rank_groups(
 ) -> list[Group]:
     """Return the groups of a rank, in the order of TorchRec's sharded module."""
     found: dict[str, Group] = {}
-    senders: dict[str, set[int]] = {}
-    for option in plan:
+    places: set[tuple[int, int, int, int]] = set()  # of features: group, sender, table, column
+    for number, option in enumerate(plan):
         kind = option.sharding_type
         group = found.setdefault(kind, Group.of(kind, topology))
         starts = {shard.offset[1] for shard in option.shards if shard.offset}
         group.add_table(option, topology, len(starts) if kind in COLUMNS else 1)
-        of_sender = topology.intra_group_size if kind in ROWS_OF_A_HOST else 1
+        of_sender = group.ranks_of_host if group.reduces else 1
         for shard in option.shards:
-            senders.setdefault(kind, set()).add(int(shard.rank or 0) // of_sender)
-            group.senders = len(senders[kind])
+            sender = int(shard.rank or 0) // of_sender if group.exchanges else 0
+            column = shard.offset[1] if kind in COLUMNS and shard.offset else 0
+            places.add((list(found).index(kind), sender, number, column))
             if shard.rank == rank:
                 group.add_shard(option, shard.size, topology, optimizer)
+    is_reordered = [place[2] for place in sorted(places)] != [*range(len(plan))]
+    for number, group in enumerate(found.values()):
+        group.is_reordered = is_reordered
+        group.senders = len({place[1] for place in places if place[0] == number})
     return list(found.values())

@@ -62,7 +62,7 @@ def step_peak(groups: Sequence[Group]) -> float:
 def _exchange_inputs(groups: Sequence[Group], live: _Live) -> None:
     """Send and receive indices and lengths; afterwards the received ones are allocated."""
     start = live.now
-    if [group.kind for group in groups] != [ROW_WISE]:  # features are put into another order
+    if any(group.is_reordered for group in groups):
         lengths = sum(group.own_lengths for group in groups)
         live.change(lengths, lengths, sum(group.sent_values for group in groups), -lengths)
     for group in groups:
