@@ -19,7 +19,7 @@ from harness.estimates.memory import MemoryValidation, validate_memory
 from harness.measuring.environment import environment
 from harness.measuring.jobs import start_server_for
 from harness.model.declared import checked
-from harness.model.errors import UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_json
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
@@ -63,7 +63,7 @@ def validate_the_memory(
                         partial(_show_progress, bar, bar.add_task("preparing", total=None)),
                     )
                     write(path, to_json(to_builtins(one), indent=1) + "\n")
-        except UsageError as error:
+        except ShardbenchError as error:
             if len(problems) == 1:
                 raise
             warn(f"{spec}: {error}")

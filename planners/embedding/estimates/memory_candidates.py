@@ -1,5 +1,6 @@
-"""Plans whose memory is measured: their ranks, with TorchRec's estimate and ours."""
+"""Plans to measure the memory of: their ranks, with TorchRec's estimate and ours."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from torchrec.distributed.planner.planners import to_sharding_plan
@@ -25,7 +26,8 @@ def memory_candidates(
 ) -> list[MemoryCandidate]:
     """Return each plan with each optimizer; raises NotApplicable for another model than tables.
 
-    Of each plan, the ranks with the most and with the least memory are measured.
+    Of each plan, the ranks with the most and with the least memory are measured. On a CPU, ranks
+    with an empty shard are left out, because fbgemm's backward pass fails on these at random.
     """
     if problem.live is not None or problem.paths:
         raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
@@ -54,8 +56,15 @@ def _ranks(
         if kernel != option.compute_kernel:
             kernels[option.sharding_type] = "several kernels"
     peaks = [terms[OF_RANK][PEAK] for terms in estimates["calibrated"]]
+    empty = {
+        shard.rank for option in options for shard in option.shards if not math.prod(shard.size)
+    }
+    usable = sorted(
+        (rank for rank in range(topology.world_size) if device == "cuda" or rank not in empty),
+        key=peaks.__getitem__,
+    )
     made = to_sharding_plan(options, _on(topology, device))
-    for rank in sorted({peaks.index(max(peaks)), peaks.index(min(peaks))}):
+    for rank in sorted({*usable[:1], *usable[-1:]}):
         job = RankJob(
             problem.tables,
             made,

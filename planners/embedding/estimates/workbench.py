@@ -101,7 +101,10 @@ class EmbeddingWorkbench:
         problem, plans, notes = self._plans(problem, number)
         kind = self._device.kind
         if kind == "cpu":
-            notes.append("fbgemm's kernels have no Adam on a CPU, so it is not measured here.")
+            notes.append(
+                "Not measured on a CPU: Adam, which fbgemm's kernels lack there, and ranks with a "
+                "shard of no rows, on which they fail."
+            )
         return MemorySet(
             memory_candidates(problem, plans, kind, self._seed), notes, self._gib, PEAK
         )

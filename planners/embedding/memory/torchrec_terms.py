@@ -32,14 +32,13 @@ def torchrec_terms(
 
     Its estimator returns sums only. So each term is a difference of two settings.
     """
-    found: list[Terms] = [{} for _ in problem.topology.devices]
+    found: list[Terms] = [{OF_RANK: {PEAK: 0}} for _ in problem.topology.devices]
     for option in plan:
         for rank, terms in _of_shards(problem, option, optimizer):
             held = found[rank].setdefault(option.sharding_type, {})
-            whole = found[rank].setdefault(OF_RANK, {})
             for term, size in terms.items():
                 held[term] = held.get(term, 0) + size
-                whole[PEAK] = whole.get(PEAK, 0) + size
+                found[rank][OF_RANK][PEAK] += size
     return found
 
 

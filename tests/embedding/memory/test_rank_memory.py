@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
 from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import (
@@ -16,7 +17,6 @@ from torchrec.distributed.planner.types import (
     TopologyFactory,
     TrainerConfig,
 )
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 
 from harness.execution.child import Child, run
 from harness.execution.messages import Failed, Result, Stage

@@ -27,7 +27,10 @@ def test_each_term_has_its_bytes_and_the_estimates_that_know_it() -> None:
     found = validate_memory("a problem", "CPU", 1, candidates(), seed=0)
     (rank,) = found.ranks
     assert (rank.decision, rank.setting, rank.rank) == ("a plan", "adam", 3)
-    assert [(term.term, term.measured) for term in rank.terms] == [("weights", 80), ("gradients", 8)]
+    assert [(term.term, term.measured) for term in rank.terms] == [
+        ("weights", 80),
+        ("gradients", 8),
+    ]
     assert [term.estimated for term in rank.terms] == [{"theirs": 40, "ours": 80}, {"ours": 8}]
     assert (found.errors("theirs"), found.errors("ours")) == ([-0.5], [0.0])
     assert found.notes == ("a note",)
@@ -39,5 +42,7 @@ def test_a_rank_that_is_too_large_is_refused_before_any_is_measured() -> None:
 
 
 def test_a_failure_names_the_rank_and_the_reason() -> None:
-    with pytest.raises(ShardbenchError, match=r"^Measuring rank 3 .* with adam failed: .*no such k"):
+    with pytest.raises(
+        ShardbenchError, match=r"^Measuring rank 3 .* with adam failed: .*no such k"
+    ):
         validate_memory("a problem", "CPU", 1, candidates(fail), seed=0)
