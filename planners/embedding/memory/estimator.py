@@ -55,6 +55,7 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
             others = topology.world_size // (group.ranks_of_host if group.reduces else 1)
             group.outputs *= others / cuts
             group.senders = others
+        group.is_permuted = cuts > 1 and group.exchanges
         return step_peak([group])
 
 

@@ -1,5 +1,6 @@
 """Computes the bytes of a rank from its shards: tables, optimizers, inputs, outputs, gradients."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,7 +34,8 @@ class Group:
         reduces, exchanges: whether pooled vectors are reduced over ranks with rows of one table,
             and whether they are exchanged with ranks, or hosts, that have other tables.
         ranks_of_host: the number of ranks that share a host.
-        own_lengths: lengths of the rank's own samples.
+        offsets: the ends of the rank's own samples in its batch.
+        own_lengths: lengths of these samples, once for each part of a table's columns.
         sent_values, sent_lengths: indices and lengths of these samples, divided by ranks.
         values, lengths: the indices and lengths that the rank receives.
         looked_up: the pooled vectors of the rank's shards, for the samples of all ranks.
@@ -41,6 +43,7 @@ class Group:
         gradients: of weights, which only replicated tables have.
         senders: the number of ranks, or of hosts, that the outputs come from.
         is_reordered: whether the features of all groups are put into another order first.
+        is_permuted: whether the columns of a table arrive apart, and must be put together.
     """
 
     kind: str
@@ -50,6 +53,7 @@ class Group:
     weights: float = 0
     optimizer: float = 0
     gradients: float = 0
+    offsets: float = 0
     own_lengths: float = 0
     sent_values: float = 0
     sent_lengths: float = 0
@@ -59,6 +63,7 @@ class Group:
     outputs: float = 0
     senders: int = 0
     is_reordered: bool = True
+    is_permuted: bool = False
 
     @classmethod
     def of(cls, kind: str, topology: Topology) -> "Group":
@@ -82,9 +87,10 @@ class Group:
     def kept(self) -> float:
         """The bytes that stay allocated from step to step.
 
-        A table-batched kernel keeps the indices and offsets of its last lookup.
+        A table-batched kernel keeps the indices and offsets of its last lookup, and the batch keeps
+        the offsets that were computed from its lengths.
         """
-        return self.weights + self.optimizer + self.gradients + self.inputs
+        return self.weights + self.optimizer + self.gradients + self.inputs + self.offsets
 
     @property
     def terms(self) -> dict[str, int]:
@@ -104,6 +110,7 @@ class Group:
         parts = topology.intra_group_size if self.kind in ROWS_OF_A_HOST else parts
         features, batch = len(option.input_lengths), option.batch_size
         self.sent_values += _INDEX * sum(option.input_lengths) * batch * cuts
+        self.offsets += _INDEX * features * batch
         self.own_lengths += _INDEX * features * batch * cuts
         self.sent_lengths += _INDEX * features * batch * cuts * parts
         self.outputs += option.tensor[0].nbytes * features * batch
@@ -146,5 +153,8 @@ def rank_groups(
     is_reordered = [place[2] for place in sorted(places)] != [*range(len(plan))]
     for number, group in enumerate(found.values()):
         group.is_reordered = is_reordered
-        group.senders = len({place[1] for place in places if place[0] == number})
+        own = sorted(place[1:] for place in places if place[0] == number)
+        group.senders = len({sender for sender, _, _ in own})
+        runs = [table for table, _ in itertools.groupby(table for _, table, _ in own)]
+        group.is_permuted = len(runs) > len(set(runs))
     return list(found.values())

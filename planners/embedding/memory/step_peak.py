@@ -10,7 +10,6 @@ from torchrec.distributed.planner.types import ShardingOption, Topology
 
 from planners.embedding.memory.rank_bytes import OF_RANK, PEAK, Terms
 from planners.embedding.memory.shard_bytes import (
-    COLUMNS,
     DATA_PARALLEL,
     ROW_WISE,
     ROWS_OF_A_HOST,
@@ -112,7 +111,7 @@ def _return_gradients(group: Group, live: _Live) -> None:
         # The gradients are made contiguous, copied for each sender, and copied into one tensor.
         copied = outputs * (group.senders > 1)
         live.change(outputs, copied, outputs, -copied)
-        first = outputs * (group.kind not in COLUMNS)
+        first = outputs * (not group.is_permuted)
         live.change(-first, back, first - 2 * outputs)
 
 
