@@ -127,6 +127,8 @@ def validate_command(
     check_out(figure, ".svg", ".png")
     if figure is not None and len(workload) > 1:
         raise UsageError("--figure is of one workload; the report draws all.")
+    if memory and (figure is not None or indices != "uniform"):
+        raise UsageError("--figure and --indices are of times; --memory has neither.")
     fewest = 1 if memory else _FEWEST
     plans = plans if plans is not None else (_PLANS_FOR_MEMORY if memory else _PLANS)
     if not fewest <= plans <= _MOST:

@@ -44,6 +44,8 @@ def validate_the_memory(
     """Measure the memory of plans on each problem; go on if one of several cannot be measured."""
     start_server_for([family])
     bench = load(family.abilities.measuring)(options)
+    if not hasattr(bench, "memory"):
+        raise UsageError(f"Family '{family.name}' does not measure the memory of its decisions.")
     done: list[MemoryValidation] = []
     for spec, placed in problems:
         problem = str(ProblemId(family.label(spec), placed.name, placed.gpus))

@@ -101,6 +101,7 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(
         (("validate", *TINY, "-t", "dgx_a100_80gb", "--seconds", "0"), "--seconds must be a posit"),
         (("validate", "-w", "transformer", "-t", "dgx_h100", "-n", "4"), "Unknown workload"),
         (("validate", *TINY[:4], "-t", "dgx_h100", "--gib", "-1"), "--gib must be a posit"),
+        (("validate", "--memory", *TINY, "--indices", "zipf"), "--memory has neither"),
         (("validate", "--memory", *TINY, "-t", "dgx_h100"), "--gib allows 0.02. Give it more"),
         (("validate", "--memory", *TINY[:4], "-t", "dgx_h100", "--device", "cuda"), "no CUDA dev"),
         (("calibrate", "-t", "dgx_h100", "--share", "0"), "--share must be above 0"),

@@ -177,7 +177,10 @@ class Workbench(Protocol[P]):
         ...
 
     def memory(self, problem: P, number: int) -> MemorySet:
-        """Return up to `number` decisions to measure the memory of; may raise UsageError."""
+        """Return up to `number` decisions to measure the memory of; raise UsageError if none.
+
+        A workbench may lack this method; then `validate --memory` refuses the family.
+        """
         ...
 
     def design(self, share: float) -> Design:
