@@ -175,7 +175,7 @@ def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: 
         spec = WorkloadSpec("synthetic", parameters)
         return Request(family, spec, topology, ("certified",), "certified")
 
-    too_large = request(2000, 512, 0)
+    too_large = request(4000, 1024, 0)
     requests = [too_large, *(request(250, 32, seed) for seed in range(1, 64))]
     begun: list[Request] = []
     with (
