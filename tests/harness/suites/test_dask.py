@@ -165,7 +165,7 @@ def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: 
     pytest.importorskip("distributed")
     path = tmp_path / "results.jsonl"
     settings = Settings(
-        120.0, SamplingRule(seconds=0.01, least_blocks=1, most_blocks=1), 600.0, 1.0
+        120.0, SamplingRule(seconds=0.01, least_blocks=1, most_blocks=1), 600.0, 0.6
     )
     family = load_registry().find("embedding")
 
