@@ -116,9 +116,7 @@ class _PlanRecorder:
         if self._error is not None:
             raise self._error
         if self._plan is not None:
-            return cast(
-                Mapping[str, Any], msgspec.to_builtins(self._plan.problem, enc_hook=plain)
-            )
+            return cast(Mapping[str, Any], msgspec.to_builtins(self._plan.problem, enc_hook=plain))
         if self._is_elsewhere:
             return None
         raise ShardbenchError("no EmbeddingShardingPlanner planned inside.")

@@ -66,7 +66,7 @@ class CachedSearch(CompiledSearch):
         self.use = ""
 
     def enumerating(self, enumerate_: Callable[..., Any]) -> Callable[..., list[ShardingOption]]:
-        """Wrap an enumerator's `enumerate` to return the options of a known plan, if there is one."""
+        """Wrap an enumerator's `enumerate` to return only the options of a known plan, if any."""
 
         def enumerate_or_load(module: nn.Module, sharders: Sharders) -> list[ShardingOption]:
             known = self._problem.load(self._topology)

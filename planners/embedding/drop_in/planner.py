@@ -4,6 +4,7 @@ import logging
 import math
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -41,7 +42,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan
 from typing_extensions import override
 
 from harness.contract import SupportedReleases
-from planners.instruments import replaced
+from planners.instruments import collection_paused, replaced
 
 if TYPE_CHECKING:
     from planners.embedding.drop_in.cached_search import KnownPlans
@@ -217,7 +218,8 @@ class Planner(EmbeddingShardingPlanner):
         obstacle = self._fault or self._obstacle()
         if obstacle is None:
             try:
-                plan = self._plan_compiled(module, sharders)
+                with collection_paused() if self._cache else nullcontext():
+                    plan = self._plan_compiled(module, sharders)
                 self._count_moves()
                 return plan
             except NotCompiled as error:

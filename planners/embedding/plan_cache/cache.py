@@ -118,9 +118,7 @@ class CachedProblem:
         return None
 
     def _known(self, document: PlanDocument) -> KnownPlan:
-        options = options_of(
-            document, self._planner._enumerator, self._module, self._sharders
-        )
+        options = options_of(document, self._planner._enumerator, self._module, self._sharders)
         names, rating = {option.fqn for option in options}, document.quality["max_rank_ms"]
         if fault := fault_of(options, rating, names, self._left, self._planner._perf_model):
             raise UsageError(f"{fault}.")

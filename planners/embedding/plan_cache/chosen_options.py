@@ -30,8 +30,8 @@ class _ChosenOptions(DistinctShardEnumerator):
     """Enumerates with another enumerator's settings, but one option per table, unestimated."""
 
     def __init__(self, settings: EmbeddingEnumerator, chosen: Mapping[str, TableEntry]) -> None:
-        vars(self).update(vars(settings))
-        vars(self).pop("enumerate", None)  # a method that is replaced while a planner plans
+        self.__dict__.update(settings.__dict__)
+        self.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
         self._last_stored_module = None
         self._stashed, self._special = {}, {}
         self._chosen = chosen

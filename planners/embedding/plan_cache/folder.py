@@ -67,8 +67,13 @@ class PlanFolder:
                     if name := _NAME.fullmatch(entry.name):
                         with suppress(FileNotFoundError):  # another process has removed it
                             status = entry.stat()
-                            used, size = status.st_mtime_ns, status.st_size
-                            found.append(PlanFile(Path(entry.path), *name.groups(), used, size))
+                            found.append(
+                                PlanFile(
+                                    *(Path(entry.path), name[1], name[2], name[3]),
+                                    used=status.st_mtime_ns,
+                                    size=status.st_size,
+                                )
+                            )
         except FileNotFoundError:
             return []  # nothing was written yet
         except OSError as error:

@@ -61,7 +61,7 @@ class ShardEntry(_DocumentPart, frozen=True):
     @classmethod
     def of(cls, shard: Shard) -> "ShardEntry":
         """Return the entry of a shard, which must have a rank."""
-        storage, perf = asdict(shard.storage), asdict(shard.perf)
+        storage, perf = vars(shard.storage), vars(shard.perf)
         return cls(
             size=[int(length) for length in shard.size],
             offset=[int(start) for start in shard.offset],
@@ -175,6 +175,8 @@ class PlanDocument(_DocumentPart, frozen=True):
 
 def parse_plan(path: str | Path, data: bytes) -> PlanDocument:
     """Parse a plan; `data` is the content of the file `path`. Raises UsageError if damaged."""
+    with suppress(ValueError, RecursionError):  # the error is explained below
+        return msgspec.json.decode(data, type=PlanDocument)
     try:
         held = msgspec.json.decode(data)
     except (ValueError, RecursionError):
