@@ -8,12 +8,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
+    Any,
     Callable,
     Collection,
     Dict,
     List,
     Literal,
     Optional,
+    Protocol,
     Union,
     cast,
     get_args,
@@ -45,7 +47,6 @@ from harness.contract import SupportedReleases
 from planners.instruments import collection_paused, replaced
 
 if TYPE_CHECKING:
-    from planners.embedding.drop_in.cached_search import KnownPlans
     from planners.embedding.plan_files.previous import PreviousPlan
 
 # The search is imported where it is used, since it may not load on an untested release.
@@ -55,6 +56,13 @@ logger = logging.getLogger(__name__)
 Mode = Literal["same-plan", "best-plan"]
 
 RELEASES = SupportedReleases("torchrec", ("1.6.1", "1.7.0", "1.8.0", "1.9.0", "1.9.1", "1.9.2"))
+
+
+class SearchesWithPlans(Protocol):
+    """Plans that were found before; PlanCache, whose module imports this one."""
+
+    def search(self, planner: "Planner", module: nn.Module, sharders: Any) -> Any:
+        """Return a CompiledSearch that uses the plans, or None if it cannot."""
 
 
 class DistrustedSearch(UserWarning):
@@ -138,7 +146,7 @@ class Planner(EmbeddingShardingPlanner):
         previous: "ShardingPlan | str | Path | PreviousPlan | None" = None,
         move_budget: float | None = None,
         lost_ranks: Collection[int] = (),
-        cache: "KnownPlans | None" = None,
+        cache: SearchesWithPlans | None = None,
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"The mode must be 'same-plan' or 'best-plan', not {mode!r}.")
@@ -284,13 +292,11 @@ class Planner(EmbeddingShardingPlanner):
     def _plan_compiled(
         self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
     ) -> ShardingPlan:
-        from planners.embedding.drop_in.cached_search import CachedSearch
         from planners.embedding.drop_in.compiled_search import CompiledSearch
         from planners.embedding.drop_in.method_log import unlogged
 
         reservation, enumerator = self._storage_reservation, self._enumerator
-        problem = self._cache.problem(self, module, sharders) if self._cache else None
-        cached = CachedSearch(self, problem) if problem else None
+        cached = self._cache.search(self, module, sharders) if self._cache else None
         stand_in = cached or CompiledSearch(self)
         attributes = [
             (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),

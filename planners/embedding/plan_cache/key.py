@@ -1,13 +1,12 @@
 """The key of a planning problem: a hash of everything that decides the plan."""
 
-from enum import Enum
+from itertools import chain
 from typing import Any
 
 import msgspec
 import torchrec
 from torch import nn
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.types import BasicCommsBandwidths, ShardEstimator, Topology
+from torchrec.distributed.planner.types import BasicCommsBandwidths, Topology
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import ShardbenchError
@@ -16,7 +15,6 @@ from planners.embedding.capture.recording import inputs_of, plain
 from planners.embedding.capture.topology import device_runs
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.folder import digest
-from planners.embedding.search.enumeration import DistinctShardEnumerator
 
 FORMAT = 1
 """Raise it if a change of this project finds other plans for the same inputs."""
@@ -25,6 +23,9 @@ FORMAT = 1
 # without what planning finds.
 _INPUTS = ("topology", "batch_size", "sharders", "modules", "constraints", "planner")
 _OWN_PACKAGES = ("torchrec", "planners")
+
+# Attributes of enumerators and their parts that hold what they found, not settings.
+_FOUND = ("_last", "_sharder", "_stashed", "_special", "_coefficients")
 
 
 def problem_inputs(
@@ -46,9 +47,12 @@ def problem_inputs(
         getattr(torchrec, "__version__", "a checkout"),
         {name: getattr(inputs, name) for name in _INPUTS},
         _stashed(module, sharders),
-        _enumerator(planner),
+        _described(planner._enumerator, planner),
     ]
-    return msgspec.json.encode(parts, order="deterministic", enc_hook=plain)
+    try:
+        return msgspec.json.encode(parts, order="deterministic", enc_hook=plain)
+    except TypeError as error:
+        raise ShardbenchError(f"an input is unknown: {error}.") from None
 
 
 def key_of(inputs: bytes, left: Topology) -> str:
@@ -58,59 +62,26 @@ def key_of(inputs: bytes, left: Topology) -> str:
 
 def _stashed(module: nn.Module, sharders: list[ModuleSharder[nn.Module]]) -> list[str]:
     """Return the tables with weights that are stashed, which the captured inputs lack."""
-    return [
-        config.name
-        for sharded in sharded_modules(module, sharders)
-        for config, _ in sharded.configs()
-        if getattr(config, "stash_weights", False)
-    ]
+    configs = chain(*(sharded.configs() for sharded in sharded_modules(module, sharders)))
+    return [config.name for config, _ in configs if getattr(config, "stash_weights", False)]
 
 
-def _enumerator(planner: Planner) -> list[Any]:
-    """Describe the planner's enumerator and its estimators."""
-    enumerator = planner._enumerator
-    if type(enumerator) not in (EmbeddingEnumerator, DistinctShardEnumerator):
-        raise ShardbenchError(f"{type(enumerator).__name__} is not torchrec's enumerator.")
-    _check_same(enumerator, planner)
-    plain_settings = {
-        name: value
-        for name, value in vars(enumerator).items()
-        if value is None or isinstance(value, int | str)
-    }
-    memory = getattr(enumerator, "_device_memory_sizes", None)  # not in every release
-    return [
-        {name: plain_settings[name] for name in plain_settings if not name.startswith("_last")},
-        memory and [int(size) for size in memory],
-        [_estimator(estimator, planner) for estimator in enumerator._estimators],
-    ]
+def _described(part: Any, planner: Planner) -> list[Any]:
+    """Describe an enumerator, an estimator or its configuration by its class and its settings.
 
-
-def _estimator(estimator: ShardEstimator, planner: Planner) -> list[Any]:
-    _check_same(estimator, planner)
-    shared = ("_topology", "_constraints")
-    return _described(estimator, {n: v for n, v in vars(estimator).items() if n not in shared})
-
-
-def _check_same(component: Any, planner: Planner) -> None:
-    """Raise ShardbenchError if a component has another topology or constraints."""
-    for name in ("_topology", "_constraints"):
-        if getattr(component, name, getattr(planner, name)) is not getattr(planner, name):
-            raise ShardbenchError(f"{type(component).__name__} has a {name[1:]} of its own.")
-
-
-def _described(held: Any, values: dict[str, Any]) -> list[Any]:
-    """Describe an object of torchrec or shardbench by its class and its values."""
-    kind = type(held)
+    Raises ShardbenchError for a user's own class, and for another topology than the planner's.
+    """
+    kind, settings = type(part), {}
     if kind.__module__.partition(".")[0] not in _OWN_PACKAGES:
         raise ShardbenchError(f"{kind.__name__} is neither torchrec's nor shardbench's.")
-    return [kind.__module__, kind.__qualname__, {n: _value(v) for n, v in values.items()}]
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.name
-    try:
-        return msgspec.to_builtins(value, enc_hook=plain)
-    except (TypeError, ValueError):
-        # torchrec fills in `_coefficients` at their first use, from annotations of the class.
-        return _described(value, {n: v for n, v in vars(value).items() if n != "_coefficients"})
+    for name, value in vars(part).items():
+        if name in ("_topology", "_constraints"):
+            if value is not getattr(planner, name):
+                raise ShardbenchError(f"{kind.__name__} has a {name[1:]} of its own.")
+        elif name == "_estimators":
+            settings[name] = [_described(estimator, planner) for estimator in value]
+        elif name == "_config":
+            settings[name] = _described(value, planner)
+        elif not name.startswith(_FOUND):
+            settings[name] = value
+    return [kind.__module__, kind.__qualname__, settings]

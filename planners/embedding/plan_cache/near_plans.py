@@ -2,7 +2,7 @@
 
 import logging
 import math
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from torchrec.distributed.planner.types import PerfModel, Topology
@@ -115,11 +115,7 @@ class NearPlans:
             "The plan starts from %s: %.6g ms, bound %.6g ms; it moves %.4g GiB.",
             *(self._label, found.rating, bound, near.bytes / 2**30),
         )
-        return Found(found.options, found.ranks, found.rating, *_counts(found), bound)
-
-
-def _counts(found: Found) -> tuple[Any, Any]:
-    return found.proposals, found.partitions
+        return replace(found, bound=bound)
 
 
 def _bytes(plan: PlanDocument) -> int:
