@@ -10,6 +10,7 @@ from torchrec.distributed.planner.types import PerfModel, Topology
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import fitting
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.best_plan.strategy import lower_bound, worth_patterns
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.plan_files.document import PlanDocument
@@ -48,6 +49,9 @@ class NearPlans:
         if plan is None or not 0 < self._bound < math.inf:
             return None
         rating = self._found.rate(*plan)
+        if rating > self._bound * (1 + self._near) and worth_patterns(self._found):
+            proven = lower_bound(self._space, self._devices).milliseconds
+            self._bound = max(self._bound, proven)
         share = rating / self._bound - 1
         figures = (self._label, rating, self._bound, 100 * share)
         if share > self._near:
