@@ -103,6 +103,8 @@ class PlanFolder:
         checksum = digest(key.encode(), content, letters=16)
         path = self.folder / f"{subject}-{key}-{checksum}.json"
         try:
+            if path.exists() and not path.is_file():
+                return  # someone's pipe or folder, which `read` has reported
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 for partial in self.folder.glob(".*.json.partial"):  # of a killed process
