@@ -80,7 +80,7 @@ def _described(part: Any, planner: Planner) -> list[Any]:
                 raise ShardbenchError(f"{kind.__name__} has a {name[1:]} of its own.")
         elif name == "_estimators":
             settings[name] = [_described(estimator, planner) for estimator in value]
-        elif name == "_config":
+        elif name in ("_config", "_estimator"):
             settings[name] = _described(value, planner)
         elif not name.startswith(_FOUND):
             settings[name] = value

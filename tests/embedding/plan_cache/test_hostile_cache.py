@@ -50,9 +50,7 @@ DAMAGES = {
     "noise": lambda file: file.write_bytes(os.urandom(5000)),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
     "a pipe": lambda file: (file.unlink(), os.mkfifo(file)),
-    "renamed": lambda file: file.rename(
-        file.with_name(file.name[:-21] + file.name[:16] + ".json")
-    ),
+    "renamed": lambda file: file.rename(file.with_name(file.name[:-21] + file.name[:16] + ".json")),
     # Written by a program that knows the checksum.
     "not JSON": lambda file: rewrite(file, b"[" * 10_000),
     "another format": lambda file: rewrite(file, b'{"format": "other"}'),
@@ -65,9 +63,7 @@ DAMAGES = {
     ),
     "other tables": lambda file: rewrite(file, file.read_bytes().replace(b'"t1"', b'"x1"')),
     "another kernel": lambda file: rewrite(file, file.read_bytes().replace(b'"fused"', b'"key"')),
-    "another cut": lambda file: rewrite(
-        file, file.read_bytes().replace(b'"size":[', b'"size":[1')
-    ),
+    "another cut": lambda file: rewrite(file, file.read_bytes().replace(b'"size":[', b'"size":[1')),
     "a rank that is not there": lambda file: rewrite(
         file, file.read_bytes().replace(b'"rank":1', b'"rank":99')
     ),
@@ -145,7 +141,9 @@ def test_a_full_disk_leaves_no_part_of_a_file(file, tmp_path, caplog):
     assert planned(cache, ROWS).from_cache == "hit"
 
 
-def test_a_process_that_holds_the_lock_forever_is_not_waited_for(file, tmp_path, caplog, monkeypatch):
+def test_a_process_that_holds_the_lock_forever_is_not_waited_for(
+    file, tmp_path, caplog, monkeypatch
+):
     monkeypatch.setattr(folder_module, "_PAUSE", 0.0)
     with PlanFolder(tmp_path, GIB)._locked():
         assert planned(PlanCache(tmp_path), rows_of(2)).from_cache == ""

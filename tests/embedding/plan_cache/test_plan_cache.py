@@ -24,7 +24,6 @@ BOTH = ("same-plan", "best-plan")
 ROWS = rows_of(8)
 
 
-
 @pytest.fixture
 def cache(tmp_path):
     return PlanCache(tmp_path / "plans")

@@ -108,7 +108,17 @@ def test_the_best_plan_is_no_worse_and_loaded_again(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mode", BOTH)
 def test_the_command_line_prints_the_same_and_keeps_plans(mode, tmp_path, capsys):
-    options = "--sku-list H100 --world-size 4 --hbm-gb 80 --ddr-gb 512 --print-plan".split()
+    options = [
+        "--sku-list",
+        "H100",
+        "--world-size",
+        "4",
+        "--hbm-gb",
+        "80",
+        "--ddr-gb",
+        "512",
+        "--print-plan",
+    ]
     provider = PlannerProvider(mode=mode, cache=PlanCache(tmp_path))
     printed = []
     for _ in range(2):
