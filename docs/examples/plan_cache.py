@@ -16,38 +16,50 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 MIB = 2**20
 
 
-def plan(folder: str, tables: int, gpus: int, less_mib: int) -> dict[str, object]:
-    """Plan with a new planner on GPUs with a little less memory; return the seconds and more."""
+def model_of(numbers: Sequence[int]) -> Any:
+    """Return a model with the numbered tables, in this order."""
     import torch
-    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-    from torchrec.distributed.planner.types import Topology
     from torchrec.modules.embedding_configs import EmbeddingBagConfig
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-    from shardbench import PlanCache, Planner
-
-    logging.disable(logging.ERROR)
-    warnings.simplefilter("ignore")
-    draw = random.Random(7)
-    model = torch.nn.Module()
-    model.sparse = EmbeddingBagCollection(
-        device=torch.device("meta"),
-        tables=[
+    tables = []
+    for number in numbers:
+        draw = random.Random(number)
+        tables.append(
             EmbeddingBagConfig(
                 name=f"table_{number}",
                 num_embeddings=int(10 ** draw.uniform(3, 7)),
                 embedding_dim=draw.choice([16, 32, 64, 128]),
                 feature_names=[f"feature_{number}"],
             )
-            for number in range(tables)
-        ],
-    )
-    hbm = 32 * 2**30 - less_mib * MIB
-    topology = Topology(gpus, "cuda", local_world_size=min(8, gpus), hbm_cap=hbm)
+        )
+    model = torch.nn.Module()
+    model.sparse = EmbeddingBagCollection(tables, device=torch.device("meta"))
+    return model
+
+
+def topology_of(gpus: int, hbm: int) -> Any:
+    """Return GPUs of `hbm` bytes, eight on each host."""
+    from torchrec.distributed.planner.types import Topology
+
+    return Topology(gpus, "cuda", local_world_size=min(8, gpus), hbm_cap=hbm)
+
+
+def plan(folder: str, tables: int, gpus: int, less_mib: int) -> dict[str, object]:
+    """Plan with a new planner on GPUs with a little less memory; return the seconds and more."""
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+
+    from shardbench import PlanCache, Planner
+
+    logging.disable(logging.ERROR)
+    warnings.simplefilter("ignore")
+    model, topology = model_of(range(tables)), topology_of(gpus, 32 * 2**30 - less_mib * MIB)
     began = time.perf_counter()
     planner = Planner(topology, debug=False, stats=[], mode="best-plan", cache=PlanCache(folder))
     planner.plan(model, [EmbeddingBagCollectionSharder()])
