@@ -42,9 +42,7 @@ def model(rows: dict[str, int]) -> nn.Module:
 
 
 def topology(hbm: int = 4 * GIB, ranks: int = 4) -> Topology:
-    return Topology(
-        ranks, "cuda", local_world_size=min(ranks, 4), hbm_cap=hbm, created_by_factory=True
-    )
+    return Topology(ranks, "cuda", local_world_size=min(ranks, 4), hbm_cap=hbm)
 
 
 def planner(cache: Any, machine: Topology | None = None, **arguments: Any) -> Planner:

@@ -199,9 +199,10 @@ def test_eight_processes_at_once_lose_nothing(tmp_path, caplog):
 
 
 def script(folder: Path, tables: int, mode: str, seed: str) -> str:
+    path = [os.environ.get("PYTHONPATH", ""), str(ROOT)]
     return subprocess.run(
         [sys.executable, "-W", "ignore", cached_plans.__file__, folder, str(tables), "4", mode],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": seed},
         capture_output=True,
         text=True,
         check=True,

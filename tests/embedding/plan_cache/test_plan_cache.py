@@ -44,7 +44,7 @@ def test_a_restart_loads_everything_that_the_search_found(mode, cache, monkeypat
     assert searched == plain
     # Also the counts, the objects' classes, and what statistics are told.
     assert loaded == searched
-    assert (again.bound_ms, len(again.get_selected_options())) == (first.bound_ms, 8)
+    assert (again.bound_ms, len(again._best_plan)) == (first.bound_ms, 8)
 
 
 @settings(max_examples=8, deadline=None)
