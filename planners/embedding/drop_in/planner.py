@@ -240,6 +240,12 @@ class Planner(EmbeddingShardingPlanner):
             self._enumerator = self._new(EmbeddingEnumerator)
         return super().plan(module, sharders)
 
+    def get_search_space(self) -> Optional[List[ShardingOption]]:
+        """Return all options of the last problem; after a `hit` they are enumerated only now."""
+        hit, enumerator = self.from_cache == "hit", cast(EmbeddingEnumerator, self._enumerator)
+        options = enumerator.last_stored_search_space if hit else self._search_space
+        return cast(Optional[List[ShardingOption]], options)
+
     def _refuse(self, obstacle: str) -> None:
         """Raise PlannerError if a previous plan is given; torchrec's own search would ignore it."""
         if self._previous is not None:

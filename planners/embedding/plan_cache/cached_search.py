@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
 from planners.embedding.plan_cache.key import key_of
 from planners.embedding.plan_cache.near_plans import NearPlans
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.space import Devices, SearchSpace
 from planners.embedding.tables.files import Table
@@ -63,7 +64,8 @@ class CachedSearch(CompiledSearch):
             if document is None:
                 continue
             try:
-                plan = options_of(document, self._planner._enumerator, module, sharders)
+                enumerator = cast(DistinctShardEnumerator, self._planner._enumerator)
+                plan = options_of(document, enumerator, module, sharders)
                 self._take(plan, document.quality)
             except Exception as error:  # a user's own sharder may raise anything
                 self._folder.report(f"{file.path} is not used, since it is wrong: {error}")
@@ -74,9 +76,11 @@ class CachedSearch(CompiledSearch):
 
     def _take(self, plan: list[ShardingOption], figures: dict[str, float]) -> None:
         """Take a known plan as the outcome; raise UsageError if it does not fit this problem."""
-        names, rating = {option.fqn for option in plan}, figures["max_rank_ms"]
-        fault = fault_of(plan, rating, names, self._topology, self._planner._perf_model)
-        if fault:
+        planner, names = self._planner, {option.fqn for option in plan}
+        rating = figures["max_rank_ms"]
+        estimates = planner._own_estimates() if planner._check else None
+        perf_model = planner._perf_model
+        if fault := fault_of(plan, rating, names, self._topology, perf_model, None, estimates):
             raise UsageError(f"{fault}.")
         self.bound, self.tried = figures["bound_ms"], int(figures["proposals"])
         self._outcome = Found(_NONE, _NONE, rating, self.tried, int(figures["plans"]), self.bound)

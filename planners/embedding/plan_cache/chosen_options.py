@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from torch import nn
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import Shard, ShardingOption
 from torchrec.distributed.types import ModuleSharder
 from typing_extensions import override
@@ -29,7 +28,7 @@ class _KnownOption(SharedOption):
 class _ChosenOptions(DistinctShardEnumerator):
     """Enumerates with another enumerator's settings, but one option per table, unestimated."""
 
-    def __init__(self, settings: EmbeddingEnumerator, chosen: Mapping[str, TableEntry]) -> None:
+    def __init__(self, settings: DistinctShardEnumerator, chosen: Mapping[str, TableEntry]) -> None:
         self.__dict__.update(settings.__dict__)
         self.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
         self._last_stored_module = None
@@ -55,7 +54,7 @@ class _ChosenOptions(DistinctShardEnumerator):
 
 def options_of(
     plan: PlanDocument,
-    enumerator: EmbeddingEnumerator,
+    enumerator: DistinctShardEnumerator,
     module: nn.Module,
     sharders: list[ModuleSharder[nn.Module]],
 ) -> list[ShardingOption]:
@@ -70,6 +69,7 @@ def options_of(
     for name in _READ_BY_STATISTICS:
         if hasattr(own, name):
             setattr(enumerator, name, getattr(own, name))
+    enumerator.postponed = (module, sharders)
     by_name = {option.name: option for option in made}
     if len(made) != len(plan.tables):
         raise InfeasibleDecision(f"The plan has {len(plan.tables)} tables, not {len(made)}.")

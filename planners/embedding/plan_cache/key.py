@@ -15,6 +15,7 @@ from planners.embedding.capture.recording import inputs_of, plain
 from planners.embedding.capture.topology import device_runs
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.folder import digest
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 
 FORMAT = 1
 """Raise it if a change of this project finds other plans for the same inputs."""
@@ -39,6 +40,8 @@ def problem_inputs(
     inputs = inputs_of(planner, module, sharders)
     if inputs.planner.obstacle:
         raise ShardbenchError(f"{inputs.planner.obstacle}.")
+    if type(planner._enumerator) is not DistinctShardEnumerator:
+        raise ShardbenchError("the enumerator is the caller's own.")
     bandwidths = type(planner._topology.comms_bandwidths)
     if bandwidths is not BasicCommsBandwidths:
         raise ShardbenchError(f"{bandwidths.__name__} is not torchrec's.")

@@ -48,12 +48,14 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     of an option, it creates all shards and estimates them one by one.
 
     `last_stored_search_space` contains the returned options, not copies; copy before setting ranks.
+    `postponed` is a module with its sharders, or empty, to be enumerated if the options are read.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stashed: dict[tuple[str, int], bool] = {}
         self._special: dict[int, set[str]] = {}
+        self.postponed: tuple[Any, ...] = ()
         for estimator in map(_unchecked, self._estimators):
             if _is_perf_estimator(estimator):
                 estimator._config = _with_remembered_annotations(estimator._config)
@@ -64,9 +66,18 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         """Return the same options as torchrec, in the same order and with the same estimates."""
         self._stashed.clear()
         self._special.clear()
+        self.postponed = ()
         options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
         for option in options:
             option.__class__ = SharedOption
+        return options
+
+    @property
+    def last_stored_search_space(self) -> list[ShardingOption] | None:
+        """The options of the last model, enumerated now if this was `postponed`."""
+        if self.postponed:
+            self.enumerate(*self.postponed)
+        options: list[ShardingOption] | None = self._last_stored_search_space
         return options
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:

@@ -12,7 +12,6 @@ import cached_plans
 import pytest
 from cached_plans import GIB, files, placement, planned, rows_of
 
-from harness.contract import replace_file
 from planners.embedding.plan_cache import folder as folder_module
 from planners.embedding.plan_cache.cache import PlanCache
 from planners.embedding.plan_cache.folder import PlanFolder, digest
@@ -41,35 +40,27 @@ def rewrite(file: Path, content: bytes) -> None:
     file.with_name(f"{subject}-{key}-{checksum}.json").write_bytes(content)
 
 
+def swapped(old: bytes, new: bytes):
+    """Return a function that changes a plan and gives it the right checksum."""
+    return lambda file: rewrite(file, file.read_bytes().replace(old, new))
+
+
 DAMAGES = {
     "empty": lambda file: file.write_bytes(b""),
     "truncated": lambda file: os.truncate(file, 200),
-    "a changed rank": lambda file: file.write_bytes(
-        file.read_bytes().replace(b'"rank":1', b'"rank":2', 1)
-    ),
-    "noise": lambda file: file.write_bytes(os.urandom(5000)),
+    "a changed rank": lambda file: file.write_bytes(file.read_bytes().replace(b"1,", b"2,", 1)),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
     "a pipe": lambda file: (file.unlink(), os.mkfifo(file)),
-    "renamed": lambda file: file.rename(file.with_name(file.name[:-21] + file.name[:16] + ".json")),
-    # Written by a program that knows the checksum.
     "not JSON": lambda file: rewrite(file, b"[" * 10_000),
     "another format": lambda file: rewrite(file, b'{"format": "other"}'),
-    "an old version": lambda file: rewrite(
-        file, file.read_bytes().replace(b'"version":1', b'"version":0')
-    ),
-    "no figures": lambda file: rewrite(file, file.read_bytes().replace(b"max_rank_ms", b"ms")),
-    "another rating": lambda file: rewrite(
-        file, file.read_bytes().replace(b'"max_rank_ms":', b'"max_rank_ms":1')
-    ),
-    "other tables": lambda file: rewrite(file, file.read_bytes().replace(b'"t1"', b'"x1"')),
-    "another kernel": lambda file: rewrite(file, file.read_bytes().replace(b'"fused"', b'"key"')),
-    "another cut": lambda file: rewrite(file, file.read_bytes().replace(b'"size":[', b'"size":[1')),
-    "a rank that is not there": lambda file: rewrite(
-        file, file.read_bytes().replace(b'"rank":1', b'"rank":99')
-    ),
-    "too much memory": lambda file: rewrite(
-        file, file.read_bytes().replace(b'"hbm":', b'"hbm":9999999')
-    ),
+    "an old version": swapped(b'"version":1', b'"version":0'),
+    "no figures": swapped(b"max_rank_ms", b"ms"),
+    "another rating": swapped(b'"max_rank_ms":', b'"max_rank_ms":1'),
+    "other tables": swapped(b'"t1"', b'"x1"'),
+    "another kernel": swapped(b'"fused"', b'"key"'),
+    "another cut": swapped(b'"size":[', b'"size":[1'),
+    "a rank that is not there": swapped(b'"rank":1', b'"rank":99'),
+    "too much memory": swapped(b'"hbm":', b'"hbm":9999999'),
 }
 
 
@@ -80,8 +71,7 @@ def test_a_bad_file_is_a_miss_and_one_warning(damage, file, tmp_path, caplog):
     made = planned(cache, ROWS)
     assert made.from_cache == ""
     assert placement(made) == placement(planned(None, ROWS))
-    if damage != "renamed":  # then it has another key
-        assert len(warnings_of(caplog)) == 1, warnings_of(caplog)
+    assert len(warnings_of(caplog)) == 1, warnings_of(caplog)
     if damage not in ("a folder", "a pipe"):  # these stay where they are
         assert planned(cache, ROWS).from_cache == "hit"
 
@@ -95,27 +85,19 @@ def test_files_of_others_are_neither_read_nor_removed(file, tmp_path, caplog):
     assert warnings_of(caplog) == []
 
 
-@pytest.fixture
-def without_rights():
-    """Give up the rights of root, who may write everywhere."""
-    if os.geteuid():
-        yield
-        return
-    os.seteuid(65534)
-    yield
-    os.seteuid(0)
-
-
-def test_a_read_only_folder_is_read_and_one_warning(file, tmp_path, caplog, request):
-    tmp_path.chmod(0o555)
-    for parent in tmp_path.parents[:-2]:
-        parent.chmod(parent.stat().st_mode | 0o555)
-    file.chmod(0o444)
-    request.getfixturevalue("without_rights")
-    cache = PlanCache(tmp_path)
-    assert planned(cache, ROWS).from_cache == "hit"
-    for tables in (2, 3):
-        assert planned(cache, rows_of(tables)).from_cache == ""
+def test_a_read_only_folder_is_read_and_one_warning(file, tmp_path, caplog):
+    for path in (file, *file.parents[:-2]):
+        path.chmod(0o555)
+    cache, root = PlanCache(tmp_path), os.geteuid() == 0
+    if root:  # who may write everywhere
+        os.seteuid(65534)
+    try:
+        assert planned(cache, ROWS).from_cache == "hit"
+        for tables in (2, 3):
+            assert planned(cache, rows_of(tables)).from_cache == ""
+    finally:
+        if root:
+            os.seteuid(0)
     assert len(warnings_of(caplog)) == 1
 
 
@@ -150,16 +132,13 @@ def test_a_process_that_holds_the_lock_forever_is_not_waited_for(
     assert len(warnings_of(caplog)) == 1
 
 
-@pytest.mark.parametrize("moment", ["before its name", "after its name"])
-def test_a_kill_while_writing_leaves_whole_plans(moment, file, tmp_path):
+def test_a_kill_while_writing_leaves_whole_plans(file, tmp_path):
     child = os.fork()
     if not child:
         try:
 
             def killed(path, content):
-                if moment == "after its name":
-                    replace_file(path, content)
-                path.with_name(f".{path.name}.partial").write_bytes(content[:100])
+                path.with_name(f".{path.name}.partial").write_bytes(content[:3])
                 os.kill(os.getpid(), signal.SIGKILL)
 
             folder_module.replace_file = killed
@@ -170,10 +149,8 @@ def test_a_kill_while_writing_leaves_whole_plans(moment, file, tmp_path):
     cache = PlanCache(tmp_path)
     assert planned(cache, ROWS).from_cache == "hit"
     planned(cache, rows_of(2))  # the lock is free, and what was left is removed
-    assert list(tmp_path.glob(".*.partial")) == []
-    whole = [PlanFolder(tmp_path, GIB).read(each) for each in PlanFolder(tmp_path, GIB).files()]
-    assert len(whole) == (3 if moment == "after its name" else 2)
-    assert None not in whole
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ""}
+    assert len(files(tmp_path)) == 2
 
 
 def test_eight_processes_at_once_lose_nothing(tmp_path, caplog):
@@ -198,20 +175,16 @@ def test_eight_processes_at_once_lose_nothing(tmp_path, caplog):
     assert all(after.read(each) for each in after.files())
 
 
-def script(folder: Path, tables: int, mode: str, seed: str) -> str:
+def test_another_process_with_another_hash_seed_and_place_hits(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    planned(PlanCache(first), ROWS, mode="best-plan")
+    shutil.copytree(first, second)
     path = [os.environ.get("PYTHONPATH", ""), str(ROOT)]
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", cached_plans.__file__, folder, str(tables), "4", mode],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": seed},
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", cached_plans.__file__, second, "4", "4", "best-plan"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
         check=True,
-    ).stdout.splitlines()[-1]
-
-
-def test_another_process_with_another_hash_seed_and_place_hits(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    assert script(first, 4, "best-plan", "1") == '["", 4]'
-    shutil.copytree(first, second)
-    assert script(second, 4, "best-plan", "2") == '["hit", 4]'
-    assert planned(PlanCache(first), ROWS, mode="best-plan").from_cache == "hit"
+    )
+    assert done.stdout.splitlines()[-1] == '["hit", 4]'
