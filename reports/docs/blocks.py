@@ -11,6 +11,7 @@ from statistics import median, quantiles
 
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
+from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.record.record import Record
 from reports.core.formatting import MISSING, count, factor, gap, number, with_interval
@@ -327,6 +328,11 @@ def gaps() -> str:
         f"{len(found) - len(planned)} have none. The median gap is {middle}, nine in ten are below "
         f"{tenth}, and the worst is {gap(planned[-1])}."
     )
+
+
+def table(name: str) -> str:
+    """Return a table that a script of the record printed; raises UsageError if there is none."""
+    return read_file(record().table_of(name)).decode().rstrip("\n")
 
 
 def provenance() -> str:
