@@ -33,6 +33,19 @@ def timed(call: Callable[[], T], collecting: bool = False) -> tuple[T, dict[str,
 
 
 @contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause garbage collection in the `with` block; many new objects would trigger it often."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextmanager
 def replaced(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     """Patch attributes in the `with` block, given as (owner, name, new value)."""
     with ExitStack() as patches:

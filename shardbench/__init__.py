@@ -16,12 +16,16 @@ if TYPE_CHECKING:  # for mypy and editors; at run time, the table below counts
     from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
     from planners.dtensor.accelerate import accelerate
     from planners.embedding.drop_in.planner import Planner
+    from planners.embedding.drop_in.provider import PlannerProvider
     from planners.embedding.estimates.estimator import calibrated_estimators
+    from planners.embedding.plan_cache.cache import PlanCache
     from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
 
 __all__ = [
     "JsonPlanLoader",
+    "PlanCache",
     "Planner",
+    "PlannerProvider",
     "accelerate",
     "accelerate_colossalai",
     "calibrated_estimators",
@@ -31,7 +35,9 @@ __all__ = [
 
 _HOMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
+    "PlanCache": "planners.embedding.plan_cache.cache:PlanCache",
     "Planner": "planners.embedding.drop_in.planner:Planner",
+    "PlannerProvider": "planners.embedding.drop_in.provider:PlannerProvider",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",

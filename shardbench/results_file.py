@@ -75,7 +75,7 @@ def measure(
             f"measured already in {results}; --fresh measures {'it' if stored == 1 else 'them'} "
             "again."
         )
-    pieces = {title_of(r): Piece(r.family.name, len(r.names())) for r in left}
+    pieces = {title_of(request): Piece(request.family.name, _able(request)) for request in left}
     left_time = TimeLeft(pieces, workers.at_once() if workers else 1)
     done: list[Finished] = []
     with progress_display("", left_time) as show:
@@ -88,6 +88,11 @@ def measure(
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
             show.finished(title_of(problem.request), _outcome(problem), failed)
     return requests, done
+
+
+def _able(request: Request) -> int:
+    """Return the number of the request's variants that are installed; others take no time."""
+    return sum(not request.family.find(name).missing() for name in request.names())
 
 
 def _outcome(finished: Finished) -> str:

@@ -58,7 +58,7 @@ from harness.model.errors import (
     printable,
     unknown,
 )
-from harness.model.files import read_file, read_json
+from harness.model.files import read_file, read_json, replace_file
 from harness.model.ids import WorkloadSpec
 from harness.model.machine import default_memory_gib
 from harness.model.overview import Goal, OverviewRow
@@ -138,6 +138,7 @@ __all__ = [
     "read_file",
     "read_json",
     "read_parameters",
+    "replace_file",
     "unknown",
     "workload_parameters",
 ]

@@ -1,5 +1,6 @@
-"""The declared suite of a record: studies, commits, profiles, and the claims they reproduce."""
+"""The declared suite of a record: studies, commits, profiles, tables, and reproduced claims."""
 
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -53,6 +54,27 @@ class RecordedProfile(Struct, frozen=True, forbid_unknown_fields=True):
     problem: Name
     variants: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)]
     seconds: _Seconds = 4.0
+
+
+class RecordedTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of Markdown that a script prints.
+
+    Attributes:
+        script: the script's path from the root of the repository; the table has its base name.
+        family: the family that it measures.
+        arguments: the script's arguments.
+        budget: its time in seconds, at most.
+    """
+
+    script: Name
+    family: Name
+    arguments: tuple[str, ...] = ()
+    budget: _Seconds = 3600.0
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return Path(self.script).stem
 
 
 class RecordedClaim(Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,5 +136,6 @@ class RecordedSuite(Struct, frozen=True, forbid_unknown_fields=True):
     study: tuple[RecordedStudy, ...] = ()
     commits: tuple[RecordedCommits, ...] = ()
     profile: tuple[RecordedProfile, ...] = ()
+    table: tuple[RecordedTable, ...] = ()
     claim: tuple[RecordedClaim, ...] = ()
     system: tuple[RecordedSystem, ...] = ()

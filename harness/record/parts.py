@@ -1,5 +1,7 @@
-"""The parts of a record: each measures a study on one problem, some commits, or one profile."""
+"""The parts of a record: each measures a study on one problem, commits, a profile or a table."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +16,16 @@ from harness.measuring.profiling import profile_variants
 from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.declared import Amount, Name
-from harness.model.errors import ShardbenchError, UsageError, unknown
+from harness.model.errors import ShardbenchError, UsageError, one_line, unknown
+from harness.model.files import replace_file
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.record.declared import RecordedCommits, RecordedProfile, RecordedStudy
+from harness.record.declared import (
+    RecordedCommits,
+    RecordedProfile,
+    RecordedStudy,
+    RecordedTable,
+)
 from harness.series.commits import Runner
 from harness.series.points import libraries
 from harness.series.repository import Repository
@@ -45,7 +53,7 @@ class Part:
 
     Attributes:
         name: names it in `runs.jsonl` and in progress.
-        kind: `study`, `commits` or `profile`.
+        kind: `study`, `commits`, `profile` or `table`.
         is_long: whether its calls take minutes, so that it may run at the same time as another.
         is_measured: whether nothing is left to measure.
         gib: the memory that it needs.
@@ -150,11 +158,7 @@ def profile_part(
     request = Request(family, problem.workload, topology, declared.variants)
     here = environment(0, family.package)
     last = runs.get(profile_name(page))
-    same = last is not None and (
-        last.environment.family_code == here.family_code
-        if stale
-        else last.environment.code == here.code
-    )
+    same = last is not None and _same_code(last.environment, here, stale)
 
     def measure(listen: Listener) -> str:
         profiled = profile_variants(request, Settings(600.0), declared.seconds, listen, find)
@@ -162,6 +166,40 @@ def profile_part(
         return page.name
 
     return Part(profile_name(page), "profile", False, same and page.exists(), 2.0, measure)
+
+
+def table_part(
+    declared: RecordedTable,
+    file: Path,
+    runs: Mapping[str, MeasuredPart],
+    registry: Registry,
+    stale: bool,
+) -> Part:
+    """Return the part that runs a script and writes its table; `runs` are the last runs by part."""
+    name = f"table {declared.name}"
+    here = environment(0, registry.find(declared.family).package)
+    last = runs.get(name)
+    same = last is not None and _same_code(last.environment, here, stale)
+
+    def measure(_: Listener) -> str:
+        command = [sys.executable, declared.script, *declared.arguments]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=declared.budget
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ShardbenchError(f"{declared.script} has failed: {one_line(error)}") from None
+        lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
+        file.parent.mkdir(exist_ok=True)
+        replace_file(file, "\n".join(lines) + "\n")
+        return file.name
+
+    return Part(name, "table", False, same and file.exists(), 2.0, measure)
+
+
+def _same_code(last: Environment, here: Environment, stale: bool) -> bool:
+    """Return whether the code is the same; with `stale`, only the family's sources count."""
+    return last.family_code == here.family_code if stale else last.code == here.code
 
 
 def profile_name(page: Path) -> str:

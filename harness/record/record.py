@@ -1,8 +1,8 @@
 """The record: a suite declared at the sizes of published claims, measured into one folder.
 
 `suite.toml` declares it. Studies are measured into `cells.jsonl`, commits of libraries into
-`commits.jsonl`, and profiles become pages in `profiles/`. `runs.jsonl` has a line for each part
-that was measured: its seconds, and the environment.
+`commits.jsonl`; profiles become pages in `profiles/`, and tables that scripts print are files in
+`tables/`. `runs.jsonl` has a line for each measured part: its seconds, and the environment.
 """
 
 import json
@@ -33,6 +33,7 @@ from harness.record.parts import (
     commits_part,
     profile_part,
     study_parts,
+    table_part,
 )
 from harness.series.repository import Repository
 from harness.store.results import append_lines, read_cells, to_json
@@ -86,6 +87,10 @@ class Record:
         )
         return self.folder / "profiles" / f"{cell.file_stem}.html"
 
+    def table_of(self, name: str) -> Path:
+        """Return the file of a table that a script prints."""
+        return self.folder / "tables" / f"{self.prefix}{name}.md"
+
     def cells(self) -> dict[CellId, Cell]:
         """Return the last cell of each id, of studies and of commits."""
         files = (path for path in (self.cells_file, self.commits_file) if path.exists())
@@ -132,7 +137,11 @@ class Record:
             profile_part(known, self.page_of(known), runs, registry, write_page, stale)
             for known in suite.profile
         )
-        return [*studies, *commits, *profiles]
+        tables = (
+            table_part(known, self.table_of(known.name), runs, registry(), stale)
+            for known in suite.table
+        )
+        return [*studies, *commits, *profiles, *tables]
 
     def measure(
         self,

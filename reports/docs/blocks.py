@@ -9,17 +9,14 @@ from pathlib import Path
 from shlex import quote
 from statistics import median, quantiles
 
-from harness.estimates.memory import MemoryValidation
 from harness.model.cell import Cell
-from harness.model.declared import checked
 from harness.model.errors import UsageError
-from harness.model.files import read_json
+from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.record.record import Record
 from reports.core.formatting import MISSING, count, factor, gap, number, with_interval
 from reports.core.frames import read_results
-from reports.core.table import Entry, Table, as_markdown, code, numbers, table_of, text
-from reports.estimates.memory_table import peaks_table, terms_table
+from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, Row, families, rows_of
 from reports.record.claims import (
     ClaimResult,
@@ -333,21 +330,9 @@ def gaps() -> str:
     )
 
 
-def memory_errors() -> str:
-    """Return a row per problem of the record with the errors of estimated peaks of memory."""
-    return _memory(peaks_table)
-
-
-def memory_terms() -> str:
-    """Return a row per kind of table, optimizer and term, over all recorded problems."""
-    return _memory(terms_table)
-
-
-def _memory(table: Callable[[Sequence[MemoryValidation]], Table]) -> str:
-    """Return a table of the files that `validate --memory` wrote; nothing without files."""
-    paths = sorted((FOLDER / "memory").glob("*.memory.json"))
-    found = [checked(read_json(path), MemoryValidation, str(path)) for path in paths]
-    return as_markdown(table(found)) if found else ""
+def table(name: str) -> str:
+    """Return a table that a script of the record printed; raises UsageError if there is none."""
+    return read_file(record().table_of(name)).decode().rstrip("\n")
 
 
 def provenance() -> str:

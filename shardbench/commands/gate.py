@@ -31,7 +31,7 @@ from harness.suites.expected_problems import (
     measure,
 )
 from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
-from harness.suites.proposals import is_as_it_must_be, renewed
+from harness.suites.proposals import is_as_it_must_be, renewed, without_noise
 from reports.core.formatting import plural
 from reports.gate import page as words
 from shardbench.command import Command
@@ -188,7 +188,10 @@ def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[N
 
 
 def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -> None:
-    """Write first expectations to `target`: of the results `judge`, or of a suite measured now."""
+    """Write first expectations to `target`: of the results `judge`, or of a suite measured now.
+
+    The suite is measured twice, to leave out counts that do not repeat.
+    """
     if target.exists():
         raise UsageError(f"{target} is there already; name a file that is not.")
     check_writable(target)
@@ -199,7 +202,12 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
         _measure(suite, results, settings)
     cells = read_whole(judge or results)
     verdict = judge_cells(Expectations(), cells)
-    write(target, to_toml(renewed(Expectations(), verdict)))
+    first = renewed(Expectations(), verdict)
+    if judge is None:
+        messages.print("Once more, to leave out counts that do not repeat:")
+        _measure(first, results, settings)
+        first = without_noise(first, judge_cells(first, read_whole(results)))
+    write(target, to_toml(first))
     for cell in (judged.cell for judged in verdict.judged if judged.kind == "regression"):
         warn(f"{cell} failed or makes a wrong decision, so it has no figures in {target}.")
     _write_out(

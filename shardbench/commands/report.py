@@ -1,5 +1,6 @@
 """`shardbench report`: write a report of a results file, or of the changes between two."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.contract.registry import Registry
+from harness.measuring.jobs import start_server_for
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
@@ -28,10 +30,10 @@ from shardbench.options import (
     write,
 )
 from shardbench.problem_options import find_problem
-from shardbench.progress import progress_display
+from shardbench.progress import stage_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
 
-_PROFILED_SECONDS = 1.0
+_PROFILED_SECONDS, _PROFILED_AT_ONCE = 1.0, 2
 
 
 def report(
@@ -114,28 +116,37 @@ def _profile(
     """Write a page of flame graphs of today's release and ours for each family, unless up to date.
 
     `with_ladders` adds a page for each step of the published changes. The variants of a problem run
-    in turns. If a family cannot be profiled, this warns and goes on with the next.
+    in turns, and two problems at a time. If one cannot be profiled, this warns and goes on.
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.flame_links import ladder_pairs, main_pair, page_name
+    from reports.family.flame_links import FlamePair, ladder_pairs, main_pair, page_name
     from reports.profile.page import flame_page
 
     measured = results.stat().st_mtime
+    waiting: dict[tuple[str, str], dict[FlamePair, Path]] = {}
     for family in families(read_results(results)):
-        pairs = [*main_pair(family), *(ladder_pairs(family) if with_ladders else ())]
-        pages = {pair: profiles / page_name(family.name, pair) for pair in pairs}
-        old = [p for p in pages if not pages[p].exists() or pages[p].stat().st_mtime < measured]
-        for problem in dict.fromkeys(pair.problem for pair in old):
-            shown = [pair for pair in old if pair.problem == problem]
-            names = dict.fromkeys(name for p in shown for name in (p.before, p.variant) if name)
-            try:
-                found = find_problem(registry, f"{family.name}@{problem}")
-                request = replace(found, variants=tuple(names))
-                with progress_display(str(request.problem)) as listen:
-                    profiled = profile_variants(request, settings, _PROFILED_SECONDS, listen)
-                for pair in shown:
-                    both = [profiled[name].profile for name in (pair.variant, pair.before) if name]
-                    write(pages[pair], flame_page(both, problem))
-            except ShardbenchError as error:
-                warn(f"No flame graphs of {family.name}: {error}")
+        for pair in (*main_pair(family), *(ladder_pairs(family) if with_ladders else ())):
+            page = profiles / page_name(family.name, pair)
+            if not page.exists() or page.stat().st_mtime < measured:
+                waiting.setdefault((family.name, pair.problem), {})[pair] = page
+
+    def profile(family: str, problem: str) -> None:
+        pages = waiting[family, problem]
+        names = dict.fromkeys(name for pair in pages for name in (pair.before, pair.variant))
+        begins(f"profiling {family} on {problem}")
+        try:
+            found = find_problem(registry, f"{family}@{problem}")
+            request = replace(found, variants=tuple(filter(None, names)))
+            profiled = profile_variants(request, settings, _PROFILED_SECONDS)
+            for pair, page in pages.items():
+                both = [profiled[name].profile for name in (pair.variant, pair.before) if name]
+                write(page, flame_page(both, problem))
+        except ShardbenchError as error:
+            warn(f"No flame graphs of {family}: {error}")
+
+    pool = ThreadPoolExecutor(_PROFILED_AT_ONCE)  # an interrupt must not wait for its threads
+    with stage_display() as begins:
+        start_server_for(registry.find(family) for family, _ in waiting)
+        for done in [pool.submit(profile, *of) for of in waiting]:
+            done.result()

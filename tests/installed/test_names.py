@@ -15,7 +15,9 @@ import shardbench
 
 NAMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
+    "PlanCache": "planners.embedding.plan_cache.cache:PlanCache",
     "Planner": "planners.embedding.drop_in.planner:Planner",
+    "PlannerProvider": "planners.embedding.drop_in.provider:PlannerProvider",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",

@@ -106,9 +106,11 @@ class Runner:
                 "--continue-on-collection-errors",
                 "--hypothesis-seed=0",
             ),
+            # The names of tests' packages are not those of the installed library's.
+            *(["--import-mode=importlib"] if suite.from_checkout and self.installed else []),
             *("-o", f"faulthandler_timeout={self.limit}"),
             *("-o", "faulthandler_exit_on_timeout=true"),
-            *(str(checkout / path) for path in suite.paths),
+            *map(str, suite.paths_in(checkout)),
             *self.pytest_args,
         ]
 

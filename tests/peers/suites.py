@@ -13,6 +13,7 @@ class PeerSuite:
         name: the name of the checkout in the table.
         library: the tested package.
         paths: files and folders with tests, in the checkout.
+        recent: paths that only recent checkouts have.
         drop_ins: the arguments of `put_in_place`, by their names in the table.
         from_checkout: whether the library can be imported from the checkout's own sources.
     """
@@ -22,6 +23,12 @@ class PeerSuite:
     paths: tuple[str, ...]
     drop_ins: dict[str, str]
     from_checkout: bool = True
+    recent: tuple[str, ...] = ()
+
+    def paths_in(self, checkout: Path) -> list[Path]:
+        """Return the paths of the tests in a checkout."""
+        recent = (checkout / path for path in self.recent)
+        return [*(checkout / path for path in self.paths), *filter(Path.exists, recent)]
 
     def missing(self, checkout: Path) -> str | None:
         """Return the first path that a checkout lacks."""
@@ -44,7 +51,12 @@ SUITES = (
             "torchrec/distributed/planner/estimator/tests",
             "torchrec/schema/api_tests/test_planner_schema.py",
         ),
-        drop_ins={"Planner, same-plan": "same-plan", "Planner, best-plan": "best-plan"},
+        recent=("torchrec/distributed/planner/dry_run/tests",),
+        drop_ins={
+            "Planner, same-plan": "same-plan",
+            "Planner, best-plan": "best-plan",
+            "Planner, same-plan, cache": "same-plan+cache",
+        },
     ),
     PeerSuite(
         name="ColossalAI",

@@ -8,8 +8,8 @@ from harness.measuring.timing.ways import BLOCK_SECONDS
 from harness.model.cell import Ratio
 from harness.model.settings import SamplingRule
 
-TYPICAL_BLOCKS = 5
-"""Blocks until a verdict if the noise is unknown: most cells of `record/` have 4 to 8."""
+FORK_SECONDS = 0.07
+"""A fork of a process that has imported torch, with its end, on an otherwise idle core."""
 
 _LEAST_BLOCKS = 4
 _BLOCKS_IN_TIME = 10  # blocks are short enough that at least this many fit into the time
@@ -30,11 +30,22 @@ def expected_seconds(calls: Collection[float], rule: SamplingRule) -> float:
     That includes warming up and counting their work, but not setting them up.
     """
     once = sum(calls)
-    block = block_seconds(rule) + sum(max(call, rule.turn_seconds) for call in calls)
-    blocks = max(_LEAST_BLOCKS, min(TYPICAL_BLOCKS, rule.seconds / block))
+    turns = sum(max(call, rule.turn_seconds) for call in calls)
+    block = block_seconds(rule) + FORK_SECONDS + turns
+    blocks = max(_LEAST_BLOCKS, min(_typical_blocks(len(calls)), rule.seconds / block))
     warm_up = once if once > rule.warmup_seconds else 2 * once
-    counting = sum(PROFILED * call * affordable_counts(call, rule) for call in calls)
-    return warm_up + blocks * block + counting
+    return warm_up + blocks * block + counting_seconds(calls, rule)
+
+
+def _typical_blocks(variants: int) -> float:
+    """Return the blocks until all verdicts if the noise is unknown: 5 for two, 7 for nine."""
+    return _LEAST_BLOCKS + math.sqrt(max(0, variants - 1))
+
+
+def counting_seconds(calls: Collection[float], rule: SamplingRule) -> float:
+    """Return the expected seconds of counting the work of calls with these seconds."""
+    counts = ((call, affordable_counts(call, rule)) for call in calls)
+    return sum(FORK_SECONDS + PROFILED * call * count for call, count in counts if count)
 
 
 def blocks_needed(blocks: int, units: int, ratio: Ratio, distance: float, confidence: float) -> int:

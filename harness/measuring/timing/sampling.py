@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from harness.contract import Measured, Prepared
 from harness.contract.calls import collection_off
 from harness.execution.forks import Fork, Send
-from harness.measuring.counting import PROFILED, affordable_counts, count_work
+from harness.measuring.counting import affordable_counts, count_work
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock
-from harness.measuring.timing.forecast import block_seconds, blocks_needed
+from harness.measuring.timing.forecast import block_seconds, blocks_needed, counting_seconds
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
 from harness.measuring.timing.verdict import CONFIDENCE, judge
@@ -33,6 +33,7 @@ _MOST_CALLS = 10_000
 # is only made when there are a tenth more blocks than at the previous look.
 _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
+_LATE = 1.3  # a ratio that is open when it could be settled takes about this many times the blocks
 _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
@@ -168,7 +169,9 @@ class Group:
                 self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
                 are_open = any(needed.values())
                 self.active = [name for name in self.active if needed.get(name, are_open)]
-            self._needed = max([self._next_look, *needed.values()])
+            # A ratio that is still open after many blocks is noisier than its interval says.
+            late = math.ceil(self.blocks * _LATE) if is_due and self.active else 0
+            self._needed = max([self._next_look, late, *needed.values()])
         if self.blocks >= self._rule.most_blocks:
             self.active = []
 
@@ -232,7 +235,7 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
         for name, call in warm.items()
         if request.may_fork and call.is_alone
     }
-    counting_s = sum(PROFILED * counts[name] * warm[name].lasts_s for name in counts)
+    counting_s = counting_seconds([warm[name].lasts_s for name in counts], request.rule)
     time_groups(groups, variants, request, counting_s)
     times: dict[str, Times] = {}
     for group in groups:

@@ -15,6 +15,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 # Objects that a cached decision refers to, but that exist without it too.
+_BYTES_OF_INT = 32  # of one above 2 ** 30
 _SHARED = (DeviceMesh, OpOverload, torch.dtype, type, ModuleType)
 
 
@@ -86,7 +87,8 @@ def bytes_held(roots: Iterable[Any]) -> int:
         if id(found) in seen or isinstance(found, _SHARED) or callable(found):
             continue
         seen.add(id(found))
-        total += sys.getsizeof(found)
+        # Hashes of ids are among the integers, so their own sizes differ from process to process.
+        total += _BYTES_OF_INT if isinstance(found, int) else sys.getsizeof(found)
         if isinstance(found, dict):
             waiting.extend(found.keys())
             waiting.extend(found.values())

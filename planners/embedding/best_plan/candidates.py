@@ -76,6 +76,17 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     return on_usable_ranks(space, devices, np.array([*chain(*kept)], np.int64), first)
 
 
+def fitting(space: SearchSpace, devices: Devices) -> Candidates:
+    """Return the options of each table that fit on empty devices, in less time than `candidates`.
+
+    Some may be dominated, so a linear programme over them is larger, but has the same bound.
+    """
+    options = np.flatnonzero(_fitting(space, devices))
+    options = options[np.argsort(space.table[options], kind="stable")]
+    first = np.searchsorted(space.table[options], np.arange(space.tables + 1))
+    return on_usable_ranks(space, devices, options, first)
+
+
 def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: Ints) -> Candidates:
     """Return these options as candidates; a rank on which none of their shards fits is unusable."""
     used = np.zeros(len(space.storage), bool)

@@ -27,7 +27,7 @@ _KINDS: Mapping[type[nn.Module], ModuleKind] = {
     EmbeddingBagCollection: BAGS,
     EmbeddingCollection: SEQUENCES,
 }
-_DTYPES: Mapping[torch.dtype, Any] = {
+DTYPES: Mapping[torch.dtype, Any] = {
     data_type_to_dtype(kind): name for name, kind in DATA_TYPES.items()
 }
 # The optimizers that torchrec's estimate of optimizer state distinguishes; else "other".
@@ -113,7 +113,7 @@ class CapturedTable(Struct, frozen=True):
         """Capture a table; raises ShardbenchError for a virtual table or an unknown data type."""
         if config.use_virtual_table:
             raise ShardbenchError(f"Table '{config.name}' is virtual, which cannot be captured.")
-        if parameter.dtype not in _DTYPES:
+        if parameter.dtype not in DTYPES:
             raise ShardbenchError(
                 f"Table '{config.name}' is of {parameter.dtype}; only {', '.join(ITEM_BYTES)} can "
                 "be captured."
@@ -125,7 +125,7 @@ class CapturedTable(Struct, frozen=True):
             known = (name for name, classes in _OPTIMIZERS.items() if used[0] in classes)
             optimizer = next(known, "other")
         read = [features[feature] for feature in config.feature_names]
-        return cls(name, rows, dim, _DTYPES[parameter.dtype], pooling, optimizer, read)
+        return cls(name, rows, dim, DTYPES[parameter.dtype], pooling, optimizer, read)
 
     def config(self, kind: type[Any]) -> Any:
         """Return the table's configuration; `kind` is EmbeddingBagConfig or EmbeddingConfig."""

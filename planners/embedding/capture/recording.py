@@ -53,6 +53,16 @@ def recording(names: Names) -> Iterator[Callable[[], Mapping[str, Any] | None]]:
         yield recorder.content
 
 
+def inputs_of(
+    planner: EmbeddingShardingPlanner, module: nn.Module, sharders: Sharders
+) -> CapturedProblem:
+    """Return the inputs of a planner, without options, estimates and a plan.
+
+    Raises ShardbenchError if there is no table, or if a module or a sharder cannot be captured.
+    """
+    return _RecordedPlan(Names(), planner, module, sharders).problem
+
+
 def _listening(
     base: type, method: str, listener: Callable[..., Any]
 ) -> Iterator[tuple[type, str, Callable[..., Any]]]:
@@ -106,8 +116,7 @@ class _PlanRecorder:
         if self._error is not None:
             raise self._error
         if self._plan is not None:
-            plain: Mapping[str, Any] = msgspec.to_builtins(self._plan.problem, enc_hook=_plain)
-            return plain
+            return cast(Mapping[str, Any], msgspec.to_builtins(self._plan.problem, enc_hook=plain))
         if self._is_elsewhere:
             return None
         raise ShardbenchError("no EmbeddingShardingPlanner planned inside.")
@@ -275,7 +284,7 @@ class _RecordedPlan:
         )
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """Convert a number or text of another class, such as NumPy's, to a built-in type."""
     if isinstance(value, Integral | Real):
         return int(value) if isinstance(value, Integral) else float(value)

@@ -4,15 +4,18 @@ import logging
 import math
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
+    Any,
     Callable,
     Collection,
     Dict,
     List,
     Literal,
     Optional,
+    Protocol,
     Union,
     cast,
     get_args,
@@ -31,6 +34,7 @@ from torchrec.distributed.planner.types import (
     PlannerError,
     PlannerErrorType,
     Proposer,
+    ShardEstimator,
     ShardingOption,
     Stats,
     StorageReservation,
@@ -40,7 +44,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan
 from typing_extensions import override
 
 from harness.contract import SupportedReleases
-from planners.instruments import replaced
+from planners.instruments import collection_paused, replaced
 
 if TYPE_CHECKING:
     from planners.embedding.plan_files.previous import PreviousPlan
@@ -52,6 +56,13 @@ logger = logging.getLogger(__name__)
 Mode = Literal["same-plan", "best-plan"]
 
 RELEASES = SupportedReleases("torchrec", ("1.6.1", "1.7.0", "1.8.0", "1.9.0", "1.9.1", "1.9.2"))
+
+
+class SearchesWithPlans(Protocol):
+    """Plans that were found before; PlanCache, whose module imports this one."""
+
+    def search(self, planner: "Planner", module: nn.Module, sharders: Any) -> Any:
+        """Return a CompiledSearch that uses the plans, or None if it cannot."""
 
 
 class DistrustedSearch(UserWarning):
@@ -92,6 +103,9 @@ class Planner(EmbeddingShardingPlanner):
             is logged unless `debug` is off. `moved_gib` is the amount that the last plan moves.
         lost_ranks: ranks of the previous plan that no longer exist, if they are not the last ones;
             later ranks are renumbered to close the gaps.
+        cache: a `PlanCache` of plans that were found before, to load them or to begin with them.
+            After `plan`, `from_cache` is how the plan was found: a `hit`, a `near hit`, from a
+            `start`, or "" without use of the cache. Plans of torchrec's own search are not stored.
 
     After a search for the best plan, `bound_ms` is a proven lower bound in ms for all plans of
     these options: infinite if it is proven that no plan fits, and 0 if nothing was proven. If no
@@ -105,6 +119,7 @@ class Planner(EmbeddingShardingPlanner):
     moved_gib: float | None = None
     bound_ms = 0.0
     verdict = ""
+    from_cache = ""
     _clock = staticmethod(time.monotonic)
 
     def __init__(
@@ -131,6 +146,7 @@ class Planner(EmbeddingShardingPlanner):
         previous: "ShardingPlan | str | Path | PreviousPlan | None" = None,
         move_budget: float | None = None,
         lost_ranks: Collection[int] = (),
+        cache: SearchesWithPlans | None = None,
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"The mode must be 'same-plan' or 'best-plan', not {mode!r}.")
@@ -140,6 +156,8 @@ class Planner(EmbeddingShardingPlanner):
             raise ValueError("A previous plan needs mode 'best-plan'.")
         if previous is None and (move_budget is not None or len(lost_ranks)):
             raise ValueError("move_budget and lost_ranks need a previous plan.")
+        if previous is not None and cache is not None:
+            raise ValueError("A plan near a previous one is not taken from a cache; give one only.")
         if move_budget is not None and not move_budget >= 0:
             raise ValueError(f"move_budget must be at least 0 GiB, not {move_budget!r}.")
         super().__init__(
@@ -160,6 +178,7 @@ class Planner(EmbeddingShardingPlanner):
         self._mode = mode
         self._search_seconds = search_seconds
         self._seed = seed
+        self._cache = cache
         self._check = check
         release = getattr(torchrec, "__version__", "a checkout")
         self._supported = RELEASES.allow("Planner", release, any_release=any_release)
@@ -171,14 +190,22 @@ class Planner(EmbeddingShardingPlanner):
             self._previous = previous_plan(previous).without(lost_ranks)
         self._warned = False
         self._fault: str | None = None
-        self._own_enumerator: Enumerator | None = None
+        self._own_enumerator: EmbeddingEnumerator | None = None
+        self._estimators: List[ShardEstimator] | None = None
         if self._supported and not self._obstacle() and not enumerator:
             from planners.embedding.search.enumeration import DistinctShardEnumerator
 
             self._enumerator = self._own_enumerator = self._new(DistinctShardEnumerator)
 
     def _new(self, kind: type[EmbeddingEnumerator]) -> EmbeddingEnumerator:
-        return kind(self._topology, self._batch_size, self._constraints)
+        return kind(self._topology, self._batch_size, self._constraints, self._estimators)
+
+    def estimate_with(self, estimators: List[ShardEstimator]) -> None:
+        """Use these estimators instead of the default ones of torchrec's enumerator."""
+        self._estimators = estimators
+        own = self._own_enumerator
+        self._enumerator = self._new(EmbeddingEnumerator if own is None else type(own))
+        self._own_enumerator = None if own is None else self._enumerator
 
     @property
     def _limit(self) -> float | None:
@@ -190,6 +217,7 @@ class Planner(EmbeddingShardingPlanner):
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Return a plan for the module; raises PlannerError as torchrec does."""
+        self.from_cache = ""
         if not self._supported:
             self._refuse("it was not tested with this release of torchrec")
             return super().plan(module, sharders)
@@ -198,7 +226,8 @@ class Planner(EmbeddingShardingPlanner):
         obstacle = self._fault or self._obstacle()
         if obstacle is None:
             try:
-                plan = self._plan_compiled(module, sharders)
+                with collection_paused() if self._cache else nullcontext():
+                    plan = self._plan_compiled(module, sharders)
                 self._count_moves()
                 return plan
             except NotCompiled as error:
@@ -210,6 +239,12 @@ class Planner(EmbeddingShardingPlanner):
         if self._enumerator is self._own_enumerator:  # torchrec must not change its options
             self._enumerator = self._new(EmbeddingEnumerator)
         return super().plan(module, sharders)
+
+    def get_search_space(self) -> Optional[List[ShardingOption]]:
+        """Return all options of the last problem; after a `hit` they are enumerated only now."""
+        hit, enumerator = self.from_cache == "hit", cast(EmbeddingEnumerator, self._enumerator)
+        options = enumerator.last_stored_search_space if hit else self._search_space
+        return cast(Optional[List[ShardingOption]], options)
 
     def _refuse(self, obstacle: str) -> None:
         """Raise PlannerError if a previous plan is given; torchrec's own search would ignore it."""
@@ -266,18 +301,23 @@ class Planner(EmbeddingShardingPlanner):
         from planners.embedding.drop_in.compiled_search import CompiledSearch
         from planners.embedding.drop_in.method_log import unlogged
 
-        reservation = self._storage_reservation
-        stand_in = CompiledSearch(self)
-        attributes = (
+        reservation, enumerator = self._storage_reservation, self._enumerator
+        cached = self._cache.search(self, module, sharders) if self._cache else None
+        stand_in = cached or CompiledSearch(self)
+        attributes = [
             (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),
             (self, "_proposers", [stand_in]),
             (self, "_partitioner", stand_in),
-        )
+        ]
+        if cached:
+            attributes.append((enumerator, "enumerate", cached.enumerating(enumerator.enumerate)))
         try:
             with replaced(attributes):
-                return cast(
-                    ShardingPlan, unlogged(EmbeddingShardingPlanner.plan)(self, module, sharders)
-                )
+                plan = unlogged(EmbeddingShardingPlanner.plan)(self, module, sharders)
+            if cached:
+                cached.store(self._best_plan or [])
+                self.from_cache = cached.use
+            return cast(ShardingPlan, plan)
         except PlannerError as error:
             if stand_in.verdict:
                 error.add_note(f"{stand_in.verdict[0].upper()}{stand_in.verdict[1:]}.")

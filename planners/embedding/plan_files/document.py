@@ -61,7 +61,7 @@ class ShardEntry(_DocumentPart, frozen=True):
     @classmethod
     def of(cls, shard: Shard) -> "ShardEntry":
         """Return the entry of a shard, which must have a rank."""
-        storage, perf = asdict(shard.storage), asdict(shard.perf)
+        storage, perf = vars(shard.storage), vars(shard.perf)
         return cls(
             size=[int(length) for length in shard.size],
             offset=[int(start) for start in shard.offset],
@@ -173,16 +173,10 @@ class PlanDocument(_DocumentPart, frozen=True):
             check_memory(shards, [device.hbm for device in held], [device.ddr for device in held])
 
 
-def read_plan(
-    path: str | Path,
-    data: bytes,
-    world_size: int | None = None,
-    topology: Topology | None = None,
-) -> PlanDocument:
-    """Parse and check a plan; `data` is the content of the file `path`.
-
-    Raises UsageError if the plan is damaged, or cannot be trained on these ranks or this topology.
-    """
+def parse_plan(path: str | Path, data: bytes) -> PlanDocument:
+    """Parse a plan; `data` is the content of the file `path`. Raises UsageError if damaged."""
+    with suppress(ValueError, RecursionError):  # the error is explained below
+        return msgspec.json.decode(data, type=PlanDocument)
     try:
         held = msgspec.json.decode(data)
     except (ValueError, RecursionError):
@@ -193,9 +187,22 @@ def read_plan(
     if header.get("version") != 1 or header["version"] is True:
         raise UsageError(f"{path} is a plan of version {header.get('version')}; it must be 1.")
     try:
-        plan = msgspec.convert(held, PlanDocument)
+        return msgspec.convert(held, PlanDocument)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} is a damaged plan: {_explained(error, held)}.") from None
+
+
+def read_plan(
+    path: str | Path,
+    data: bytes,
+    world_size: int | None = None,
+    topology: Topology | None = None,
+) -> PlanDocument:
+    """Parse and check a plan; `data` is the content of the file `path`.
+
+    Raises UsageError if the plan is damaged, or cannot be trained on these ranks or this topology.
+    """
+    plan = parse_plan(path, data)
     for ranks in (world_size, topology and topology.world_size):
         if ranks not in (None, plan.world_size):
             raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")

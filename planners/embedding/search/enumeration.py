@@ -12,6 +12,9 @@ from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, get_partition_by_type
 from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingPerfEstimator as CheckingPerfEstimator,
+)
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 from torchrec.distributed.types import ModuleSharder
@@ -45,13 +48,15 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     of an option, it creates all shards and estimates them one by one.
 
     `last_stored_search_space` contains the returned options, not copies; copy before setting ranks.
+    `postponed` is a module with its sharders, or empty, to be enumerated if the options are read.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stashed: dict[tuple[str, int], bool] = {}
         self._special: dict[int, set[str]] = {}
-        for estimator in self._estimators:
+        self.postponed: tuple[Any, ...] = ()
+        for estimator in map(_unchecked, self._estimators):
             if _is_perf_estimator(estimator):
                 estimator._config = _with_remembered_annotations(estimator._config)
 
@@ -61,9 +66,18 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         """Return the same options as torchrec, in the same order and with the same estimates."""
         self._stashed.clear()
         self._special.clear()
+        self.postponed = ()
         options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
         for option in options:
             option.__class__ = SharedOption
+        return options
+
+    @property
+    def last_stored_search_space(self) -> list[ShardingOption] | None:
+        """The options of the last model, enumerated now if this was `postponed`."""
+        if self.postponed:
+            self.enumerate(*self.postponed)
+        options: list[ShardingOption] | None = self._last_stored_search_space
         return options
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
@@ -162,6 +176,13 @@ def _layout_of(option: ShardingOption) -> ShardLayout | None:
     return size if isinstance(size, ShardLayout) else None
 
 
+def _unchecked(estimator: ShardEstimator) -> ShardEstimator:
+    """Return the estimator inside torchrec's one that checks each shard, which providers use."""
+    if type(estimator) is CheckingPerfEstimator:
+        return getattr(estimator, "_estimator", estimator)
+    return estimator
+
+
 def _is_perf_estimator(estimator: ShardEstimator) -> bool:
     return (
         type(estimator) is EmbeddingPerfEstimator
@@ -170,12 +191,18 @@ def _is_perf_estimator(estimator: ShardEstimator) -> bool:
 
 
 def _looks_at_one_shard(estimator: ShardEstimator) -> bool:
-    of_storage = type(estimator) is EmbeddingStorageEstimator
-    return of_storage or _is_perf_estimator(estimator) or hasattr(estimator, "looks_at_one_shard")
+    inner = _unchecked(estimator)
+    of_storage = type(inner) is EmbeddingStorageEstimator
+    return of_storage or _is_perf_estimator(inner) or hasattr(inner, "looks_at_one_shard")
 
 
 def _is_torchrecs(estimator: ShardEstimator) -> bool:
-    """Whether an estimator has no configuration, or torchrec's own one without annotations."""
+    """Whether an estimator has no configuration, or torchrec's own one without annotations.
+
+    If it checks each shard, it cannot estimate many at once.
+    """
+    if estimator is not _unchecked(estimator):
+        return False
     config = getattr(estimator, "_config", None)
     return config is None or not (
         any(kind.__module__.partition(".")[0] != "torchrec" for kind in type(config).__mro__[:-1])

@@ -117,6 +117,21 @@ def test_commits_without_a_clone_are_not_measured_and_the_rest_is(folder):
         measure(folder)
 
 
+def test_a_table_is_what_a_script_prints_in_lines_of_a_table(folder):
+    script, suite = folder / "counting.py", folder / "suite.toml"
+    script.write_text("import sys\nprint('Counted.', f'| {sys.argv[1]} |', sep='\\n')\n")
+    table = f'[[table]]\nscript = "{script}"\nfamily = "toy"\narguments = ["7"]\n'
+    suite.write_text(table)
+    assert measure(folder) == ["table counting"]
+    assert Record.read(folder).table_of("counting").read_text() == "| 7 |\n"
+    assert measure(folder) == []
+    script.write_text("raise SystemExit(1)")
+    suite.write_text(table.replace("counting", "failing"))
+    script.rename(folder / "failing.py")
+    measure(folder)
+    assert list(Record.read(folder).runs()) == ["table counting"]
+
+
 @pytest.mark.parametrize(
     "text", ["", "[[study]]\n", "[[claim]]\nname = 'one'\n", "[[study]]\nonce = 3\n", "studies = 1"]
 )

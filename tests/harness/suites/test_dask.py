@@ -15,14 +15,19 @@ import run_sweep
 import toy
 from sweeping import expected, ids
 
+from harness.contract.registry import load_registry
 from harness.measuring.environment import environment
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_cells
 from harness.suites.cluster import connected
 from harness.suites.sweep import resumed, sweep
+from harness.topologies.lookup import find_topology
 
 HERE = Path(__file__).parents[1]
+MACHINES = ("dgx_h100", "dgx_a100_80gb", "dgx_b200", "dgx_h200")
 
 
 def dask_command(*arguments: str) -> list[str]:
@@ -152,3 +157,44 @@ def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         connected("tcp://127.0.0.1:9", ""),
     ):
         pass
+
+
+@pytest.mark.slow
+def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: Path):
+    """One worker of three is killed, and one problem needs more memory than a process may have."""
+    pytest.importorskip("distributed")
+    path = tmp_path / "results.jsonl"
+    settings = Settings(
+        120.0, SamplingRule(seconds=0.01, least_blocks=1, most_blocks=1), 600.0, 0.6
+    )
+    family = load_registry().find("embedding")
+
+    def request(tables: int, gpus: int, seed: int) -> Request:
+        parameters = {"tables": str(tables), "seed": str(seed)}
+        topology = find_topology(MACHINES[seed % len(MACHINES)], gpus)
+        spec = WorkloadSpec("synthetic", parameters)
+        return Request(family, spec, topology, ("certified",), "certified")
+
+    too_large = request(4000, 1024, 0)
+    requests = [too_large, *(request(250, 32, seed) for seed in range(1, 64))]
+    begun: list[Request] = []
+    with (
+        worker(scheduler, "--no-nanny") as first,
+        worker(scheduler, "--no-nanny"),
+        worker(scheduler, "--no-nanny"),
+        connected(scheduler, TestDask.CODE) as cluster,
+    ):
+
+        def killing(request: Request) -> None:
+            begun.append(request)
+            if len(begun) == 10:
+                first.kill()
+
+        left = resumed(requests, path, settings, cluster.site)
+        finished = list(sweep(left, path, settings, workers=cluster, begun=killing))
+    assert len(finished) == 64
+    cells = list(read_cells(path))
+    assert len({cell.id for cell in cells}) == len(cells) == 64
+    failed = [cell for cell in cells if cell.status != "ok"]
+    assert [cell.workload for cell in failed] == [str(too_large.workload)]
+    assert "memory" in (failed[0].reason or "")

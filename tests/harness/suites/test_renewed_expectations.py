@@ -16,7 +16,18 @@ from harness.suites.expectations import (
     to_toml,
 )
 from harness.suites.gate import judge_cells
-from harness.suites.proposals import renewed
+from harness.suites.proposals import renewed, without_noise
+
+
+def test_counts_that_do_not_repeat_are_ignored():
+    found = line(counters={"copies": 3, "lookups": 20}, work={"python_calls": 7, "spread": 0})
+    expected = replace(EXPECTED, python_calls=6)
+    noisy = without_noise(expecting(expected), judge(expected, found))
+    (after,) = noisy.cells.values()
+    assert after.python_calls is None
+    assert set(after.ignore) == {"python_calls", "counters.copies"}
+    assert list(after.counters) == ["lookups"]
+    assert not [d for d in judge(after, found).judged[0].deviations if d.what in after.ignore]
 
 
 class TestRenewed:

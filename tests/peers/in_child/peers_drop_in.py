@@ -3,6 +3,7 @@
 import functools
 import inspect
 import sys
+import tempfile
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -13,7 +14,7 @@ def put_in_place(drop_in: str) -> Reached:
     """Replace the upstream library by a drop-in, for the rest of the process.
 
     Args:
-        drop_in: `colossalai`, `dtensor`, or a mode of `Planner`.
+        drop_in: `colossalai`, `dtensor`, or a mode of `Planner`, perhaps followed by `+cache`.
 
     Returns:
         A function that returns a new value after every use of the drop-in.
@@ -47,7 +48,12 @@ def _put_planner_in_place(mode: str) -> Reached:
 
     # Upstream's tests look at signatures and subclass it, so that it stays the class it is; tests
     # give no mode, and so get this one.
+    mode, _, cached = mode.partition("+")
     Planner.__init__.__kwdefaults__.update(mode=mode, **_insisting(Planner))
+    if cached:
+        from planners.embedding.plan_cache.cache import PlanCache
+
+        Planner.__init__.__kwdefaults__["cache"] = PlanCache(tempfile.mkdtemp())
     calls = 0
     plan = Planner.plan
 

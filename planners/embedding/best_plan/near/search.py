@@ -105,6 +105,14 @@ class NearSearch:
         return self._bytes(self._unlimited) if isinstance(self._unlimited, Found) else 0
 
     @property
+    def unlimited(self) -> Found | NotFound:
+        """The best plan without a budget."""
+        best = self._unlimited
+        if isinstance(best, NotFound):
+            return best
+        return replace(best, options=self._order[best.options])
+
+    @property
     def _forced(self) -> int:
         """The bytes that every plan must move, because each option has shards without a home."""
         away = np.where(self._moves.home < 0, self._moves.weight, 0)

@@ -1,0 +1,1 @@
+"""A folder of plans that planners found before, to use again."""

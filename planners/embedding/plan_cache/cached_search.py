@@ -1,0 +1,168 @@
+"""A compiled search that first looks for its plan among the plans in a folder."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+from torch import nn
+from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.types import ModuleSharder
+from typing_extensions import override
+
+from harness.contract import UsageError
+from planners.embedding.capture.modules import DTYPES
+from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_cache.chosen_options import options_of
+from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
+from planners.embedding.plan_cache.key import key_of
+from planners.embedding.plan_cache.near_plans import NearPlans
+from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.space import Devices, SearchSpace
+from planners.embedding.tables.files import Table
+
+_MOST_OTHERS = 4  # files of other tables that are read to find similar ones
+_COMMON = 0.9  # least part of the tables that two similar problems share
+_NONE = np.empty(0, np.int64)
+Sharders = list[ModuleSharder[nn.Module]]
+
+
+class CachedSearch(CompiledSearch):
+    """Loads the plan of exactly this problem, without enumerating the options, or searches.
+
+    In mode `best-plan` the search may begin with the plan of a similar problem. `use` is how the
+    plan was found: a `hit`, a `near hit`, from a `start`, or "" if the folder was of no use.
+    `inputs` describes the problem, for its key; `near` and `most_moved` are PlanCache's.
+    """
+
+    def __init__(
+        self, planner: Planner, inputs: bytes, folder: PlanFolder, near: float, most_moved: float
+    ) -> None:
+        super().__init__(planner)
+        self._inputs, self._folder, self._share, self._most_moved = inputs, folder, near, most_moved
+        self._key = ""
+        self.use = ""
+
+    def enumerating(self, enumerate_: Callable[..., Any]) -> Callable[..., list[ShardingOption]]:
+        """Wrap an enumerator's `enumerate` to return only the options of a known plan, if any."""
+
+        def enumerate_or_load(module: nn.Module, sharders: Sharders) -> list[ShardingOption]:
+            self._key = key_of(self._inputs, self._topology)
+            return self._known(module, sharders) or enumerate_(module=module, sharders=sharders)
+
+        return enumerate_or_load
+
+    def _known(self, module: nn.Module, sharders: Sharders) -> list[ShardingOption] | None:
+        """Return the plan of exactly this problem, if a file has one that passes all checks."""
+        for file in self._folder.files():
+            document = self._document(file) if file.key == self._key else None
+            if document is None:
+                continue
+            try:
+                enumerator = cast(DistinctShardEnumerator, self._planner._enumerator)
+                plan = options_of(document, enumerator, module, sharders)
+                self._take(plan, document.quality)
+            except Exception as error:  # a user's own sharder may raise anything
+                self._folder.report(f"{file.path} is not used, since it is wrong: {error}")
+                continue
+            self._folder.touch(file)
+            return plan
+        return None
+
+    def _take(self, plan: list[ShardingOption], figures: dict[str, float]) -> None:
+        """Take a known plan as the outcome; raise UsageError if it does not fit this problem."""
+        planner, names = self._planner, {option.fqn for option in plan}
+        rating = figures["max_rank_ms"]
+        estimates = planner._own_estimates() if planner._check else None
+        perf_model = planner._perf_model
+        if fault := fault_of(plan, rating, names, self._topology, perf_model, None, estimates):
+            raise UsageError(f"{fault}.")
+        self.bound, self.tried = figures["bound_ms"], int(figures["proposals"])
+        self._outcome = Found(_NONE, _NONE, rating, self.tried, int(figures["plans"]), self.bound)
+        self._proposals, self.use = [plan], "hit"
+
+    @override
+    def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
+        """Search for a plan, unless it is known."""
+        if self.use != "hit":
+            super().load(search_space, enumerator)
+
+    @override
+    def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
+        """Search from the plan of a similar problem in mode `best-plan`, else as without plans."""
+        similar = self._similar({option.name for option in space.options}) if self._best else None
+        if similar is not None:
+            file, document = similar
+            label, perf_model = file.path.name, self._planner._perf_model
+            near = NearPlans(space, devices, document, label, self._share, self._deadline)
+            if (found := near.used_again(self._topology, perf_model)) is not None:
+                self._folder.touch(file)
+                self.use = "near hit"
+                return found
+            if (found := near.started_from(self._most_moved, self._planner._seed)) is not None:
+                self.use = "start"
+                return found
+        return super().search(space, devices)
+
+    def _similar(self, names: set[str]) -> tuple[PlanFile, PlanDocument] | None:
+        """Return the plan last used for the same tables, else one with most tables in common."""
+        files, subject = self._folder.files(), _subject(names)
+        for file in files:
+            if file.subject == subject and (document := self._document(file)):
+                return file, document
+        others = [
+            (len(tables & names) / max(len(tables), len(names)), file, document)
+            for file in files[:_MOST_OTHERS]
+            if file.subject != subject and (document := self._document(file))
+            for tables in [{table.name for table in document.tables}]
+        ]
+        best = max(others, key=lambda other: other[0], default=None)
+        return best[1:] if best and best[0] >= _COMMON else None
+
+    def store(self, plan: list[ShardingOption]) -> None:
+        """Store the plan that torchrec took, unless it was known."""
+        names = Counter(option.name for option in plan)
+        if self.use == "hit" or not plan:
+            return
+        if max(names.values()) > 1:
+            self._folder.report("The plan is not kept: two modules have a table of the same name.")
+            return
+        planner, topology = self._planner, self._topology
+        document = PlanDocument(
+            format="shardbench-plan",
+            version=1,
+            world_size=topology.world_size,
+            local_world_size=topology.local_world_size,
+            quality={
+                "max_rank_ms": float(planner._perf_model.rate(plan)),
+                "bound_ms": float(self.bound),
+                "proposals": planner._num_proposals,
+                "plans": planner._num_plans,
+            },
+            tables=[TableEntry.of(_table(option), option) for option in plan],
+        )
+        self._folder.write(_subject(set(names)), self._key, msgspec.json.encode(document))
+
+    def _document(self, file: PlanFile) -> PlanDocument | None:
+        content = self._folder.read(file)
+        try:
+            return None if content is None else parse_plan(file.path, content)
+        except UsageError as error:
+            self._folder.report(str(error))
+            return None
+
+
+def _table(option: ShardingOption) -> Table:
+    rows, dim = map(int, option.tensor.shape)
+    pooling = tuple(map(float, option.input_lengths))
+    return Table(option.name, rows, dim, pooling, DTYPES[option.tensor.dtype])
+
+
+def _subject(names: set[str]) -> str:
+    """Return a hash of table names."""
+    return digest("\n".join(sorted(names)).encode("utf-8", "surrogatepass"), letters=16)

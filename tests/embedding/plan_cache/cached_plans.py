@@ -1,0 +1,87 @@
+"""Plans small models with a cache; run as a script, it plans in a process of its own.
+
+usage: python cached_plans.py FOLDER TABLES HBM_GIB MODE
+"""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.types import ParameterConstraints, Topology
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_cache.cache import PlanCache
+
+GIB = 2**30
+MIB = 2**20
+
+
+def rows_of(tables: int) -> dict[str, int]:
+    return {f"t{number}": 1000 * (3 + number * number * 37 % 400) for number in range(tables)}
+
+
+def model(rows: dict[str, int]) -> nn.Module:
+    module = nn.Module()
+    module.bags = EmbeddingBagCollection(
+        device=torch.device("meta"),
+        tables=[
+            EmbeddingBagConfig(
+                name=name, num_embeddings=count, embedding_dim=64, feature_names=[f"f_{name}"]
+            )
+            for name, count in rows.items()
+        ],
+    )
+    return module
+
+
+def topology(hbm: int = 4 * GIB, ranks: int = 4) -> Topology:
+    return Topology(ranks, "cuda", local_world_size=min(ranks, 4), hbm_cap=hbm)
+
+
+def planner(cache: Any, machine: Topology | None = None, **arguments: Any) -> Planner:
+    """Return a new planner; it has constraints, as a job has."""
+    return Planner(
+        machine or topology(),
+        **{
+            "constraints": {"t1": ParameterConstraints(pooling_factors=[3.0])},
+            "stats": [],
+            "debug": False,
+            "cache": cache,
+            **arguments,
+        },
+    )
+
+
+def planned(cache: Any, rows: dict[str, int], machine: Topology | None = None, **arguments: Any):
+    """Plan with a new planner, and return it with its plan."""
+    made = planner(cache, machine, **arguments)
+    made.plan(model(rows), [EmbeddingBagCollectionSharder()])
+    return made
+
+
+def placement(made: Planner) -> list[Any]:
+    return [
+        (
+            *(option.fqn, option.sharding_type, option.compute_kernel),
+            [(s.size, s.offset, s.rank, s.storage, s.perf) for s in option.shards],
+        )
+        for option in made._best_plan or ()
+    ]
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+if __name__ == "__main__":
+    logging.disable(logging.ERROR)
+    folder, tables, gib, mode = sys.argv[1:]
+    ours = planned(PlanCache(folder), rows_of(int(tables)), topology(int(gib) * GIB), mode=mode)
+    print(json.dumps([ours.from_cache, len(ours._best_plan or ())]))

@@ -1,0 +1,190 @@
+"""Whatever happens to the files of a cache, planning goes on, and nothing of others is lost."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import cached_plans
+import pytest
+from cached_plans import GIB, files, placement, planned, rows_of
+
+from planners.embedding.plan_cache import folder as folder_module
+from planners.embedding.plan_cache.cache import PlanCache
+from planners.embedding.plan_cache.folder import PlanFolder, digest
+
+ROWS = rows_of(4)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return the file of a cached plan of `ROWS`."""
+    planned(PlanCache(tmp_path), ROWS)
+    [written] = files(tmp_path)
+    return written
+
+
+def warnings_of(caplog):
+    return [r.getMessage() for r in caplog.records if r.name == "shardbench"]
+
+
+def rewrite(file: Path, content: bytes) -> None:
+    """Replace a plan's content, with the name that the cache would give such a file."""
+    subject, key, _ = file.stem.split("-")
+    file.unlink()
+    checksum = digest(key.encode(), content, letters=16)
+    file.with_name(f"{subject}-{key}-{checksum}.json").write_bytes(content)
+
+
+def swapped(old: bytes, new: bytes):
+    """Return a function that changes a plan and gives it the right checksum."""
+    return lambda file: rewrite(file, file.read_bytes().replace(old, new))
+
+
+DAMAGES = {
+    "empty": lambda file: file.write_bytes(b""),
+    "truncated": lambda file: os.truncate(file, 200),
+    "a changed rank": lambda file: file.write_bytes(file.read_bytes().replace(b"1,", b"2,", 1)),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+    "a pipe": lambda file: (file.unlink(), os.mkfifo(file)),
+    "not JSON": lambda file: rewrite(file, b"[" * 10_000),
+    "another format": lambda file: rewrite(file, b'{"format": "other"}'),
+    "an old version": swapped(b'"version":1', b'"version":0'),
+    "no figures": swapped(b"max_rank_ms", b"ms"),
+    "another rating": swapped(b'"max_rank_ms":', b'"max_rank_ms":1'),
+    "other tables": swapped(b'"t1"', b'"x1"'),
+    "another kernel": swapped(b'"fused"', b'"key"'),
+    "another cut": swapped(b'"size":[', b'"size":[1'),
+    "a rank that is not there": swapped(b'"rank":1', b'"rank":99'),
+    "too much memory": swapped(b'"hbm":', b'"hbm":9999999'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_bad_file_is_a_miss_and_one_warning(damage, file, tmp_path, caplog):
+    DAMAGES[damage](file)
+    cache = PlanCache(tmp_path)
+    made = planned(cache, ROWS)
+    assert made.from_cache == ""
+    assert placement(made) == placement(planned(None, ROWS))
+    assert len(warnings_of(caplog)) == 1, warnings_of(caplog)
+    if damage not in ("a folder", "a pipe"):  # these stay where they are
+        assert planned(cache, ROWS).from_cache == "hit"
+
+
+def test_files_of_others_are_neither_read_nor_removed(file, tmp_path, caplog):
+    others = [tmp_path / name for name in ("notes.json", f"{file.stem[:-1]}.json", "x.partial")]
+    for other in others:
+        other.write_bytes(b"mine")
+    assert planned(PlanCache(tmp_path, most_gib=1 / GIB), rows_of(3)).from_cache == ""
+    assert [other.read_bytes() for other in others] == [b"mine"] * 3
+    assert warnings_of(caplog) == []
+
+
+def test_a_read_only_folder_is_read_and_one_warning(file, tmp_path, caplog):
+    for path in (file, *file.parents[:-2]):
+        path.chmod(0o555)
+    cache, root = PlanCache(tmp_path), os.geteuid() == 0
+    if root:  # who may write everywhere
+        os.seteuid(65534)
+    try:
+        assert planned(cache, ROWS).from_cache == "hit"
+        for tables in (2, 3):
+            assert planned(cache, rows_of(tables)).from_cache == ""
+    finally:
+        if root:
+            os.seteuid(0)
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_a_folder_that_cannot_be_made_or_read_is_one_warning_each(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    cache = PlanCache(tmp_path / "file")
+    for _ in range(2):
+        assert planned(cache, ROWS).from_cache == ""
+    assert len(warnings_of(caplog)) == 2
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(file, tmp_path, caplog):
+    cache = PlanCache(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        for tables in (2, 3):
+            assert planned(cache, rows_of(tables)).from_cache == ""
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(warnings_of(caplog)) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {file.name, ".lock"}
+    assert planned(cache, ROWS).from_cache == "hit"
+
+
+def test_a_process_that_holds_the_lock_forever_is_not_waited_for(
+    file, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(folder_module, "_PAUSE", 0.0)
+    with PlanFolder(tmp_path, GIB)._locked():
+        assert planned(PlanCache(tmp_path), rows_of(2)).from_cache == ""
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_a_kill_while_writing_leaves_whole_plans(file, tmp_path):
+    child = os.fork()
+    if not child:
+        try:
+
+            def killed(path, content):
+                path.with_name(f".{path.name}.partial").write_bytes(content[:3])
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            folder_module.replace_file = killed
+            PlanFolder(tmp_path, GIB).write("0" * 16, "1" * 32, b"a plan")
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    cache = PlanCache(tmp_path)
+    assert planned(cache, ROWS).from_cache == "hit"
+    planned(cache, rows_of(2))  # the lock is free, and what was left is removed
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ""}
+    assert len(files(tmp_path)) == 2
+
+
+def test_eight_processes_at_once_lose_nothing(tmp_path, caplog):
+    """They write some plans of their own, and one that all write."""
+    children = []
+    for number in range(8):
+        child = os.fork()
+        if not child:
+            try:
+                own = PlanFolder(tmp_path, GIB)
+                for turn in range(5):
+                    own.write("a" * 16, f"{number}{turn}".zfill(32), bytes([number]) * 20_000)
+                    own.write("b" * 16, "f" * 32, bytes([number, turn]) * 10_000)
+                    assert all(own.read(each) for each in own.files() if each.subject[0] == "a")
+                os._exit(1 if own._reported else 0)
+            finally:
+                os._exit(1)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
+    after = PlanFolder(tmp_path, GIB)
+    assert len(after.files()) == 8 * 5 + 1
+    assert all(after.read(each) for each in after.files())
+
+
+def test_another_process_with_another_hash_seed_and_place_hits(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    planned(PlanCache(first), ROWS, mode="best-plan")
+    shutil.copytree(first, second)
+    path = [os.environ.get("PYTHONPATH", ""), str(ROOT)]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", cached_plans.__file__, second, "4", "4", "best-plan"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == '["hit", 4]'

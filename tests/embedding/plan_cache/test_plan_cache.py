@@ -1,0 +1,189 @@
+"""A planner with a cache loads its plan, uses a similar one again, or starts from it."""
+
+import copy
+import logging
+import os
+
+import pytest
+from cached_plans import GIB, MIB, files, model, placement, planned, planner, rows_of, topology
+from compared import Log, come_to
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import GreedyProposer
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import ParameterConstraints
+
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_cache.cache import PlanCache
+from planners.embedding.plan_files.loader import JsonPlanLoader
+
+BOTH = ("same-plan", "best-plan")
+ROWS = rows_of(8)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return PlanCache(tmp_path / "plans")
+
+
+@pytest.mark.parametrize("mode", BOTH)
+def test_a_restart_loads_everything_that_the_search_found(mode, cache, monkeypatch):
+    def outcome(cache, mode):
+        made = planner(cache, mode=mode, stats=[Log()])
+        return come_to(made, model(ROWS), [EmbeddingBagCollectionSharder()]), made
+
+    plain, _ = outcome(None, mode)
+    searched, first = outcome(cache, mode)
+    with monkeypatch.context() as patch:  # a hit enumerates nothing
+        patch.setattr(EmbeddingEnumerator, "populate_estimates", None)
+        loaded, again = outcome(cache, mode)
+    assert [first.from_cache, again.from_cache] == ["", "hit"]
+    assert searched == plain
+    # Also the counts, the objects' classes, and what statistics are told.
+    assert loaded == searched
+    assert (again.bound_ms, len(again._best_plan)) == (first.bound_ms, 8)
+    # TorchRec's own code may read the options later.
+    options = [made._enumerator.last_stored_search_space for made in (again, first)]
+    assert len(options[0]) == len(options[1]) > 8
+    if hasattr(EmbeddingShardingPlanner, "get_search_space"):
+        assert len(again.get_search_space()) == len(options[0])
+    assert again.hash_planner_context_inputs() == first.hash_planner_context_inputs()
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(100, 3_000_000), min_size=1, max_size=5), st.sampled_from(BOTH))
+def test_a_hit_equals_the_search(tmp_path_factory, rows, mode):
+    cache = PlanCache(tmp_path_factory.mktemp("plans"))
+    tables = {f"t{number}": count for number, count in enumerate(rows)}
+    searched, loaded = (planned(cache, tables, mode=mode, check=check) for check in (False, True))
+    assert loaded.from_cache == "hit"
+    assert placement(loaded) == placement(searched)
+
+
+CHANGES = {
+    "memory": {"machine": topology(4 * GIB - 14 * MIB)},
+    "ranks": {"machine": topology(ranks=8)},
+    "batch": {"batch_size": 64},
+    "mode": {"mode": "best-plan"},
+    "seed": {"seed": 1},
+    "limit": {"timeout_seconds": 100},
+    "constraints": {"constraints": {"t1": ParameterConstraints(pooling_factors=[4.0])}},
+    "reservation": {"storage_reservation": FixedPercentageStorageReservation(0.3)},
+    "proposer": {"proposer": GreedyProposer()},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_other_inputs_are_no_hit(change, cache):
+    planned(cache, ROWS)
+    made = planned(cache, ROWS, **copy.deepcopy(CHANGES[change]))
+    assert made.from_cache in (("near hit", "start") if change == "mode" else ("",))
+    if change != "mode":  # mode same-plan takes nothing from another problem
+        assert placement(made) == placement(planned(None, ROWS, **CHANGES[change]))
+
+
+def test_other_tables_are_no_hit(cache):
+    planned(cache, ROWS)
+    for rows in ({**ROWS, "t1": 1}, rows_of(9), {f"u{name}": n for name, n in ROWS.items()}):
+        assert planned(cache, rows).from_cache == ""
+    assert planned(cache, ROWS).from_cache == "hit"
+
+
+def test_a_plan_near_the_bound_is_used_again_and_the_log_has_the_figures(cache, caplog):
+    first = planned(cache, ROWS, mode="best-plan")
+    with caplog.at_level(logging.INFO, "shardbench"):
+        near = planned(cache, ROWS, topology(4 * GIB - 14 * MIB), mode="best-plan")
+    rating = near._perf_model.rate(near._best_plan)
+    assert near.from_cache == "near hit"
+    assert placement(near) == placement(first)
+    assert 0 < near.bound_ms <= rating <= near.bound_ms * 1.01
+    [line] = [record.getMessage() for record in caplog.records if "again" in record.getMessage()]
+    assert f"{rating:.6g} ms" in line
+    assert f"{near.bound_ms:.6g} ms" in line
+    # The plan is now known for this problem, too.
+    machine = topology(4 * GIB - 14 * MIB)
+    assert planned(cache, ROWS, machine, mode="best-plan").from_cache == "hit"
+
+
+@pytest.mark.parametrize("rows", [{**ROWS, "t7": ROWS["t7"] + 500}, dict(reversed(ROWS.items()))])
+def test_a_table_changed_slightly_or_an_order_keeps_all_ranks(rows, cache):
+    def ranks(made):
+        return {
+            option.name: (option.sharding_type, [shard.rank for shard in option.shards])
+            for option in made._best_plan
+        }
+
+    first = planned(cache, ROWS, mode="best-plan")
+    near = planned(cache, rows, mode="best-plan", check=True)
+    assert near.from_cache == "near hit"
+    assert ranks(near) == ranks(first)
+
+
+@pytest.mark.parametrize("change", ["another table", "less memory", "no share"])
+def test_otherwise_the_search_starts_from_the_known_plan(change, tmp_path):
+    many = rows_of(12)
+    near = 0.0 if change == "no share" else 0.01
+    cache = PlanCache(tmp_path, near=near)
+    planned(cache, many, mode="best-plan")
+    rows = rows_of(13) if change == "another table" else many
+    machine = topology(GIB // 16 if change == "less memory" else 4 * GIB - MIB)
+    made = planned(cache, rows, machine, mode="best-plan", check=True)
+    alone = planned(None, rows, machine, mode="best-plan")
+    assert made.from_cache == "start"
+    assert made.bound_ms <= made._perf_model.rate(made._best_plan)
+    assert made._perf_model.rate(made._best_plan) <= 1.01 * alone._perf_model.rate(alone._best_plan)
+
+
+def test_mode_same_plan_uses_only_its_own_plan(cache):
+    planned(cache, ROWS)
+    machine = topology(4 * GIB - 14 * MIB)
+    made = planned(cache, ROWS, machine)
+    assert made.from_cache == ""
+    assert placement(made) == placement(planned(None, ROWS, machine))
+
+
+def test_the_files_are_plans_that_other_tools_load(cache, tmp_path):
+    planned(cache, ROWS)
+    [file] = files(tmp_path / "plans")
+    assert len(JsonPlanLoader(file, model(ROWS), 4, topology()).load()) == 8
+    assert Planner(topology(), mode="best-plan", previous=file)._previous.world_size == 4
+    with pytest.raises(ValueError, match="cache"):
+        planner(cache, mode="best-plan", previous=file)
+
+
+def test_a_users_own_class_is_not_kept_and_told_once(cache, tmp_path, caplog):
+    class OwnEnumerator(EmbeddingEnumerator):
+        pass
+
+    for _ in range(2):
+        own = OwnEnumerator(topology(), 512)
+        assert planned(cache, ROWS, enumerator=own).from_cache == ""
+    planned(PlanCache(tmp_path / "plans"), ROWS, callbacks=[lambda plan: plan])
+    assert files(tmp_path / "plans") == []
+    assert [r.name for r in caplog.records].count("shardbench") == 2
+
+
+def test_the_plan_used_longest_ago_goes_first(tmp_path):
+    planned(PlanCache(tmp_path), rows_of(3))
+    [first] = files(tmp_path)
+    cache = PlanCache(tmp_path, most_gib=2.5 * first.stat().st_size / GIB)
+    planned(cache, {**rows_of(3), "t0": 9})
+    [second] = set(files(tmp_path)) - {first}
+    for seconds, file in enumerate((first, second)):  # the file system's clock is coarse
+        os.utime(file, (seconds, seconds))
+    assert planned(cache, rows_of(3)).from_cache == "hit"
+    planned(cache, {**rows_of(3), "t0": 10})
+    assert first in files(tmp_path)
+    assert second not in files(tmp_path)
+    # A plan above the limit is kept alone.
+    planned(PlanCache(tmp_path, most_gib=1 / GIB), rows_of(4))
+    assert len(files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"near": -1}, {"near": 2}, {"most_moved": 7}, {"most_gib": 0}])
+def test_shares_and_sizes_have_limits(wrong, tmp_path):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        PlanCache(tmp_path, **wrong)

@@ -1,0 +1,126 @@
+"""TorchRec's own dry run plans with our planner, and loads what was planned before."""
+
+import pytest
+
+pytest.importorskip("torchrec.distributed.planner.provider")
+
+from cached_plans import files, model, rows_of
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.planner.dry_run import DryRunOrchestrator, DryRunRequest, cli
+from torchrec.distributed.planner.executor import DefaultPlannerExecutor
+from torchrec.distributed.planner.provider import DefaultPlannerProvider
+from torchrec.distributed.planner.provider import PlannerProvider as Protocol
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerConfig,
+    PlannerSessionContext,
+    ProposerConfig,
+    StorageReservationPolicy,
+    TrainingFramework,
+)
+
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.drop_in.provider import PlannerProvider
+from planners.embedding.plan_cache.cache import PlanCache
+
+BOTH = ("same-plan", "best-plan")
+CONFIGS = {
+    "default": PlannerConfig(),
+    "pipeline": PlannerConfig(pipeline_type="train_prefetch_sparse_dist"),
+    "greedy": PlannerConfig(proposer_config=ProposerConfig(kind="greedy"), timeout_seconds=60),
+    "memory balanced": PlannerConfig(partitioner_type="memory_balanced"),
+    "fixed": PlannerConfig(
+        storage_reservation_policy=StorageReservationPolicy.FIXED_PERCENTAGE,
+        storage_reservation_percentage=0.3,
+    ),
+    "not compiled": PlannerConfig(performance_model="storage"),
+}
+
+
+def request(tables: int = 6, hbm: float = 4, config: PlannerConfig = CONFIGS["default"]):
+    return DryRunRequest(
+        model=model(rows_of(tables)),
+        sharders=[EmbeddingBagCollectionSharder()],
+        sku_list=["H100", "A100"],
+        training_framework=TrainingFramework.APF,
+        world_size=4,
+        local_world_size=4,
+        batch_size=256,
+        hbm_gb=hbm,
+        ddr_gb=64,
+        constraints={"t1": ParameterConstraints(pooling_factors=[3.0])},
+        planner_config=config,
+    )
+
+
+def run(provider, asked):
+    context = PlannerSessionContext(request=asked, results={})
+    return DryRunOrchestrator(DefaultPlannerExecutor(provider)).plan(asked, context)
+
+
+def decided(results):
+    return {
+        sku: (
+            *(result.success, result.planner_failure_reason, result.sharding_options),
+            *(result.sharding_plan and result.sharding_plan.plan, result.critical_path_ms),
+        )
+        for sku, result in results.items()
+    }
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_dry_run_has_torchrecs_results(config, tmp_path):
+    asked = request(config=CONFIGS[config])
+    provider = PlannerProvider(cache=PlanCache(tmp_path))
+    theirs = decided(run(DefaultPlannerProvider(), asked))
+    assert [decided(run(provider, asked)) for _ in range(2)] == [theirs, theirs]
+    # Both SKUs have the same machine. Torchrec's own search keeps no plan.
+    assert len(files(tmp_path)) == (config != "not compiled")
+
+
+def test_a_failure_is_torchrecs():
+    assert isinstance(PlannerProvider(), Protocol)
+    asked = request(hbm=0.001)
+    assert decided(run(PlannerProvider(), asked)) == decided(run(DefaultPlannerProvider(), asked))
+
+
+def test_the_best_plan_is_no_worse_and_loaded_again(tmp_path, monkeypatch):
+    uses = []
+    plan = Planner.plan
+    monkeypatch.setattr(
+        Planner, "plan", lambda self, *given: (plan(self, *given), uses.append(self.from_cache))[0]
+    )
+    provider = PlannerProvider(mode="best-plan", cache=PlanCache(tmp_path))
+    theirs = run(DefaultPlannerProvider(), request())
+    first, again = (run(provider, request()) for _ in range(2))
+    assert uses == ["", "hit", "hit", "hit"]
+    assert decided(again) == decided(first)
+    for sku, result in theirs.items():
+        assert first[sku].max_rank_perf <= result.max_rank_perf
+    assert decided(run(provider, request(hbm=3.99))).keys() == {"H100", "A100"}
+    assert uses[4] in ("near hit", "start")
+
+
+@pytest.mark.parametrize("mode", BOTH)
+def test_the_command_line_prints_the_same_and_keeps_plans(mode, tmp_path, capsys):
+    options = [
+        "--sku-list",
+        "H100",
+        "--world-size",
+        "4",
+        "--hbm-gb",
+        "80",
+        "--ddr-gb",
+        "512",
+        "--print-plan",
+    ]
+    provider = PlannerProvider(mode=mode, cache=PlanCache(tmp_path))
+    printed = []
+    for _ in range(2):
+        assert cli.main(options, DryRunOrchestrator(DefaultPlannerExecutor(provider))) == 0
+        printed.append(capsys.readouterr().out.partition("Dry-run")[2])
+    assert printed[0] == printed[1]
+    assert len(files(tmp_path)) == 1
+    if mode == "same-plan":
+        assert cli.main(options) == 0
+        assert capsys.readouterr().out.partition("Dry-run")[2] == printed[0]
