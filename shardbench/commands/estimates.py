@@ -37,6 +37,7 @@ from reports.estimates.table import (
 )
 from shardbench import completion, display
 from shardbench.command import resumable
+from shardbench.commands.memory import validate_the_memory
 from shardbench.options import (
     Fresh,
     Json,
@@ -63,6 +64,7 @@ from shardbench.progress import progress_bar
 
 _FOLDER = Path("validations")
 _FEWEST, _MOST = 3, 200
+_PLANS, _PLANS_FOR_MEMORY = 20, 4
 
 Device = Annotated[str, typer.Option(help="What kernels run on: cpu or cuda.")]
 Indices = Annotated[
@@ -82,14 +84,23 @@ def validate_command(
     ],
     topology: TopologyIfAny = None,
     gpus: GpusIfAny = None,
-    plans: Annotated[int, typer.Option(help="How many different plans to measure.")] = 20,
+    memory: Annotated[
+        bool,
+        typer.Option(
+            "--memory", help="Count bytes instead of measuring times: by term, and at the peak."
+        ),
+    ] = False,
+    plans: Annotated[
+        int | None,
+        typer.Option(help="How many different plans to measure: 20, or 4 with --memory."),
+    ] = None,
     device: Device = "cpu",
     indices: Indices = "uniform",
     seconds: Annotated[
         float,
         typer.Option(help="Seconds to measure a workload; three plans are measured in any case."),
     ] = 240.0,
-    memory: Annotated[
+    gib: Annotated[
         float | None,
         typer.Option(
             help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a "
@@ -116,15 +127,22 @@ def validate_command(
     check_out(figure, ".svg", ".png")
     if figure is not None and len(workload) > 1:
         raise UsageError("--figure is of one workload; the report draws all.")
-    if not _FEWEST <= plans <= _MOST:
-        raise UsageError(f"--plans must be from {_FEWEST} to {_MOST}, not {plans}.")
-    if memory is not None and not 0 < memory < float("inf"):
-        raise UsageError(f"--memory must be a positive number of GiB, not {memory:g}.")
+    if memory and (figure is not None or indices != "uniform"):
+        raise UsageError("--figure and --indices are of times; --memory has neither.")
+    fewest = 1 if memory else _FEWEST
+    plans = plans if plans is not None else (_PLANS_FOR_MEMORY if memory else _PLANS)
+    if not fewest <= plans <= _MOST:
+        raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
+    if gib is not None and not 0 < gib < float("inf"):
+        raise UsageError(f"--gib must be a positive number of GiB, not {gib:g}.")
     found = able_family(found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
     problems = [(spec, placed_with_note(found, spec, topology, gpus)) for spec in specs]
-    options = BenchOptions(device, indices, memory, seed)
+    options = BenchOptions(device, indices, gib, seed)
     check_folder(out)
+    if memory:
+        validate_the_memory(found, problems, plans, options, out, fresh, json)
+        return
 
     def validated(spec: WorkloadSpec, placed: Topology) -> Validation:
         problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))

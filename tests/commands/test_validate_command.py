@@ -7,7 +7,7 @@ import pytest
 from harness.topologies.lookup import find_topology
 from shardbench.cli import main
 
-TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--memory", "0.02")
+TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.02")
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +56,25 @@ def test_plans_are_measured_on_a_machine_that_was_not_calibrated() -> None:
     assert json.loads(stored.read_text()) == found
 
 
+def test_memory_is_counted_once_and_then_reused(capsys: pytest.CaptureFixture[str]) -> None:
+    workload = "synthetic[tables=3,seed=4,weights=cpu,mib=4]"
+    arguments = ("validate", "--memory", "-w", workload, "-t", "dgx_a100_80gb", "-n", "2")
+    assert run(*arguments, "--plans", "1", "--json", "found.json") == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    found = json.loads(Path("found.json").read_text())
+    assert {rank["setting"] for rank in found["ranks"]} == {"sgd", "rowwise_adagrad", "adagrad"}
+    for rank in found["ranks"]:
+        measured, estimated = rank["whole"]["measured"], rank["whole"]["estimated"]
+        assert abs(estimated["calibrated"] / measured - 1) < 0.05
+        assert {"torchrec", "calibrated"} == set(estimated)
+    (stored,) = Path("validations").glob("*.memory.json")
+    written = stored.stat().st_mtime_ns
+    assert run(*arguments, "--plans", "1", "--json", "again.json") == 0
+    assert json.loads(Path("again.json").read_text()) == found
+    assert stored.stat().st_mtime_ns == written
+
+
 @pytest.mark.long
 def test_a_workload_that_cannot_be_measured_leaves_the_others(
     capsys: pytest.CaptureFixture[str],
@@ -81,7 +100,10 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(
         (("validate", *TINY, "-t", "dgx_a100_80gb", "--figure", "f.gif"), "must end in .svg"),
         (("validate", *TINY, "-t", "dgx_a100_80gb", "--seconds", "0"), "--seconds must be a posit"),
         (("validate", "-w", "transformer", "-t", "dgx_h100", "-n", "4"), "Unknown workload"),
-        (("validate", *TINY[:4], "-t", "dgx_h100", "--memory", "-1"), "--memory must be a posit"),
+        (("validate", *TINY[:4], "-t", "dgx_h100", "--gib", "-1"), "--gib must be a posit"),
+        (("validate", "--memory", *TINY, "--indices", "zipf"), "--memory has neither"),
+        (("validate", "--memory", *TINY, "-t", "dgx_h100"), "--gib allows 0.02. Give it more"),
+        (("validate", "--memory", *TINY[:4], "-t", "dgx_h100", "--device", "cuda"), "no CUDA dev"),
         (("calibrate", "-t", "dgx_h100", "--share", "0"), "--share must be above 0"),
         (("calibrate", "-t", "dgx_h100", "-o", "machine.txt"), "must end in .csv"),
         (("calibrate", "-t", "nowhere"), "Unknown topology 'nowhere'"),

@@ -118,6 +118,46 @@ class FittedMachine:
     errors: Sequence[FormError]
 
 
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """The memory of one rank under a decision, estimated, and the call that measures it.
+
+    Attributes:
+        rank: the rank's number.
+        measure: a function of a module, called in a child process with `job` and a report. Returns
+            bytes by group and term; the group "" is the whole rank.
+        job: its picklable argument.
+        estimated: the same bytes by name of the estimate. A term may be missing.
+    """
+
+    rank: int
+    measure: Callable[..., Mapping[str, Mapping[str, int]]]
+    job: Any
+    estimated: Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCandidate:
+    """A decision under one setting, such as an optimizer, and its ranks to measure."""
+
+    name: str
+    setting: str
+    ranks: Sequence[RankMemory]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySet:
+    """Decisions to measure the memory of, notes for the reader, and the GiB that a rank may take.
+
+    `whole` is the term of the group "" that is compared for whole ranks.
+    """
+
+    decisions: Sequence[MemoryCandidate]
+    notes: Sequence[str]
+    gib: float
+    whole: str
+
+
 class Workbench(Protocol[P]):
     """A device on which a family's decisions are measured, and which can be calibrated.
 
@@ -134,6 +174,13 @@ class Workbench(Protocol[P]):
 
     def candidates(self, problem: P, number: int) -> CandidateSet:
         """Return up to `number` different decisions; raise UsageError if there are none."""
+        ...
+
+    def memory(self, problem: P, number: int) -> MemorySet:
+        """Return up to `number` decisions to measure the memory of; raise UsageError if none.
+
+        A workbench may lack this method; then `validate --memory` refuses the family.
+        """
         ...
 
     def design(self, share: float) -> Design:

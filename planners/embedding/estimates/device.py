@@ -129,7 +129,7 @@ def rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:
     if max(inputs, default=0.0) >= gib * GIB:
         raise UsageError(
             f"The lookups of a rank take {max(inputs) / GIB:.2g} GiB, and its tables more; "
-            f"--memory allows {gib:g}. Give it more, or measure a smaller batch."
+            f"--gib allows {gib:g}. Give it more, or measure a smaller batch."
         )
 
     def is_too_large(rows: int) -> bool:

@@ -10,13 +10,13 @@ from torchrec.distributed.planner.estimator.estimator import (
     get_embedding_perf_sharding_evaluator,
 )
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
-from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ParameterConstraints, ShardEstimator, Topology
 
 from harness.contract import UsageError, read_file
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.estimates.calibration import Calibration
 from planners.embedding.estimates.shard_work import work_of_context
+from planners.embedding.memory.estimator import StepStorageEstimator
 
 
 class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
@@ -68,7 +68,7 @@ def calibrated_estimators(
     config = CalibratedPerfConfig(calibration)
     return [
         EmbeddingPerfEstimator(topology=topology, constraints=constraints, config=config),
-        EmbeddingStorageEstimator(topology=topology, constraints=constraints),
+        StepStorageEstimator(topology=topology, constraints=constraints),
     ]
 
 

@@ -11,11 +11,12 @@ from harness.contract import (
     Candidate,
     CandidateSet,
     Design,
+    MemorySet,
     RankWork,
     TimedWork,
     UsageError,
 )
-from planners.embedding.decision import fingerprint
+from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.estimates.calibration import CACHED, REFERENCE_MS, TORCHREC, Calibration
 from planners.embedding.estimates.coefficient_fit import fit_machine
 from planners.embedding.estimates.design import REFERENCE, design
@@ -23,7 +24,9 @@ from planners.embedding.estimates.device import Device, rows_that_fit
 from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.kernels import CPU_KERNEL, RankKernels
 from planners.embedding.estimates.lookup_distributions import distribution_named
+from planners.embedding.estimates.memory_candidates import memory_candidates
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank, work_key
+from planners.embedding.memory.rank_bytes import PEAK
 from planners.embedding.problem import EmbeddingProblem
 
 _CUDA_KERNELS = ("fused", "fused_uvm_caching")
@@ -47,24 +50,7 @@ class EmbeddingWorkbench:
 
     def candidates(self, problem: EmbeddingProblem, number: int) -> CandidateSet:
         """Return up to `number` different plans to measure, with shards cut to fit the device."""
-        notes = []
-        on_cpu = self._device.kind == "cpu"
-        if on_cpu and problem.kernels != {CPU_KERNEL}:
-            problem = on_cpu_kernel(problem)
-            notes.append(
-                f"Plans keep to kernel '{CPU_KERNEL}': cached and managed tables are measured with "
-                "--device cuda."
-            )
-        plans = different_plans(problem, number, self._seed)
-        if not plans:
-            raise UsageError(
-                f"No plan of this problem uses kernel '{CPU_KERNEL}' alone, the only one of a CPU; "
-                "measure a smaller workload, or more GPUs."
-                if on_cpu
-                else "No plan of this problem was found."
-            )
-        if len(plans) < number:
-            notes.append(f"Only {len(plans)} different plans were found, not {number}.")
+        problem, plans, notes = self._plans(problem, number)
         ranks = [shards_by_rank(plan.options, problem.topology) for _, plan in plans]
         works = [[shard for shard, _ in rank] for of_plan in ranks for rank in of_plan]
         most = rows_that_fit(works, self._gib)
@@ -85,6 +71,43 @@ class EmbeddingWorkbench:
             for (name, plan), of_plan in zip(plans, ranks, strict=True)
         ]
         return CandidateSet(candidates, notes, calibration.values.get(REFERENCE_MS))
+
+    def _plans(
+        self, problem: EmbeddingProblem, number: int
+    ) -> tuple[EmbeddingProblem, list[tuple[str, Plan]], list[str]]:
+        """Return the problem as this device can run it, its different plans, and notes."""
+        notes = []
+        on_cpu = self._device.kind == "cpu"
+        if on_cpu and problem.kernels != {CPU_KERNEL}:
+            problem = on_cpu_kernel(problem)
+            notes.append(
+                f"Plans keep to kernel '{CPU_KERNEL}': cached and managed tables are measured with "
+                "--device cuda."
+            )
+        plans = different_plans(problem, number, self._seed)
+        if not plans:
+            raise UsageError(
+                f"No plan of this problem uses kernel '{CPU_KERNEL}' alone, the only one of a CPU; "
+                "measure a smaller workload, or more GPUs."
+                if on_cpu
+                else "No plan of this problem was found."
+            )
+        if len(plans) < number:
+            notes.append(f"Only {len(plans)} different plans were found, not {number}.")
+        return problem, plans, notes
+
+    def memory(self, problem: EmbeddingProblem, number: int) -> MemorySet:
+        """Return up to `number` different plans, with each optimizer that the device has."""
+        problem, plans, notes = self._plans(problem, number)
+        kind = self._device.kind
+        if kind == "cpu":
+            notes.append(
+                "Not measured on a CPU: Adam, which fbgemm's kernels lack there, and ranks with a "
+                "shard of no rows, on which they fail."
+            )
+        return MemorySet(
+            memory_candidates(problem, plans, kind, self._seed), notes, self._gib, PEAK
+        )
 
     def _rank_work(
         self, rank: Sequence[tuple[ShardWork, Shard]], most: int, calibration: Calibration

@@ -192,7 +192,8 @@ def _is_perf_estimator(estimator: ShardEstimator) -> bool:
 
 def _looks_at_one_shard(estimator: ShardEstimator) -> bool:
     inner = _unchecked(estimator)
-    return _is_perf_estimator(inner) or type(inner) is EmbeddingStorageEstimator
+    of_storage = type(inner) is EmbeddingStorageEstimator
+    return of_storage or _is_perf_estimator(inner) or hasattr(inner, "looks_at_one_shard")
 
 
 def _is_torchrecs(estimator: ShardEstimator) -> bool:

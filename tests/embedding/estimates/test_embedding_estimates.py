@@ -286,7 +286,7 @@ def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: Embeddin
 
 
 def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: EmbeddingProblem):
-    with pytest.raises(UsageError, match=r"lookups of a rank take .* GiB.*--memory allows 0\.001"):
+    with pytest.raises(UsageError, match=r"lookups of a rank take .* GiB.*--gib allows 0\.001"):
         EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.001)).candidates(problem, 3)
 
 

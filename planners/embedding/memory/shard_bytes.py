@@ -1,0 +1,160 @@
+"""Computes the bytes of a rank from its shards: tables, optimizers, inputs, outputs, gradients."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchrec.distributed.planner.types import ShardingOption, Topology
+from torchrec.distributed.types import ShardingType
+
+from planners.embedding.memory.rank_bytes import GRADIENTS, INPUTS, OPTIMIZER, OUTPUTS, WEIGHTS
+
+ROW_WISE = ShardingType.ROW_WISE.value
+DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
+ROWS_OF_A_HOST = ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value
+COLUMNS = (
+    ShardingType.COLUMN_WISE.value,
+    ShardingType.TABLE_COLUMN_WISE.value,
+    ShardingType.GRID_SHARD.value,
+)
+_INDEX = 8  # bytes of an index, a length or an offset
+
+
+def state_bytes(optimizer: str, rows: int, columns: int) -> int:
+    """Return the bytes of an optimizer's state of a shard, in 32-bit numbers."""
+    per_row = {"sgd": 0, "rowwise_adagrad": 1, "adagrad": columns, "adam": 2 * columns}
+    return 4 * rows * per_row[optimizer]
+
+
+@dataclass(slots=True)
+class Group:
+    """The bytes of a rank's tables of one sharding type, which TorchRec handles together.
+
+    Attributes:
+        reduces, exchanges: whether pooled vectors are reduced over ranks with rows of one table,
+            and whether they are exchanged with ranks, or hosts, that have other tables.
+        ranks_of_host: the number of ranks that share a host.
+        offsets: the ends of the rank's own samples in its batch.
+        own_lengths: lengths of these samples, once for each part of a table's columns.
+        sent_values, sent_lengths: indices and lengths of these samples, divided by ranks.
+        values, lengths: the indices and lengths that the rank receives.
+        looked_up: the pooled vectors of the rank's shards, for the samples of all ranks.
+        outputs: the pooled vectors of all tables of the group, for the rank's own samples.
+        gradients: of weights, which only replicated tables have.
+        senders: the number of ranks, or of hosts, that the outputs come from.
+        is_reordered: whether the features of all groups are put into another order first.
+        is_permuted: whether the columns of a table arrive apart, and must be put together.
+    """
+
+    kind: str
+    reduces: bool
+    exchanges: bool
+    ranks_of_host: int
+    weights: float = 0
+    optimizer: float = 0
+    gradients: float = 0
+    offsets: float = 0
+    own_lengths: float = 0
+    sent_values: float = 0
+    sent_lengths: float = 0
+    values: float = 0
+    lengths: float = 0
+    looked_up: float = 0
+    outputs: float = 0
+    senders: int = 0
+    is_reordered: bool = True
+    is_permuted: bool = False
+
+    @classmethod
+    def of(cls, kind: str, topology: Topology) -> "Group":
+        """Return an empty group of a sharding type."""
+        several = topology.world_size > topology.intra_group_size
+        reduces = kind == ROW_WISE or kind in ROWS_OF_A_HOST
+        exchanges = several if kind in ROWS_OF_A_HOST else kind not in (ROW_WISE, DATA_PARALLEL)
+        return cls(kind, reduces, exchanges, int(topology.intra_group_size))
+
+    @property
+    def inputs(self) -> float:
+        """The bytes of the received indices and lengths."""
+        return self.values + self.lengths
+
+    @property
+    def reduced(self) -> float:
+        """The bytes of the vectors of a host's ranks, once they are reduced to one rank's."""
+        return self.looked_up / self.ranks_of_host
+
+    @property
+    def kept(self) -> float:
+        """The bytes that stay allocated from step to step.
+
+        A table-batched kernel keeps the indices and offsets of its last lookup, and the batch keeps
+        the offsets that were computed from its lengths.
+        """
+        return self.weights + self.optimizer + self.gradients + self.inputs + self.offsets
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """The bytes by term, as they are measured."""
+        terms = {
+            WEIGHTS: self.weights,
+            OPTIMIZER: self.optimizer,
+            INPUTS: self.inputs,
+            OUTPUTS: self.looked_up,
+            GRADIENTS: self.gradients + self.looked_up,
+        }
+        return {term: round(size) for term, size in terms.items()}
+
+    def add_table(self, option: ShardingOption, topology: Topology, cuts: int) -> None:
+        """Add a table's part of the rank's own samples; `cuts` counts the parts of its columns."""
+        parts = topology.world_size if self.kind == ROW_WISE else 1
+        parts = topology.intra_group_size if self.kind in ROWS_OF_A_HOST else parts
+        features, batch = len(option.input_lengths), option.batch_size
+        self.sent_values += _INDEX * sum(option.input_lengths) * batch * cuts
+        self.offsets += _INDEX * features * batch
+        self.own_lengths += _INDEX * features * batch * cuts
+        self.sent_lengths += _INDEX * features * batch * cuts * parts
+        self.outputs += option.tensor[0].nbytes * features * batch
+
+    def add_shard(
+        self, option: ShardingOption, size: Sequence[int], topology: Topology, optimizer: str
+    ) -> None:
+        """Add a shard of the rank, of `size` rows and columns."""
+        rows, columns = size
+        item, features = option.tensor.element_size(), len(option.input_lengths)
+        is_whole = self.kind == DATA_PARALLEL
+        samples = option.batch_size * (1 if is_whole else topology.world_size)
+        share = rows / int(option.tensor.shape[0])
+        self.weights += rows * columns * item
+        self.gradients += rows * columns * item * is_whole
+        self.optimizer += state_bytes(optimizer, rows, columns)
+        self.values += _INDEX * sum(option.input_lengths) * samples * share
+        self.lengths += _INDEX * features * samples
+        self.looked_up += item * columns * features * samples
+
+
+def rank_groups(
+    plan: Sequence[ShardingOption], topology: Topology, rank: int, optimizer: str
+) -> list[Group]:
+    """Return the groups of a rank, in the order of TorchRec's sharded module."""
+    found: dict[str, Group] = {}
+    places: set[tuple[int, int, int, int]] = set()  # of features: group, sender, table, column
+    for number, option in enumerate(plan):
+        kind = option.sharding_type
+        group = found.setdefault(kind, Group.of(kind, topology))
+        starts = {shard.offset[1] for shard in option.shards if shard.offset}
+        group.add_table(option, topology, len(starts) if kind in COLUMNS else 1)
+        of_sender = group.ranks_of_host if group.reduces else 1
+        for shard in option.shards:
+            sender = int(shard.rank or 0) // of_sender if group.exchanges else 0
+            column = shard.offset[1] if kind in COLUMNS and shard.offset else 0
+            places.add((list(found).index(kind), sender, number, column))
+            if shard.rank == rank:
+                group.add_shard(option, shard.size, topology, optimizer)
+    is_reordered = [place[2] for place in sorted(places)] != [*range(len(plan))]
+    for number, group in enumerate(found.values()):
+        group.is_reordered = is_reordered
+        own = sorted(place[1:] for place in places if place[0] == number)
+        group.senders = len({sender for sender, _, _ in own})
+        runs = [table for table, _ in itertools.groupby(table for _, table, _ in own)]
+        group.is_permuted = len(runs) > len(set(runs))
+    return list(found.values())

@@ -1,0 +1,48 @@
+"""Estimated memory is compared with the bytes that child processes count."""
+
+import pytest
+
+from harness.contract.abilities.estimates import MemoryCandidate, MemorySet, RankMemory
+from harness.estimates.memory import validate_memory
+from harness.model.errors import ShardbenchError, UsageError
+
+TERMS = {"wide": {"weights": 80, "gradients": 8}, "": {"peak": 100}}
+ESTIMATED = {"theirs": {"wide": {"weights": 40}, "": {"peak": 50}}, "ours": TERMS}
+
+
+def count(job: dict[str, dict[str, int]], *_: object) -> dict[str, dict[str, int]]:
+    return job
+
+
+def fail(job: object, *_: object) -> dict[str, dict[str, int]]:
+    raise ValueError("no such kernel")
+
+
+def candidates(measure: object = count, gib: float = 1.0) -> MemorySet:
+    rank = RankMemory(3, measure, TERMS, ESTIMATED)  # type: ignore[arg-type]  # one of the above
+    return MemorySet([MemoryCandidate("a plan", "adam", [rank])], ["a note"], gib, "peak")
+
+
+def test_each_term_has_its_bytes_and_the_estimates_that_know_it() -> None:
+    found = validate_memory("a problem", "CPU", 1, candidates(), seed=0)
+    (rank,) = found.ranks
+    assert (rank.decision, rank.setting, rank.rank) == ("a plan", "adam", 3)
+    assert [(term.term, term.measured) for term in rank.terms] == [
+        ("weights", 80),
+        ("gradients", 8),
+    ]
+    assert [term.estimated for term in rank.terms] == [{"theirs": 40, "ours": 80}, {"ours": 8}]
+    assert (found.errors("theirs"), found.errors("ours")) == ([-0.5], [0.0])
+    assert found.notes == ("a note",)
+
+
+def test_a_rank_that_is_too_large_is_refused_before_any_is_measured() -> None:
+    with pytest.raises(UsageError, match=r"^Rank 3 of plan 'a plan' takes .* --gib allows 1e-08"):
+        validate_memory("a problem", "CPU", 1, candidates(fail, gib=1e-8), seed=0)
+
+
+def test_a_failure_names_the_rank_and_the_reason() -> None:
+    with pytest.raises(
+        ShardbenchError, match=r"^Measuring rank 3 .* with adam failed: .*no such k"
+    ):
+        validate_memory("a problem", "CPU", 1, candidates(fail), seed=0)
