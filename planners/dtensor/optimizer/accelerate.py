@@ -1,0 +1,94 @@
+"""Optimizer steps on local tensors: one call switches them on for one optimizer.
+
+from shardbench import accelerate_optimizer
+
+accelerated = accelerate_optimizer(optimizer)
+train()
+print(accelerated.info())
+"""
+
+import weakref
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from harness.contract import SupportedReleases, UsageError
+
+SUPPORTED = SupportedReleases("torch", ("2.13.0",))
+
+
+class OptimizerInfo(NamedTuple):
+    """Parameters in the last step: those stepped on local tensors, and torch's by reason."""
+
+    local: int
+    by_torch: Mapping[str, int]
+
+
+class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # noqa: N801 - a call
+    """Steps of a torch optimizer on the local tensors of its DTensors, with torch's results.
+
+    The optimizer stays the same object with the same state, and `step` runs its hooks and closure.
+    The acceleration ends with `stop` or with the `with` block. Torch steps all parameters that
+    local tensors are not enough for. On a release that was not tested, warn and change nothing.
+
+    Args:
+        optimizer: Any optimizer of torch. A copy of it, or one from a pickle, is not accelerated.
+        any_release: Accelerate on any installed release of torch, tested or not.
+
+    Raises UsageError if the argument is no optimizer, or is accelerated already.
+    """
+
+    def __init__(self, optimizer: Optimizer, *, any_release: bool = False) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise UsageError(f"A torch optimizer is needed, not {type(optimizer).__name__}.")
+        if "_init_group" in vars(optimizer):
+            raise UsageError("This optimizer is accelerated already; stop that one first.")
+        self._optimizer = weakref.ref(optimizer)
+        self._splits: dict[int, Any] = {}
+        self._info = OptimizerInfo(0, {})
+        if SUPPORTED.allow("accelerate_optimizer()", torch.__version__, any_release=any_release):
+            # Another release of torch may lack names that these modules import.
+            from planners.dtensor.optimizer.local_rule import rule_of, step
+            from planners.dtensor.optimizer.obstacles import RULE
+
+            self._rule, self._step = rule_of(optimizer), step
+            if self._rule is not None:
+                optimizer._init_group = self._init_group  # type: ignore[attr-defined]
+            else:
+                count = sum(len(group["params"]) for group in optimizer.param_groups)
+                self._info = OptimizerInfo(0, {RULE: count})
+
+    def _init_group(self, group: dict[str, Any], *columns: list[Any]) -> Any:
+        """Collect a group's tensors as torch does, and step on those with local tensors.
+
+        Torch's `step` calls this for each group and then steps on what is left in `columns`.
+        """
+        known = self._splits.get(id(group))
+        returned, split = self._step(self._rule, self._optimizer(), group, columns, known)
+        self._splits[id(group)] = split
+        return returned
+
+    def info(self) -> OptimizerInfo:
+        """Return the numbers of parameters in the last step; `stop` keeps them."""
+        optimizer = self._optimizer()
+        if optimizer is not None and self._splits:
+            known = (self._splits.get(id(group)) for group in optimizer.param_groups)
+            splits = [split for split in known if split is not None]
+            by_torch = sum((Counter(split.by_torch) for split in splits), Counter[str]())
+            self._info = OptimizerInfo(sum(len(split.local) for split in splits), dict(by_torch))
+        return self._info
+
+    def stop(self) -> None:
+        """Leave all further steps to torch; forget everything except `info`."""
+        self.info()
+        self._splits.clear()
+        optimizer = self._optimizer()
+        if optimizer is not None and vars(optimizer).get("_init_group") == self._init_group:
+            del optimizer._init_group  # type: ignore[attr-defined]
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
