@@ -9,8 +9,9 @@ print(accelerated.info())
 
 import weakref
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -50,14 +51,17 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
         self._optimizer = weakref.ref(optimizer)
         self._splits: dict[int, Any] = {}
         self._info = OptimizerInfo(0, {})
+        self._clip = torch.nn.utils.clip_grad_norm_
         if SUPPORTED.allow("accelerate_optimizer()", torch.__version__, any_release=any_release):
             # Another release of torch may lack names that these modules import.
+            from planners.dtensor.optimizer.clipping import clip_grad_norm_
             from planners.dtensor.optimizer.local_rule import rule_of, step
             from planners.dtensor.optimizer.obstacles import RULE
 
-            self._rule, self._step = rule_of(optimizer), step
-            if self._rule is not None:
-                optimizer._init_group = self._init_group  # type: ignore[attr-defined]
+            self._clip = clip_grad_norm_
+            if rule := rule_of(optimizer):
+                self._step = partial(step, rule)
+                optimizer._init_group = self._init_group
             else:
                 count = sum(len(group["params"]) for group in optimizer.param_groups)
                 self._info = OptimizerInfo(0, {RULE: count})
@@ -68,9 +72,24 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
         Torch's `step` calls this for each group and then steps on what is left in `columns`.
         """
         known = self._splits.get(id(group))
-        returned, split = self._step(self._rule, self._optimizer(), group, columns, known)
+        returned, split = self._step(self._optimizer(), group, columns, known)
         self._splits[id(group)] = split
         return returned
+
+    def clip_grad_norm_(
+        self,
+        parameters: torch.Tensor | Iterable[torch.Tensor],
+        max_norm: float,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = False,
+        foreach: bool | None = None,
+    ) -> torch.Tensor:
+        """Clip gradients as `torch.nn.utils.clip_grad_norm_`, on local tensors where possible.
+
+        The parameters need not be those of the optimizer. The norm equals torch's up to rounding.
+        After `stop`, and on a release that was not tested, torch's function runs.
+        """
+        return self._clip(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
     def info(self) -> OptimizerInfo:
         """Return the numbers of parameters in the last step; `stop` keeps them."""
@@ -86,9 +105,10 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
         """Leave all further steps to torch; forget everything except `info`."""
         self.info()
         self._splits.clear()
+        self._clip = torch.nn.utils.clip_grad_norm_
         optimizer = self._optimizer()
         if optimizer is not None and vars(optimizer).get("_init_group") == self._init_group:
-            del optimizer._init_group  # type: ignore[attr-defined]
+            del optimizer._init_group
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -20,17 +20,32 @@ from planners.dtensor.optimizer import obstacles
 
 Column = list[Any]
 Group = dict[str, Any]
+Rule = Callable[[Optimizer], Any]
 
-RULES = frozenset(
-    getattr(torch.optim, name)
-    for name in ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax")
-    + ("Adagrad", "Adadelta", "RMSprop", "ASGD", "Rprop")
-)
+_NAMES = "SGD Adam AdamW NAdam RAdam Adamax Adagrad Adadelta RMSprop ASGD Rprop"
+RULES = frozenset(getattr(torch.optim, name) for name in _NAMES.split())
 """The elementwise rules of torch, in which no element depends on another."""
 
 _SPEC, _LOCAL, _DIMENSIONS = map(attrgetter, ("_spec", "_local_tensor", "ndim"))
 _GRADIENT = attrgetter("grad")
 _DTENSORS, _TENSORS = {DTensor}, {torch.Tensor}
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """The way to repeat a step while nothing differs.
+
+    Attributes:
+        looks: the properties of the columns that decide where they can step.
+        options: those of the group's options that decide about the columns.
+        keys: the name in the state of each column after the first two; None for an empty column.
+        returned: the result of `_init_group`.
+    """
+
+    looks: Sequence[Any]
+    options: Sequence[Any]
+    keys: Sequence[str | None]
+    returned: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +55,15 @@ class Split:
     Attributes:
         local: the parameters' places in the columns.
         by_torch: the number of other parameters by obstacle.
-        looks: the properties of the columns that decide about this.
         repeats: the way to repeat the step; None if torch has to collect the columns.
     """
 
     local: Sequence[int]
     by_torch: Mapping[str, int]
-    looks: Sequence[Any] = ()
-    repeats: "_Repeats | None" = None
+    repeats: Repeats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeats:
-    """The place of each column in the state (None: an empty one), and `_init_group`'s result."""
-
-    options: Sequence[Any]
-    keys: Sequence[str | None]
-    returned: Any
-
-
-def rule_of(optimizer: Optimizer) -> Callable[..., Any] | None:
+def rule_of(optimizer: Optimizer) -> Rule | None:
     """Return torch's function for a step, without hooks; None for a rule that is not elementwise.
 
     A class with a replaced `step` also has none.
@@ -71,7 +75,7 @@ def rule_of(optimizer: Optimizer) -> Callable[..., Any] | None:
 
 
 def step(
-    rule: Callable[..., Any], optimizer: Optimizer, group: Group, columns: Sequence[Column], known: Any
+    rule: Rule, optimizer: Any, group: Group, columns: Sequence[Column], known: Split | None
 ) -> tuple[Any, Split | None]:
     """Do the work of `_init_group`, and step on the local tensors of a group where possible.
 
@@ -79,33 +83,33 @@ def step(
     `known` is the split of the last step. Return the result of `_init_group`, and the split.
     """
     obstacle = obstacles.of_step(optimizer)
-    if not obstacle and known is not None and _repeat(rule, optimizer, group, known):
+    if not obstacle and known and known.repeats and _repeat(rule, optimizer, group, known):
         return known.repeats.returned, known
-    returned = type(optimizer)._init_group(optimizer, group, *columns)  # type: ignore[attr-defined]
+    returned = type(optimizer)._init_group(optimizer, group, *columns)
     parameters = columns[0]
     if not parameters:
         return returned, None
     if obstacle := obstacle or obstacles.of_group(optimizer, group):
         return returned, Split((), {obstacle: len(parameters)})
     filled = [column for column in columns if column]
-    looks, local = map(list, zip(*map(_read, filled), strict=True))
-    split = _split(looks, filled, listed=obstacles.is_listed(group, parameters[0]))
-    if split.local:
-        chosen = [[column[row] for row in split.local] for column in filled]
-        parts = iter([[column[row] for row in split.local] for column in local])
-        _run(rule, optimizer, group, [next(parts) if column else [] for column in columns], returned)
-        _count_as_changed(optimizer, chosen)
-        if not split.by_torch:
-            keys = _keys(optimizer, columns)
-            repeats = None if keys is None else _Repeats(_options(group), keys, returned)
-            split = Split(split.local, {}, looks, repeats)
-        done = set(split.local)
-        for column in filled:
-            column[:] = [tensor for row, tensor in enumerate(column) if row not in done]
+    split = _split(filled, listed=obstacles.is_listed(group, parameters[0]))
+    if not split.local:
+        return returned, split
+    chosen = [[column[row] for row in split.local] for column in columns if column]
+    read = list(map(_read, chosen))
+    parts = iter([local for _, local in read])
+    _run(rule, optimizer, group, [next(parts) if column else [] for column in columns], returned)
+    _count_as_changed(optimizer, chosen)
+    if not split.by_torch and (keys := _keys(optimizer, columns)) is not None:
+        repeats = Repeats([looks for looks, _ in read], _options(group), keys, returned)
+        split = Split(split.local, {}, repeats)
+    done = set(split.local)
+    for column in filled:
+        column[:] = [tensor for row, tensor in enumerate(column) if row not in done]
     return returned, split
 
 
-def _repeat(rule: Callable[..., Any], optimizer: Optimizer, group: Group, known: Split) -> bool:
+def _repeat(rule: Rule, optimizer: Optimizer, group: Group, known: Split) -> bool:
     """Step as in the group's last step; return False, with nothing done, if anything differs.
 
     Torch's `_init_group` is not called. For unchanged options and present state it only collects.
@@ -124,11 +128,12 @@ def _repeat(rule: Callable[..., Any], optimizer: Optimizer, group: Group, known:
     except KeyError:  # a parameter without state
         return False
     read = list(map(_read, columns))
-    if [looks for looks, _ in read] != known.looks:
+    if [looks for looks, _ in read] != repeats.looks:
         return False
-    parts = iter([local for _, local in read[2:]])
-    states = ([] if key is None else next(parts) for key in repeats.keys)
-    _run(rule, optimizer, group, [read[0][1], read[1][1], *states], repeats.returned)
+    parameters, grads, *states = (local for _, local in read)
+    left = iter(states)
+    states = [[] if key is None else next(left) for key in repeats.keys]
+    _run(rule, optimizer, group, [parameters, grads, *states], repeats.returned)
     _count_as_changed(optimizer, columns)
     return True
 
@@ -153,8 +158,10 @@ def _keys(optimizer: Optimizer, columns: Sequence[Column]) -> list[str | None] |
     keys: list[str | None] = []
     for column in columns[2:]:
         names = [name for name, value in states[0].items() if column and value is column[0]]
-        if column and not (
-            names and all(state.get(names[0]) is value for state, value in zip(states, column))
+        if column and not names:
+            return None
+        if column and any(
+            state.get(names[0]) is not value for state, value in zip(states, column, strict=True)
         ):
             return None
         keys.append(names[0] if names else None)
@@ -178,7 +185,7 @@ def _read(column: Column) -> tuple[list[Any], Column]:
     return looks, local
 
 
-def _split(looks: Sequence[Any], columns: Sequence[Column], *, listed: bool) -> Split:
+def _split(columns: Sequence[Column], *, listed: bool) -> Split:
     """Return the split of these columns; `listed` columns are arguments of torch's ops."""
     found = [
         obstacles.of_parameter(parameter, grad, state)
@@ -187,11 +194,11 @@ def _split(looks: Sequence[Any], columns: Sequence[Column], *, listed: bool) -> 
     if listed and any(type(tensor) is not DTensor for tensor in chain(*columns[:2])):
         found = [obstacle or obstacles.MIXED for obstacle in found]  # torch refuses such lists
     local = [row for row, obstacle in enumerate(found) if not obstacle]
-    return Split(local, Counter(filter(None, found)), looks)
+    return Split(local, Counter(filter(None, found)))
 
 
 def _run(
-    rule: Callable[..., Any],
+    rule: Rule,
     optimizer: Optimizer,
     group: Group,
     columns: Sequence[Column],

@@ -90,9 +90,7 @@ def of_group(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> str:
     if group.get("fused") and not isinstance(optimizer, torch.optim.Adam):
         return FUSED
     options = (value for name, value in group.items() if name != "params")
-    numbers = chain.from_iterable(
-        value if type(value) is tuple else (value,) for value in options
-    )
+    numbers = chain.from_iterable(value if type(value) is tuple else (value,) for value in options)
     if group["differentiable"] or any(type(number) is DTensor for number in numbers):
         return OPTIONS
     return ""
