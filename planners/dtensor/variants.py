@@ -62,6 +62,18 @@ def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
     return problem.under("cache.interned:InternedDispatch")
 
 
+@FAMILY.variant("local-step", same_as="upstream", source="shardbench")
+def local_step(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Steps of an optimizer and clipping on local tensors, without dispatch"""
+    return problem.stepping("optimizer.stepping:on_local_tensors")
+
+
+@FAMILY.variant("plain-step", same_as="upstream", source="shardbench")
+def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """The limit: an optimizer that has only the local tensors, clipped on this rank"""
+    return problem.stepping("optimizer.stepping:on_plain_tensors")
+
+
 @FAMILY.variant("dijkstra", source="torch 2.13.0, pytorch/pytorch#169438")
 def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The search over strategies that torch ships and does not call"""

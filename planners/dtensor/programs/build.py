@@ -61,6 +61,7 @@ class OpProgram:
     notes: Mapping[str, float | str] = field(
         default_factory=dict
     )  # facts to show next to size and mesh
+    optimizer: torch.optim.Optimizer | None = None  # of `optimizer`, for variants that replace it
     counts_kept: bool = False  # whether objects that outlive a step are counted
 
 
@@ -273,7 +274,15 @@ def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
     parts = ("parameter", *kept.values())
     names = tuple(f"{part} {index}" for index in range(len(weights)) for part in parts)
     # Each step changes the weights, so the values of two calls differ.
-    return OpProgram(mesh, step, names, size=len(weights), compares_values=False, counts_kept=True)
+    return OpProgram(
+        mesh,
+        step,
+        names,
+        size=len(weights),
+        compares_values=False,
+        optimizer=optimizer,
+        counts_kept=True,
+    )
 
 
 _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
