@@ -22,9 +22,9 @@ Column = list[Any]
 Group = dict[str, Any]
 Rule = Callable[[Optimizer], Any]
 
-_NAMES = "SGD Adam AdamW NAdam RAdam Adamax Adagrad Adadelta RMSprop ASGD Rprop"
+_NAMES = "SGD Adam AdamW NAdam RAdam Adamax Adagrad Adadelta RMSprop ASGD"
 RULES = frozenset(getattr(torch.optim, name) for name in _NAMES.split())
-"""The elementwise rules of torch, in which no element depends on another."""
+"""The elementwise rules of torch, except Rprop, which torch refuses for most DTensors."""
 
 _SPEC, _LOCAL, _DIMENSIONS = map(attrgetter, ("_spec", "_local_tensor", "ndim"))
 _GRADIENT = attrgetter("grad")
@@ -121,8 +121,8 @@ def _repeat(rule: Rule, optimizer: Optimizer, group: Group, known: Split) -> boo
     if set(map(type, grads)) != _DTENSORS:
         parameters = [parameter for parameter in parameters if parameter.grad is not None]
         grads = list(map(_GRADIENT, parameters))
-    state = list(map(optimizer.state.__getitem__, parameters))
     used = [key for key in repeats.keys if key is not None]
+    state = list(map(optimizer.state.__getitem__, parameters)) if used else []
     try:
         columns = [parameters, grads, *(list(map(itemgetter(key), state)) for key in used)]
     except KeyError:  # a parameter without state
@@ -154,7 +154,7 @@ def _gist(value: Any) -> Any:
 
 def _keys(optimizer: Optimizer, columns: Sequence[Column]) -> list[str | None] | None:
     """Return the names of the columns in the parameters' state; None if a column is not there."""
-    states = [optimizer.state[parameter] for parameter in columns[0]]
+    states = [optimizer.state.get(parameter, {}) for parameter in columns[0]]
     keys: list[str | None] = []
     for column in columns[2:]:
         names = [name for name, value in states[0].items() if column and value is column[0]]

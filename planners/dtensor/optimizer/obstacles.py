@@ -12,7 +12,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 _CARRY_VALUES = (Shard, _StridedShard, Replicate)
 """The placements of values. The parts of all others are terms, which torch adds up first."""
 
-RULE = "not an elementwise rule of torch"
+RULE = "not an elementwise rule of torch for DTensors"
 MODE = "a mode or a compiler sees the ops"
 OPTIONS = "differentiable, or an option is a DTensor"
 FUSED = "torch has no fused step of this rule for DTensors"
