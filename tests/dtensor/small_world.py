@@ -24,6 +24,9 @@ RANKS_PER_HOST = 2
 FEW_ROUNDS = 3
 """The calls of each of the `ops` under the fixture of this name."""
 
+EVERYWHERE = [name for name in FAMILY.variants if name not in ("local-step", "plain-step")]
+"""The variants that run every workload; the others replace the step of an optimizer."""
+
 _NAMES = ("outer", "middle", "inner")
 
 

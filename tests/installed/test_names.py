@@ -17,6 +17,7 @@ NAMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
     "Planner": "planners.embedding.drop_in.planner:Planner",
     "accelerate": "planners.dtensor.accelerate:accelerate",
+    "accelerate_optimizer": "planners.dtensor.optimizer.accelerate:accelerate_optimizer",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",

@@ -94,9 +94,11 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
     def info(self) -> OptimizerInfo:
         """Return the numbers of parameters in the last step; `stop` keeps them."""
         optimizer = self._optimizer()
-        if optimizer is not None and self._splits:
-            known = (self._splits.get(id(group)) for group in optimizer.param_groups)
-            splits = [split for split in known if split is not None]
+        if optimizer is not None:  # drop groups of before a state was loaded
+            ids = set(map(id, optimizer.param_groups))
+            self._splits = {key: split for key, split in self._splits.items() if key in ids}
+        splits = [split for split in self._splits.values() if split is not None]
+        if splits:
             by_torch = sum((Counter(split.by_torch) for split in splits), Counter[str]())
             self._info = OptimizerInfo(sum(len(split.local) for split in splits), dict(by_torch))
         return self._info

@@ -16,8 +16,9 @@ from planners.dtensor.optimizer.accelerate import accelerate_optimizer
 @contextmanager
 def on_local_tensors(optimizer: Optimizer) -> Iterator[None]:
     """Inside the context, step and clip as with `accelerate_optimizer`."""
-    with accelerate_optimizer(optimizer, any_release=True) as accelerated, _clipping(
-        accelerated.clip_grad_norm_
+    with (
+        accelerate_optimizer(optimizer, any_release=True) as accelerated,
+        _clipping(accelerated.clip_grad_norm_),
     ):
         yield
 

@@ -55,6 +55,7 @@ class OpProgram:
     shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
     cold: bool = False  # every call starts with cold caches
     compares_values: bool = True  # all calls have the same values, in spite of fake collectives
+    compares_moves: bool = True  # clipping may move partial norms, or add them up in another way
     is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
     renew: Callable[[], None] | None = None  # called before a `step` that changes its input
     recorded: RecordedDecisions | None = None  # of a captured step, in the original process
@@ -280,6 +281,7 @@ def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
         names,
         size=len(weights),
         compares_values=False,
+        compares_moves=parameters.clip == "none",
         optimizer=optimizer,
         counts_kept=True,
     )
