@@ -35,15 +35,15 @@ class DTensorProblem:
             **self.program.notes,
         }
 
-    def stepping(self, way: str) -> Prepared[Decision]:
+    def stepping(self, way: str, dispatch: str = "dispatch.base:Dispatch") -> Prepared[Decision]:
         """Return the program, ready to be called inside the context manager at `module:function`.
 
-        The context manager takes the program's optimizer. Torch dispatches.
+        The context manager takes the program's optimizer. By default torch dispatches.
         """
         optimizer = self.program.optimizer
         if optimizer is None:
             raise NotApplicable("The workload has no optimizer.")
-        return self.under("dispatch.base:Dispatch", partial(_named(way), optimizer))
+        return self.under(dispatch, partial(_named(way), optimizer))
 
     def under(
         self, dispatch: str, around: Callable[[], AbstractContextManager[None]] = nullcontext

@@ -68,6 +68,12 @@ def local_step(problem: "DTensorProblem") -> "Prepared[Decision]":
     return problem.stepping("optimizer.stepping:on_local_tensors")
 
 
+@FAMILY.variant("accelerated", same_as="upstream", source="shardbench")
+def accelerated(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """All of `accelerate` and `accelerate_optimizer`, for training"""
+    return problem.stepping("optimizer.stepping:with_everything", "cache.shape_class:ShapeClass")
+
+
 @FAMILY.variant("plain-step", same_as="upstream", source="shardbench")
 def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The limit: an optimizer that has only the local tensors, clipped on this rank"""

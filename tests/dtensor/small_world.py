@@ -24,8 +24,10 @@ RANKS_PER_HOST = 2
 FEW_ROUNDS = 3
 """The calls of each of the `ops` under the fixture of this name."""
 
-EVERYWHERE = [name for name in FAMILY.variants if name not in ("local-step", "plain-step")]
-"""The variants that run every workload; the others replace the step of an optimizer."""
+STEPPING = ("local-step", "accelerated", "plain-step")
+"""The variants that replace the step of an optimizer, and need one."""
+
+EVERYWHERE = [name for name in FAMILY.variants if name not in STEPPING]
 
 _NAMES = ("outer", "middle", "inner")
 

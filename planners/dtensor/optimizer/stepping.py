@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
+from planners.dtensor.fsdp_marks import unmarked
 from planners.dtensor.optimizer.accelerate import accelerate_optimizer
 
 
@@ -20,6 +21,13 @@ def on_local_tensors(optimizer: Optimizer) -> Iterator[None]:
         accelerate_optimizer(optimizer, any_release=True) as accelerated,
         _clipping(accelerated.clip_grad_norm_),
     ):
+        yield
+
+
+@contextmanager
+def with_everything(optimizer: Optimizer) -> Iterator[None]:
+    """Inside the context, step and clip on local tensors, and leave out FSDP2's marks."""
+    with on_local_tensors(optimizer), unmarked():
         yield
 
 

@@ -14,12 +14,14 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
+from planners.dtensor.programs import fsdp
 from planners.dtensor.programs.modules import mlp, transformer_block
 from planners.dtensor.programs.world import make_mesh
 from planners.dtensor.workloads import (
     OPS,
     ROUNDS,
     DynamicParameters,
+    Fsdp2Parameters,
     MissParameters,
     OpsParameters,
     OptimizerParameters,
@@ -51,7 +53,7 @@ class OpProgram:
     mesh: DeviceMesh
     step: StepFunction  # one call; returns its results in the order of `names`
     names: tuple[str, ...]
-    size: int  # the number of ops, or for `optimizer` of parameters
+    size: int  # the number of ops, or of parameters or layers in training
     shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
     cold: bool = False  # every call starts with cold caches
     compares_values: bool = True  # all calls have the same values, in spite of fake collectives
@@ -62,7 +64,7 @@ class OpProgram:
     notes: Mapping[str, float | str] = field(
         default_factory=dict
     )  # facts to show next to size and mesh
-    optimizer: torch.optim.Optimizer | None = None  # of `optimizer`, for variants that replace it
+    optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
     counts_kept: bool = False  # whether objects that outlive a step are counted
 
 
@@ -87,7 +89,7 @@ def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     if workload.name == "transformer-block":
         mesh = _tensor_parallel_mesh(topology, parameters.device)
         return _trained(transformer_block(mesh), _random(2, 4, 8 * mesh.size()), mesh)
-    shape = mesh_shape(topology, parameters.dims)
+    shape = mesh_shape(topology, getattr(parameters, "dims", 1))
     names = tuple(f"dim{index}" for index in range(len(shape)))
     mesh = make_mesh(shape, names, parameters.device)
     return _BUILDERS[workload.name](mesh, parameters)
@@ -287,9 +289,36 @@ def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
     )
 
 
+def _fsdp2_step(mesh: DeviceMesh, parameters: Fsdp2Parameters) -> OpProgram:
+    """Return the program of a training step; its values are those of fake collectives."""
+    model = fsdp.fully_sharded(mesh, parameters.layers)
+    make, kept = _OPTIMIZERS["adamw"]
+    chosen = parameters.impl
+    optimizer = make(model.parameters(), foreach=chosen == "foreach", fused=chosen == "fused")
+    batch = _random(2, 4, 64).to(mesh.device_type)
+    weights = dict(model.named_parameters())
+
+    def step() -> list[torch.Tensor]:
+        fsdp.train(model, optimizer, batch)
+        states = ((weight, optimizer.state[weight]) for weight in weights.values())
+        return [part for weight, state in states for part in (weight, *map(state.get, kept))]
+
+    names = [f"{part} of {name}" for name in weights for part in ("value", *kept.values())]
+    return OpProgram(
+        mesh,
+        step,
+        tuple(names),
+        size=parameters.layers,
+        compares_values=False,
+        compares_moves=False,
+        optimizer=optimizer,
+    )
+
+
 _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
     "ops": _ops,
     "miss": _miss,
     "dynamic": _dynamic,
     "optimizer": _optimizer,
+    "fsdp2-step": _fsdp2_step,
 }
