@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import _op_schema, _sharding_prop
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, OutputSharding
-from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.utils import _pytree
 
 from harness.contract import Recorder
