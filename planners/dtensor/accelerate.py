@@ -46,10 +46,10 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
                 # Another release of torch may lack names that this module imports.
                 from planners.dtensor.cache.self_checking import SelfChecking
-                from planners.dtensor.fsdp_marks import unmarked
+                from planners.dtensor.fsdp_hooks import quicker_hooks
 
                 self._dispatch = SelfChecking(check)
-                installed.enter_context(unmarked())
+                installed.enter_context(quicker_hooks())
             installed.enter_context(self._dispatch.installed())
             self._installed = installed.pop_all()
 

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from planners.dtensor.fsdp_marks import unmarked
+from planners.dtensor.fsdp_hooks import quicker_hooks
 from planners.dtensor.optimizer.accelerate import accelerate_optimizer
 
 
@@ -26,8 +26,8 @@ def on_local_tensors(optimizer: Optimizer) -> Iterator[None]:
 
 @contextmanager
 def with_everything(optimizer: Optimizer) -> Iterator[None]:
-    """Inside the context, step and clip on local tensors, and leave out FSDP2's marks."""
-    with on_local_tensors(optimizer), unmarked():
+    """Inside the context, step and clip on local tensors, with quicker hooks of FSDP2."""
+    with on_local_tensors(optimizer), quicker_hooks():
         yield
 
 
