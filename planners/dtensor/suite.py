@@ -17,8 +17,11 @@ _SINGLE, _FOREACH, _FUSED, _CLIPPED = (
     for options in ("single", "foreach", "fused", "fused,clip=norm")
 )
 
+_FSDP2 = f"fsdp2-step[impl=fused]/{_HOST}"
+
 _HIT = ("upstream", "interned")
 _STEP = ("upstream", "interned", "plain-step", "local-step")
+_TRAINING = ("upstream", "interned", "local-step", "accelerated")
 _MISS = ("upstream", "dijkstra", "exact-miss")
 _SIZES = ("upstream", "interned", "shape-class")
 
@@ -34,6 +37,7 @@ _AGAINST_UPSTREAM = (
     (_FOREACH, _STEP, "an optimizer step", True, "an optimizer step, foreach,", 2),
     (_FUSED, _STEP, "an optimizer step", True, "an optimizer step, fused,", 4),
     (_CLIPPED, _STEP, "an optimizer step", True, "an optimizer step, clipped and fused,", 3),
+    (_FSDP2, _TRAINING, "training", True, "a training step under fully_shard", 1.25),
     (f"miss/{_HOSTS}", _MISS, "a miss", True, "", 0),
     (f"miss[dims=2]/{_HOSTS}", _MISS, "a miss", True, "", 0),
     (_MISS_3D, _MISS, "a miss", False, "a miss in 3 dimensions", 100),

@@ -6,7 +6,7 @@ and listing the variants must be quick.
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Claim, Prepared
+from harness.contract import Claim, NotApplicable, Prepared
 from planners.dtensor.family import FAMILY
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def accelerated(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("plain-step", same_as="upstream", source="shardbench")
 def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The limit: an optimizer that has only the local tensors, clipped on this rank"""
+    if problem.program.trains:
+        raise NotApplicable("The gradients are made in each step.")
     return problem.stepping("optimizer.stepping:on_plain_tensors")
 
 

@@ -65,6 +65,7 @@ class OpProgram:
         default_factory=dict
     )  # facts to show next to size and mesh
     optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
+    trains: bool = False  # each step makes new gradients for the optimizer
     counts_kept: bool = False  # whether objects that outlive a step are counted
 
 
@@ -312,6 +313,7 @@ def _fsdp2_step(mesh: DeviceMesh, parameters: Fsdp2Parameters) -> OpProgram:
         compares_values=False,
         compares_moves=False,
         optimizer=optimizer,
+        trains=True,
     )
 
 

@@ -45,3 +45,8 @@ def test_nothing_is_dispatched_or_kept_or_left(variant):
 def test_other_workloads_are_not_theirs(variant):
     with pytest.raises(NotApplicable, match="no optimizer"):
         FAMILY.find(variant).prepared(problem_of(f"mlp/{HOST}"))
+
+
+def test_plain_tensors_need_gradients_that_stay():
+    with pytest.raises(NotApplicable, match="gradients"):
+        FAMILY.find("plain-step").prepared(problem_of(f"fsdp2-step[layers=1]/{HOST}"))
