@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from optimizer_pairs import exact
 from small_world import checked, mesh_of, problem_of
 from torch._dynamo import decorators
 from torch.autograd import function
@@ -102,20 +101,6 @@ def test_another_release_of_torch_keeps_its_hooks(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.15.0")
     with quicker_hooks():
         assert all(map(lambda now, then: now is then, hooks_now(), hooks))
-
-
-def test_sharded_gradients_are_torchs(monkeypatch):
-    from planners.dtensor import fsdp_hooks
-
-    spec = fully_sharded(mesh_of(4), 1)[0].attention.query.weight._spec
-    local = torch.ones(16, 64)
-    real = _fsdp_param._from_local_no_grad
-    for requires_grad in (False, True):
-        local = local.detach().requires_grad_(requires_grad)
-        expected, found = real(local, spec), fsdp_hooks._from_local(local, spec)
-        assert exact(found) == exact(expected)
-        assert found._spec is expected._spec
-        assert (found.requires_grad, found.is_leaf) == (expected.requires_grad, expected.is_leaf)
 
 
 @pytest.mark.long

@@ -122,8 +122,8 @@ def _repeat(rule: Rule, optimizer: Optimizer, group: Group, known: Split) -> boo
         parameters = [parameter for parameter in parameters if parameter.grad is not None]
         grads = list(map(_GRADIENT, parameters))
     used = [key for key in repeats.keys if key is not None]
-    state = list(map(optimizer.state.__getitem__, parameters)) if used else []
     try:
+        state = list(map(optimizer.state.__getitem__, parameters)) if used else []
         columns = [parameters, grads, *(list(map(itemgetter(key), state)) for key in used)]
     except KeyError:  # a parameter without state
         return False

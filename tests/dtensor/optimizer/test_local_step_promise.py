@@ -11,12 +11,10 @@ import pytest
 import torch
 from optimizer_pairs import Weight, exact, pair
 from small_world import mesh_of
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from harness.contract import UsageError
@@ -52,16 +50,6 @@ def test_states_are_saved_and_loaded(trainings):
         training.optimizer.load_state_dict(state)
     both(torchs, ours)
     assert accelerated.info() == (3, {})
-
-
-def test_a_checkpoint_of_model_and_optimizer_is_torchs(trainings):
-    found = []
-    for training in trainings[:2]:
-        training.step()
-        training.step()
-        model = torch.nn.ParameterList(training.parameters)
-        found.append(tree_map(exact, get_optimizer_state_dict(model, training.optimizer)))
-    assert found[1] == found[0]
 
 
 def test_hooks_and_closures_are_called_in_torchs_order():
@@ -179,26 +167,15 @@ def test_a_changed_local_tensor_or_state_is_noticed(trainings):
     both(torchs, ours)
 
 
-class _Ops(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[object] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func)
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("mode", [_Ops, CommDebugMode])
-def test_a_mode_sees_torchs_ops(mode):
+def test_a_mode_sees_torchs_ops():
     torchs, ours, accelerated = pair(mesh_of(4), WEIGHTS, ADAMW)
     both(torchs, ours)
-    seen = []
+    ops = []
     for training in (torchs, ours):
-        with mode() as active:
+        with CommDebugMode() as mode:
             training.step()
-        seen.append(active.seen if mode is _Ops else active.get_comm_counts())
-    assert seen[1] == seen[0]
+        ops.append(mode.get_comm_counts())
+    assert ops[1] == ops[0]
     assert accelerated.info() == (0, {obstacles.MODE: 3})
     both(torchs, ours)
     assert accelerated.info() == (3, {})
