@@ -21,10 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.profiler import record_function
 
-from harness.contract import SupportedReleases
 from planners.dtensor.cache.recipes import make_dtensor
-
-SUPPORTED = SupportedReleases("torch", ("2.13.0",))
 
 _NO_MARK = nullcontext()
 _REASON = "skipping FSDP hooks"
@@ -45,16 +42,15 @@ _SIGNATURE = inspect.signature(_REGISTERING)
 
 @contextmanager
 def quicker_hooks() -> Iterator[None]:
-    """Inside the context, the hooks of `fully_shard` repeat less; on tested releases of torch."""
+    """Inside the context, the hooks of `fully_shard` repeat less."""
     with ExitStack() as patches:
-        if SUPPORTED.include(torch.__version__):
-            for owner, name, value in (
-                (_fsdp_param_group, "record_function", _mark),
-                (_fsdp_param, "_from_local_no_grad", _from_local),
-                (decorators, "DisableContext", _disabled_once()),
-                (function, "inspect", SimpleNamespace(signature=_signature)),
-            ):
-                patches.enter_context(mock.patch.object(owner, name, value))
+        for owner, name, value in (
+            (_fsdp_param_group, "record_function", _mark),
+            (_fsdp_param, "_from_local_no_grad", _from_local),
+            (decorators, "DisableContext", _disabled_once()),
+            (function, "inspect", SimpleNamespace(signature=_signature)),
+        ):
+            patches.enter_context(mock.patch.object(owner, name, value))
         yield
 
 

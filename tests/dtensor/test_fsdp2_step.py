@@ -16,8 +16,7 @@ from torch.autograd import function
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch_state import is_changed, torch_now
 
-from planners.dtensor.accelerate import accelerate
-from planners.dtensor.fsdp_hooks import quicker_hooks
+from planners.dtensor.accelerate import accelerate, hooks_of_fsdp
 from planners.dtensor.programs.fsdp import fully_sharded, train
 
 STEP = "fsdp2-step[layers=2]/dgx_a100_80gb:4"
@@ -57,7 +56,7 @@ def test_a_profiler_sees_the_marks_of_the_hooks():
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer, torch.ones(2, 4, 64))
     expected = marks_of(model, optimizer)
-    with quicker_hooks():
+    with hooks_of_fsdp():
         train(model, optimizer, torch.ones(2, 4, 64))
         assert marks_of(model, optimizer) == expected != []
 
@@ -99,7 +98,7 @@ def test_hooks_repeat_nothing_in_the_next_step_while_accelerated():
 def test_another_release_of_torch_keeps_its_hooks(monkeypatch):
     hooks = hooks_now()
     monkeypatch.setattr(torch, "__version__", "2.15.0")
-    with quicker_hooks():
+    with hooks_of_fsdp():
         assert all(map(lambda now, then: now is then, hooks_now(), hooks))
 
 

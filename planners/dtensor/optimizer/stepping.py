@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from planners.dtensor.fsdp_hooks import quicker_hooks
+from planners.dtensor.accelerate import hooks_of_fsdp
 from planners.dtensor.optimizer.accelerate import accelerate_optimizer
 
 
@@ -27,7 +27,7 @@ def on_local_tensors(optimizer: Optimizer) -> Iterator[None]:
 @contextmanager
 def with_everything(optimizer: Optimizer) -> Iterator[None]:
     """Inside the context, step and clip on local tensors, with quicker hooks of FSDP2."""
-    with on_local_tensors(optimizer), quicker_hooks():
+    with on_local_tensors(optimizer), hooks_of_fsdp():
         yield
 
 
