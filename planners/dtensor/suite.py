@@ -66,17 +66,6 @@ GOALS = (
     ),
     *(
         Goal(
-            f"an optimizer step, {name}, at most 1.15 times a step on plain tensors",
-            problem,
-            "local-step",
-            "times faster",
-            limit=1 / 1.15,
-            against="plain-step",
-        )
-        for name, problem in (("a for-loop", _SINGLE), ("foreach", _FOREACH), ("fused", _FUSED))
-    ),
-    *(
-        Goal(
             f"no decision worse than the exhaustive search's in {dimensions} dimensions",
             problem,
             "exact-miss",
