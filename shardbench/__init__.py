@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # for mypy and editors; at run time, the table below counts
     from harness.planning.capture import capture
     from planners.dimspec.upstream.accelerate import accelerate as accelerate_colossalai
     from planners.dtensor.accelerate import accelerate
+    from planners.dtensor.optimizer.accelerate import accelerate_optimizer
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.drop_in.provider import PlannerProvider
     from planners.embedding.estimates.estimator import calibrated_estimators
@@ -28,6 +29,7 @@ __all__ = [
     "PlannerProvider",
     "accelerate",
     "accelerate_colossalai",
+    "accelerate_optimizer",
     "calibrated_estimators",
     "capture",
     "plan_constraints",
@@ -40,6 +42,7 @@ _HOMES = {
     "PlannerProvider": "planners.embedding.drop_in.provider:PlannerProvider",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
+    "accelerate_optimizer": "planners.dtensor.optimizer.accelerate:accelerate_optimizer",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",

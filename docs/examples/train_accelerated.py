@@ -1,11 +1,11 @@
-"""Train sharded models with and without quicker DTensor decisions, and compare.
+"""Train sharded models with and without quicker DTensor decisions and steps, and compare.
 
     python docs/examples/train_accelerated.py
 
 Two processes on gloo and CPUs train the same MLP, each rank on batches of ever new sizes: its
 parameters sharded by FSDP2, and then its layers split by tensor parallelism. Both are trained twice
-from the same weights, by torch's own dispatch and under `accelerate`. The losses of all steps and
-the weights at the end must be the same to the last bit.
+from the same weights, by torch alone, and with `accelerate` and `accelerate_optimizer`. The losses
+of all steps and the weights at the end must be the same to the last bit.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from shardbench import accelerate
+from shardbench import accelerate, accelerate_optimizer
 
 RANKS = 2
 WIDTH, HIDDEN = 32, 128
@@ -47,14 +47,20 @@ def split_layers(model: nn.Sequential, mesh: DeviceMesh) -> None:
 
 
 def train(
-    distribute: Callable[[nn.Sequential, DeviceMesh], None], seed_of_batches: int
+    distribute: Callable[[nn.Sequential, DeviceMesh], None],
+    seed_of_batches: int,
+    on_optimizer: Callable[[torch.optim.Optimizer], object] = lambda optimizer: None,
 ) -> tuple[list[float], list[torch.Tensor]]:
-    """Train from the same weights each time; return the losses, and this rank's weights."""
+    """Train from the same weights each time; return the losses, and this rank's weights.
+
+    `on_optimizer` is called before the first step.
+    """
     mesh = init_device_mesh("cpu", (RANKS,))
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
     distribute(model, mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    on_optimizer(optimizer)
     torch.manual_seed(seed_of_batches)
     losses = []
     for step in range(STEPS):
@@ -77,16 +83,22 @@ def compare(
     distribute: Callable[[nn.Sequential, DeviceMesh], None],
     seed_of_batches: int,
 ) -> None:
-    """Train without `accelerate` and with it; the results must be the same to the last bit."""
+    """Train without acceleration and with it; the results must be the same to the last bit."""
     losses, weights = train(distribute, seed_of_batches)
+    steps = []
     with accelerate(check=0.05) as accelerated:
-        losses_again, weights_again = train(distribute, seed_of_batches)
+        losses_again, weights_again = train(
+            distribute,
+            seed_of_batches,
+            lambda optimizer: steps.append(accelerate_optimizer(optimizer)),
+        )
         info = accelerated.cache_info()
     assert losses_again == losses
     assert all(map(torch.equal, weights_again, weights))
     if rank == 0:
         print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f} in {STEPS} steps, equal: yes")
         print(info)
+        print(steps[0].info())
 
 
 def run(rank: int, meeting_point: str) -> None:

@@ -7,7 +7,7 @@ train()
 print(accelerated.cache_info())
 """
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from threading import Lock
 
 import torch
@@ -17,7 +17,19 @@ from planners.dtensor.dispatch.base import CacheInfo, Dispatch
 
 SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 
+HOOKS_SUPPORTED = SupportedReleases("torch", ("2.13.0",))
+
 _switch = Lock()
+
+
+def hooks_of_fsdp() -> AbstractContextManager[None]:
+    """Return a context in which FSDP2's hooks repeat less, on releases tested with it."""
+    if not HOOKS_SUPPORTED.include(torch.__version__):
+        return nullcontext()
+    # Another release of torch may lack names that this module imports.
+    from planners.dtensor.fsdp_hooks import quicker_hooks
+
+    return quicker_hooks()
 
 
 class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called as torch.no_grad is
@@ -48,6 +60,7 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
                 from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch = SelfChecking(check)
+                installed.enter_context(hooks_of_fsdp())
             installed.enter_context(self._dispatch.installed())
             self._installed = installed.pop_all()
 

@@ -87,9 +87,10 @@ def redistribution(info: OpInfo, suggested: OpSchema) -> Redistribution:
 
 
 def fingerprint(decision: Decision) -> str:
-    """Return a hash of the results' placements, shapes, strides and types, and of moved inputs.
+    """Return a hash of the results' placements, shapes, strides and types.
 
-    It includes the results' values if the program compares them, but no varying batch size.
+    It includes moved inputs and the results' values if the program compares them, but no varying
+    batch size.
     """
     digest = hashlib.sha256()
     program = decision.program
@@ -102,7 +103,7 @@ def fingerprint(decision: Decision) -> str:
         if program.compares_values:
             local = output._local_tensor if isinstance(output, DTensor) else output
             digest.update(local.detach().contiguous().numpy().tobytes())
-    for moved in decision.redistributions:
+    for moved in decision.redistributions if program.compares_moves else ():
         moves = [f"{source.placements} to {target.placements}" for source, target in moved.moves]
         digest.update(f"{moved.schema.op}: {moves}\n".encode())
     return digest.hexdigest()

@@ -1,13 +1,15 @@
 """The dtensor family's problem: a program on a mesh, to be called under any dispatch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 import torch
 
-from harness.contract import Prepared, Topology, WorkloadSpec, is_captured_file
+from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec, is_captured_file
 from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
@@ -33,14 +35,25 @@ class DTensorProblem:
             **self.program.notes,
         }
 
-    def under(self, dispatch: str) -> Prepared[Decision]:
+    def stepping(self, way: str, dispatch: str = "dispatch.base:Dispatch") -> Prepared[Decision]:
+        """Return the program, ready to be called inside the context manager at `module:function`.
+
+        The context manager takes the program's optimizer. By default torch dispatches.
+        """
+        optimizer = self.program.optimizer
+        if optimizer is None:
+            raise NotApplicable("The workload has no optimizer.")
+        return self.under(dispatch, partial(_named(way), optimizer))
+
+    def under(
+        self, dispatch: str, around: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Prepared[Decision]:
         """Return the program, ready to be called under the dispatch class at `module:class`.
 
         Entering `installed` clears all caches, then warms them with one call unless the program
-        is marked as cold.
+        is marked as cold. All calls are inside the context `around`.
         """
-        module, _, name = dispatch.partition(":")
-        made: Dispatch = getattr(import_module(f"planners.dtensor.{module}"), name)()
+        made: Dispatch = _named(dispatch)()
         program, redistributions = self.program, Redistributions()
 
         @contextmanager
@@ -48,7 +61,7 @@ class DTensorProblem:
             with playing_one_rank(self.ranks_per_host), redistributions.recorded():
                 clear(made)
                 try:
-                    with made.installed():
+                    with made.installed(), around():
                         if not program.cold:
                             if program.renew is not None:
                                 program.renew()
@@ -62,6 +75,11 @@ class DTensorProblem:
             installed=installed,
             renew=program.renew,
         )
+
+
+def _named(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(f"planners.dtensor.{module}"), attribute)
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:

@@ -12,12 +12,16 @@ _MISS_3D = f"miss[dims=3,op=addmm+mm+mul+relu]/{_HOSTS}"
 _MISS_4D = f"miss[dims=4,op=addmm+mm+mul+relu]/{_HOSTS}"
 _CASES_2D = f"miss[dims=2,cases=10]/{_HOSTS}"
 _CASES_3D = f"miss[dims=3,cases=30]/{_HOSTS}"
-_SINGLE, _FOREACH, _FUSED = (
-    f"optimizer[impl={implementation},params=150]/{_HOST}"
-    for implementation in ("single", "foreach", "fused")
+_SINGLE, _FOREACH, _FUSED, _CLIPPED = (
+    f"optimizer[impl={options},params=150]/{_HOST}"
+    for options in ("single", "foreach", "fused", "fused,clip=norm")
 )
 
+_FSDP2 = f"fsdp2-step[impl=fused]/{_HOST}"
+
 _HIT = ("upstream", "interned")
+_STEP = ("upstream", "interned", "plain-step", "local-step")
+_TRAINING = ("upstream", "interned", "local-step", "accelerated")
 _MISS = ("upstream", "dijkstra", "exact-miss")
 _SIZES = ("upstream", "interned", "shape-class")
 
@@ -29,9 +33,11 @@ _AGAINST_UPSTREAM = (
     (f"ops[op=view-sharded]/{_HOST}", _HIT, "a hit", True, "a sharded view", 2),
     (_MLP, _HIT, "a hit", False, "an MLP", 1.3),
     (f"transformer-block/{_HOST}", _HIT, "a hit", True, "a transformer block", 1.4),
-    (_SINGLE, _HIT, "an optimizer step", True, "an optimizer step, a for-loop,", 2.5),
-    (_FOREACH, _HIT, "an optimizer step", True, "an optimizer step, foreach,", 2),
-    (_FUSED, _HIT, "an optimizer step", True, "an optimizer step, fused,", 2),
+    (_SINGLE, _STEP, "an optimizer step", True, "an optimizer step, a for-loop,", 4.5),
+    (_FOREACH, _STEP, "an optimizer step", True, "an optimizer step, foreach,", 2),
+    (_FUSED, _STEP, "an optimizer step", True, "an optimizer step, fused,", 4),
+    (_CLIPPED, _STEP, "an optimizer step", True, "an optimizer step, clipped and fused,", 3),
+    (_FSDP2, _TRAINING, "training", True, "a training step under fully_shard", 1.25),
     (f"miss/{_HOSTS}", _MISS, "a miss", True, "", 0),
     (f"miss[dims=2]/{_HOSTS}", _MISS, "a miss", True, "", 0),
     (_MISS_3D, _MISS, "a miss", False, "a miss in 3 dimensions", 100),

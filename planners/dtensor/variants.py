@@ -6,7 +6,7 @@ and listing the variants must be quick.
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Claim, Prepared
+from harness.contract import Claim, NotApplicable, Prepared
 from planners.dtensor.family import FAMILY
 
 if TYPE_CHECKING:
@@ -60,6 +60,26 @@ def uncached(problem: "DTensorProblem") -> "Prepared[Decision]":
 def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
     """A cache of recipes for ops, which recognises the inputs' specs by identity"""
     return problem.under("cache.interned:InternedDispatch")
+
+
+@FAMILY.variant("local-step", same_as="upstream", source="shardbench")
+def local_step(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Steps of an optimizer and clipping on local tensors, without dispatch"""
+    return problem.stepping("optimizer.stepping:on_local_tensors")
+
+
+@FAMILY.variant("accelerated", same_as="upstream", source="shardbench")
+def accelerated(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """All of `accelerate` and `accelerate_optimizer`, for training"""
+    return problem.stepping("optimizer.stepping:with_everything", "cache.shape_class:ShapeClass")
+
+
+@FAMILY.variant("plain-step", same_as="upstream", source="shardbench")
+def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """The limit: an optimizer that has only the local tensors, clipped on this rank"""
+    if problem.program.trains:
+        raise NotApplicable("The gradients are made in each step.")
+    return problem.stepping("optimizer.stepping:on_plain_tensors")
 
 
 @FAMILY.variant("dijkstra", source="torch 2.13.0, pytorch/pytorch#169438")

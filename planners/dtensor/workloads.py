@@ -71,6 +71,12 @@ WORKLOADS = (
         "(none) to clip the gradients before; lr=changing for another learning rate in each step",
         "pytorch/pytorch#109101, pytorch/pytorch#134191",
     ),
+    Workload(
+        "fsdp2-step",
+        "a training step of a transformer under fully_shard: forward, backward, clipping, AdamW; "
+        f"layers=24 blocks of 12 parameters, impl={', '.join(OPTIMIZERS)} (foreach)",
+        "pytorch/pytorch#173680, NVIDIA/Megatron-LM#7264",
+    ),
 )
 
 _OpNames = Annotated[tuple[_OpName, ...], Meta(extra={"separator": "+"})]
@@ -127,6 +133,13 @@ class OptimizerParameters(DynamicParameters, frozen=True):
             )
 
 
+class Fsdp2Parameters(DeviceParameters, frozen=True):
+    """The number of blocks, and the implementation of the optimizer."""
+
+    layers: Annotated[int, Meta(ge=1, le=200)] = 24
+    impl: _Implementation = "foreach"
+
+
 class StepParameters(Parameters, frozen=True):
     """The number of a captured step's calls to replay (None: all), and warm or cold caches."""
 
@@ -141,6 +154,7 @@ _PARAMETERS: Mapping[str, type[Parameters]] = {
     "miss": MissParameters,
     "dynamic": DynamicParameters,
     "optimizer": OptimizerParameters,
+    "fsdp2-step": Fsdp2Parameters,
     CAPTURED_FILE: StepParameters,
 }
 

@@ -18,7 +18,8 @@ def test_two_ranks_train_the_same_with_and_without_acceleration(tmp_path):
         capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    trained, informed = result.stdout.splitlines()[::2], result.stdout.splitlines()[1::2]
+    trained, informed, stepped = (result.stdout.splitlines()[first::3] for first in range(3))
+    assert stepped == ["OptimizerInfo(local=4, by_torch={})"] * 2
     assert [line.partition(":")[0] for line in trained] == ["FSDP2", "tensor parallel"]
     for line, info in zip(trained, informed, strict=True):
         first, last = map(float, re.findall(r"\d\.\d{4}", line))

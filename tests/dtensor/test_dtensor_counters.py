@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from small_world import FEW_ROUNDS, checked, problem_of
+from small_world import EVERYWHERE, FEW_ROUNDS, checked, problem_of
 
-from planners.dtensor import FAMILY
 from planners.dtensor.workloads import OPS
 
 pytestmark = pytest.mark.usefixtures("few_rounds")
@@ -31,7 +30,7 @@ def counted():
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("variant", FAMILY.variants)
+@pytest.mark.parametrize("variant", EVERYWHERE)
 def test_every_op_is_looked_up_once_and_is_a_hit_or_a_miss(variant, op, counted):
     found = counted(variant, f"ops[op={op}]")
     assert found["lookups"] == found["hits"] + found["misses"] == FEW_ROUNDS
@@ -103,7 +102,7 @@ def test_a_miss_puts_all_strategies_together_unless_it_is_searched(counted):
         assert counted(variant, misses)["misses"] == exhaustive["misses"] == len(OPS)
 
 
-@pytest.mark.parametrize("variant", FAMILY.variants)
+@pytest.mark.parametrize("variant", EVERYWHERE)
 def test_counters_repeat_exactly(variant):
     problem = problem_of(f"ops[op=mm+view-sharded+add-scalar]/{HOST}")
     first, second = (dict(checked(variant, problem).counters) for _ in range(2))
@@ -113,7 +112,7 @@ def test_counters_repeat_exactly(variant):
 
 
 def test_kept_decisions_have_a_size(counted):
-    for variant in FAMILY.variants:
+    for variant in EVERYWHERE:
         found = counted(variant, "ops[op=mm]")
         assert found["cache_entries"] >= 1, variant
         assert found["cache_bytes"] > 500 * found["cache_entries"], variant

@@ -14,7 +14,7 @@ HOST = "dgx_a100_80gb:8"
 
 @pytest.mark.parametrize("lr", ["constant", "changing"])
 @pytest.mark.parametrize("implementation", OPTIMIZERS)
-@pytest.mark.parametrize("variant", ["upstream", "interned", "shape-class"])
+@pytest.mark.parametrize("variant", ["upstream", "interned", "shape-class", "local-step"])
 def test_an_optimizer_step_keeps_nothing(variant, implementation, lr):
     problem = problem_of(f"optimizer[impl={implementation},params=4,lr={lr}]/{HOST}")
     counters = checked(variant, problem).counters

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_world import checked, counted, mesh_of, placed, problem_of
+from small_world import EVERYWHERE, checked, counted, mesh_of, placed, problem_of
 from torch.distributed.tensor import Shard
 from torch_state import is_changed, settings_now, torch_now
 
@@ -29,7 +29,7 @@ def problem():
     return made
 
 
-@pytest.mark.parametrize("name", FAMILY.variants)
+@pytest.mark.parametrize("name", EVERYWHERE)
 def test_torch_is_as_before_when_a_variant_is_left_also_by_an_error(name, problem):
     before, settings = torch_now(), settings_now()
     prepared = FAMILY.find(name).prepared(problem)
@@ -48,7 +48,7 @@ def test_torch_is_as_before_when_a_variant_is_left_also_by_an_error(name, proble
 
 def test_torch_is_as_before_when_a_variant_has_been_observed(problem):
     before, settings = torch_now(), settings_now()
-    for name in FAMILY.variants:
+    for name in EVERYWHERE:
         checked(name, problem)
     assert not is_changed(before)
     assert settings_now() == settings

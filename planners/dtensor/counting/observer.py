@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import _op_schema, _sharding_prop
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, OutputSharding
@@ -16,6 +17,7 @@ from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
+from planners.dtensor.programs import fsdp
 from planners.dtensor.programs.build import OpProgram
 from planners.dtensor.search import staying
 from planners.instruments import replaced
@@ -26,6 +28,21 @@ _PASSES = (
     (_op_schema, "tree_leaves"),
     (_pytree.TreeSpec, "unflatten"),
 )
+
+
+_TRAINING = (
+    *((fsdp, name, name) for name in ("forward", "backward")),
+    (fsdp, "clip", "clipping"),
+    (fsdp, "take_step", "optimizer"),
+    *(
+        (FSDPParamGroup, name, name)
+        for name in ("pre_forward", "post_forward", "pre_backward", "post_backward")
+    ),
+)
+"""The parts of a training step under `fully_shard`, with the names of their phases.
+
+`forward` and `backward` consist of kernels, autograd and modules; FSDP's hooks are not in them.
+"""
 
 
 def observe(recorder: Recorder) -> AbstractContextManager[None]:
@@ -84,6 +101,10 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
         *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
         (problem, "call", called),
+        *(
+            (owner, name, recorder.timed(phase, getattr(owner, name)))
+            for owner, name, phase in _TRAINING
+        ),
     ]
     return replaced(attributes)
 

@@ -14,12 +14,14 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
+from planners.dtensor.programs import fsdp
 from planners.dtensor.programs.modules import mlp, transformer_block
 from planners.dtensor.programs.world import make_mesh
 from planners.dtensor.workloads import (
     OPS,
     ROUNDS,
     DynamicParameters,
+    Fsdp2Parameters,
     MissParameters,
     OpsParameters,
     OptimizerParameters,
@@ -51,16 +53,19 @@ class OpProgram:
     mesh: DeviceMesh
     step: StepFunction  # one call; returns its results in the order of `names`
     names: tuple[str, ...]
-    size: int  # the number of ops, or for `optimizer` of parameters
+    size: int  # the number of ops, or of parameters or layers in training
     shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
     cold: bool = False  # every call starts with cold caches
     compares_values: bool = True  # all calls have the same values, in spite of fake collectives
+    compares_moves: bool = True  # clipping may move partial norms, or add them up in another way
     is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
     renew: Callable[[], None] | None = None  # called before a `step` that changes its input
     recorded: RecordedDecisions | None = None  # of a captured step, in the original process
     notes: Mapping[str, float | str] = field(
         default_factory=dict
     )  # facts to show next to size and mesh
+    optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
+    trains: bool = False  # each step makes new gradients for the optimizer
     counts_kept: bool = False  # whether objects that outlive a step are counted
 
 
@@ -85,7 +90,7 @@ def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     if workload.name == "transformer-block":
         mesh = _tensor_parallel_mesh(topology, parameters.device)
         return _trained(transformer_block(mesh), _random(2, 4, 8 * mesh.size()), mesh)
-    shape = mesh_shape(topology, parameters.dims)
+    shape = mesh_shape(topology, getattr(parameters, "dims", 1))
     names = tuple(f"dim{index}" for index in range(len(shape)))
     mesh = make_mesh(shape, names, parameters.device)
     return _BUILDERS[workload.name](mesh, parameters)
@@ -273,7 +278,43 @@ def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
     parts = ("parameter", *kept.values())
     names = tuple(f"{part} {index}" for index in range(len(weights)) for part in parts)
     # Each step changes the weights, so the values of two calls differ.
-    return OpProgram(mesh, step, names, size=len(weights), compares_values=False, counts_kept=True)
+    return OpProgram(
+        mesh,
+        step,
+        names,
+        size=len(weights),
+        compares_values=False,
+        compares_moves=parameters.clip == "none",
+        optimizer=optimizer,
+        counts_kept=True,
+    )
+
+
+def _fsdp2_step(mesh: DeviceMesh, parameters: Fsdp2Parameters) -> OpProgram:
+    """Return the program of a training step; its values are those of fake collectives."""
+    model = fsdp.fully_sharded(mesh, parameters.layers)
+    make, kept = _OPTIMIZERS["adamw"]
+    chosen = parameters.impl
+    optimizer = make(model.parameters(), foreach=chosen == "foreach", fused=chosen == "fused")
+    batch = _random(2, 4, 64).to(mesh.device_type)
+    weights = dict(model.named_parameters())
+
+    def step() -> list[torch.Tensor]:
+        fsdp.train(model, optimizer, batch)
+        states = ((weight, optimizer.state[weight]) for weight in weights.values())
+        return [part for weight, state in states for part in (weight, *map(state.get, kept))]
+
+    names = [f"{part} of {name}" for name in weights for part in ("value", *kept.values())]
+    return OpProgram(
+        mesh,
+        step,
+        tuple(names),
+        size=parameters.layers,
+        compares_values=False,
+        compares_moves=False,
+        optimizer=optimizer,
+        trains=True,
+    )
 
 
 _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
@@ -281,4 +322,5 @@ _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
     "miss": _miss,
     "dynamic": _dynamic,
     "optimizer": _optimizer,
+    "fsdp2-step": _fsdp2_step,
 }

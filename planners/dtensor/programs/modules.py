@@ -62,6 +62,12 @@ def mlp(mesh: DeviceMesh) -> nn.Module:
     return parallelize_module(module, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
 
 
+def transformer(layers: int) -> nn.Module:
+    """Return blocks of 8 heads of 8 features, not distributed."""
+    torch.manual_seed(0)
+    return nn.Sequential(*(_TransformerBlock(8 * _HEAD_WIDTH) for _ in range(layers)))
+
+
 def transformer_block(mesh: DeviceMesh) -> nn.Module:
     """Return a pre-norm block, tensor- and sequence-parallel: a head of 8 features per rank."""
     torch.manual_seed(0)

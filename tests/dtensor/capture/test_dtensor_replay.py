@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from captured_steps import STEPS, captured, problem_in
-from small_world import checked, counted, mesh_of, placed
+from small_world import EVERYWHERE, checked, counted, mesh_of, placed
 from torch.distributed.tensor import Partial, Replicate, Shard
 
 from harness.contract import UsageError
@@ -45,7 +45,7 @@ def path(tmp_path):
 
 def _of_this_torch():
     """Return the variants that run on the installed torch, without those of real releases."""
-    return [name for name, variant in FAMILY.variants.items() if not variant.upstream]
+    return [name for name in EVERYWHERE if not FAMILY.find(name).upstream]
 
 
 def test_every_variant_decides_as_the_live_step_did(taken):

@@ -22,7 +22,8 @@ def put_in_place(drop_in: str) -> Reached:
     if drop_in == "dtensor":
         from planners.dtensor.accelerate import accelerate
 
-        return _accelerated(accelerate).cache_info
+        steps, info = _accelerate_optimizers(), _accelerated(accelerate).cache_info
+        return lambda: (info(), *steps)
     if drop_in == "colossalai":
         from planners.dimspec.upstream.accelerate import accelerate
 
@@ -33,6 +34,31 @@ def put_in_place(drop_in: str) -> Reached:
 
 def _accelerated(accelerate: Callable[..., Any]) -> Any:
     return accelerate(**_insisting(accelerate))
+
+
+def _accelerate_optimizers() -> list[str]:
+    """Accelerate all optimizers that are made; return a list that grows with each local step."""
+    from torch.optim import Optimizer
+
+    from planners.dtensor.optimizer import local_rule
+    from planners.dtensor.optimizer.accelerate import accelerate_optimizer
+
+    steps: list[str] = []
+    make, run = Optimizer.__init__, local_rule._run
+
+    @functools.wraps(make)
+    def make_accelerated(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        if "_init_group" not in vars(self):
+            accelerate_optimizer(self, any_release=True)
+
+    def counted_run(*args: Any) -> None:
+        steps.append("step")
+        run(*args)
+
+    Optimizer.__init__ = make_accelerated
+    local_rule._run = counted_run
+    return steps
 
 
 def _insisting(function: Callable[..., Any]) -> dict[str, bool]:

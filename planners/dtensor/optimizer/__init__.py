@@ -1,0 +1,1 @@
+"""Optimizer steps and gradient clipping on the local tensors of DTensors."""

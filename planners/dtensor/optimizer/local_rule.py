@@ -1,0 +1,235 @@
+"""Run the rule of a torch optimizer on the local tensors of a group's parameters.
+
+A rule takes columns: lists with an entry for each parameter. The first two columns are the
+parameters and their gradients, each further column is one kind of state or empty.
+"""
+
+import inspect
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from planners.dtensor.optimizer import obstacles
+
+Column = list[Any]
+Group = dict[str, Any]
+Rule = Callable[[Optimizer], Any]
+
+_NAMES = "SGD Adam AdamW NAdam RAdam Adamax Adagrad Adadelta RMSprop ASGD"
+RULES = frozenset(getattr(torch.optim, name) for name in _NAMES.split())
+"""The elementwise rules of torch, except Rprop, which torch refuses for most DTensors."""
+
+_SPEC, _LOCAL, _DIMENSIONS = map(attrgetter, ("_spec", "_local_tensor", "ndim"))
+_GRADIENT = attrgetter("grad")
+_DTENSORS, _TENSORS = {DTensor}, {torch.Tensor}
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """The way to repeat a step while nothing differs.
+
+    Attributes:
+        looks: the properties of the columns that decide where they can step.
+        options: those of the group's options that decide about the columns.
+        keys: the name in the state of each column after the first two; None for an empty column.
+        returned: the result of `_init_group`.
+    """
+
+    looks: Sequence[Any]
+    options: Sequence[Any]
+    keys: Sequence[str | None]
+    returned: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The parameters of a group that can step on local tensors, and the obstacles of all others.
+
+    Attributes:
+        local: the parameters' places in the columns.
+        by_torch: the number of other parameters by obstacle.
+        repeats: the way to repeat the step; None if torch has to collect the columns.
+    """
+
+    local: Sequence[int]
+    by_torch: Mapping[str, int]
+    repeats: Repeats | None = None
+
+
+def rule_of(optimizer: Optimizer) -> Rule | None:
+    """Return torch's function for a step, without hooks; None for a rule that is not elementwise.
+
+    A class with a replaced `step` also has none.
+    """
+    if type(optimizer) not in RULES:
+        return None
+    step = inspect.unwrap(type(optimizer).step)
+    return step if step.__module__.startswith("torch.optim.") else None
+
+
+def step(
+    rule: Rule, optimizer: Any, group: Group, columns: Sequence[Column], known: Split | None
+) -> tuple[Any, Split | None]:
+    """Do the work of `_init_group`, and step on the local tensors of a group where possible.
+
+    The given `columns` are empty lists. They receive the parameters that are left to torch.
+    `known` is the split of the last step. Return the result of `_init_group`, and the split.
+    """
+    obstacle = obstacles.of_step(optimizer)
+    if not obstacle and known and known.repeats and _repeat(rule, optimizer, group, known):
+        return known.repeats.returned, known
+    returned = type(optimizer)._init_group(optimizer, group, *columns)
+    parameters = columns[0]
+    if not parameters:
+        return returned, None
+    if obstacle := obstacle or obstacles.of_group(optimizer, group):
+        return returned, Split((), {obstacle: len(parameters)})
+    filled = [column for column in columns if column]
+    split = _split(filled, listed=obstacles.is_listed(group, parameters[0]))
+    if not split.local:
+        return returned, split
+    chosen = [[column[row] for row in split.local] for column in columns if column]
+    read = list(map(_read, chosen))
+    parts = iter([local for _, local in read])
+    _run(rule, optimizer, group, [next(parts) if column else [] for column in columns], returned)
+    _count_as_changed(optimizer, chosen)
+    if not split.by_torch and (keys := _keys(optimizer, columns)) is not None:
+        repeats = Repeats([looks for looks, _ in read], _options(group), keys, returned)
+        split = Split(split.local, {}, repeats)
+    done = set(split.local)
+    for column in filled:
+        column[:] = [tensor for row, tensor in enumerate(column) if row not in done]
+    return returned, split
+
+
+def _repeat(rule: Rule, optimizer: Optimizer, group: Group, known: Split) -> bool:
+    """Step as in the group's last step; return False, with nothing done, if anything differs.
+
+    Torch's `_init_group` is not called. For unchanged options and present state it only collects.
+    """
+    repeats = known.repeats
+    if repeats is None or repeats.options != _options(group):
+        return False
+    parameters, grads = group["params"], list(map(_GRADIENT, group["params"]))
+    if set(map(type, grads)) != _DTENSORS:
+        parameters = [parameter for parameter in parameters if parameter.grad is not None]
+        grads = list(map(_GRADIENT, parameters))
+    used = [key for key in repeats.keys if key is not None]
+    try:
+        state = list(map(optimizer.state.__getitem__, parameters)) if used else []
+        columns = [parameters, grads, *(list(map(itemgetter(key), state)) for key in used)]
+    except KeyError:  # a parameter without state
+        return False
+    read = list(map(_read, columns))
+    if [looks for looks, _ in read] != repeats.looks:
+        return False
+    parameters, grads, *states = (local for _, local in read)
+    left = iter(states)
+    states = [[] if key is None else next(left) for key in repeats.keys]
+    _run(rule, optimizer, group, [parameters, grads, *states], repeats.returned)
+    _count_as_changed(optimizer, columns)
+    return True
+
+
+def _options(group: Group) -> list[Any]:
+    """Return what matters of a group's options: switches, types, and which numbers are zero."""
+    return [_gist(value) for name, value in group.items() if name != "params"]
+
+
+def _gist(value: Any) -> Any:
+    kind = type(value)
+    if kind is float or kind is int:
+        return kind, value == 0
+    if kind is tuple:
+        return tuple(map(type, value))
+    return value if kind in (bool, str) else kind
+
+
+def _keys(optimizer: Optimizer, columns: Sequence[Column]) -> list[str | None] | None:
+    """Return the names of the columns in the parameters' state; None if a column is not there."""
+    states = [optimizer.state.get(parameter, {}) for parameter in columns[0]]
+    keys: list[str | None] = []
+    for column in columns[2:]:
+        names = [name for name, value in states[0].items() if column and value is column[0]]
+        if column and not names:
+            return None
+        if column and any(
+            state.get(names[0]) is not value for state, value in zip(states, column, strict=True)
+        ):
+            return None
+        keys.append(names[0] if names else None)
+    return keys
+
+
+def _read(column: Column) -> tuple[list[Any], Column]:
+    """Return the looks of a column, which decide where it can step, and its local tensors."""
+    classes = set(map(type, column))
+    if classes == _DTENSORS:
+        local = list(map(_LOCAL, column))
+        if set(map(type, local)) == _TENSORS:
+            return list(map(_SPEC, column)), local
+    elif classes == _TENSORS:
+        return list(map(_DIMENSIONS, column)), column
+    local = [tensor._local_tensor if type(tensor) is DTensor else tensor for tensor in column]
+    looks = [
+        (type(tensor), getattr(tensor, "_spec", None), getattr(tensor, "ndim", None), type(part))
+        for tensor, part in zip(column, local, strict=True)
+    ]
+    return looks, local
+
+
+def _split(columns: Sequence[Column], *, listed: bool) -> Split:
+    """Return the split of these columns; `listed` columns are arguments of torch's ops."""
+    found = [
+        obstacles.of_parameter(parameter, grad, state)
+        for parameter, grad, *state in zip(*columns, strict=True)
+    ]
+    if listed and any(type(tensor) is not DTensor for tensor in chain(*columns[:2])):
+        found = [obstacle or obstacles.MIXED for obstacle in found]  # torch refuses such lists
+    local = [row for row, obstacle in enumerate(found) if not obstacle]
+    return Split(local, Counter(filter(None, found)))
+
+
+def _run(
+    rule: Rule,
+    optimizer: Optimizer,
+    group: Group,
+    columns: Sequence[Column],
+    returned: Any,
+) -> None:
+    """Call a rule for an optimizer of the same class, with one group and these columns."""
+
+    def fill(_: Any, *empty: Column) -> Any:
+        for column, local in zip(empty, columns, strict=True):
+            column.extend(local)
+        return returned
+
+    twin = object.__new__(type(optimizer))
+    vars(twin).update(
+        vars(optimizer),
+        param_groups=[group],
+        state=defaultdict(dict),  # SGD stores its buffers once more, under the local parameters
+        _init_group=fill,
+    )
+    rule(twin)
+
+
+def _count_as_changed(optimizer: Optimizer, columns: Sequence[Column]) -> None:
+    """Raise the versions of parameters and state, so that autograd knows that they changed.
+
+    Gradients change only if the step also divides by a gradient scaler's factor.
+    """
+    scaled = getattr(optimizer, "grad_scale", None) is not None
+    changed = [
+        column
+        for number, column in enumerate(columns)
+        if (number != 1 or scaled) and type(column[0]) is DTensor  # torch counts for all others
+    ]
+    torch.autograd.graph.increment_version(chain.from_iterable(changed))

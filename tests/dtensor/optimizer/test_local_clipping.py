@@ -1,0 +1,106 @@
+"""Clipping on local tensors: torch's norm within its rounding, with few collectives."""
+
+from contextlib import contextmanager
+from functools import partial
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from optimizer_pairs import Weight, pair
+from small_world import mesh_of
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.nn.utils import clip_grad_norm_
+
+from planners.dtensor.optimizer import clipping
+
+SGD = partial(torch.optim.SGD, lr=0.1)
+ON_TWO = [
+    Weight((8, 4), (Shard(0), Shard(0))),
+    Weight((5, 3), (Replicate(), Shard(1))),
+    Weight((6,), (Shard(0), Replicate())),
+    Weight((3, 4), (Replicate(), Replicate())),
+]
+
+
+@contextmanager
+def equal_ranks():
+    """Reduce as if all ranks had this rank's parts; count the reductions by mesh dimension."""
+    reduced = []
+
+    def all_reduce(tensor, reduceOp, group):  # noqa: N803 - torch's name
+        mesh, dimension = group
+        reduced.append(dimension)
+        return tensor * mesh.size(dimension) if reduceOp == "sum" else tensor.clone()
+
+    with mock.patch.object(clipping.collectives, "all_reduce", all_reduce):
+        yield reduced
+
+
+def clipped(training, clip, *limits, **options):
+    training.grads()
+    total = clip(training.parameters, *limits, **options)
+    return total, [parameter.grad.to_local() for parameter in training.parameters]
+
+
+@given(
+    weights=st.lists(st.sampled_from(ON_TWO), min_size=1, max_size=6),
+    norm_type=st.sampled_from([2, 2.0, 1, 3.0, float("inf"), 0]),
+    max_norm=st.sampled_from([1e-3, 1.0, 1e9]),
+    foreach=st.sampled_from([None, True, False]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
+def test_norms_and_gradients_are_torchs_within_rounding(
+    weights, norm_type, max_norm, foreach, dtype
+):
+    weights = [Weight(each.shape, each.placements, dtype) for each in weights]
+    torchs, ours, accelerated = pair(mesh_of(2, 2), weights, SGD)
+    limits = (max_norm, norm_type)
+    with equal_ranks():
+        expected, expected_grads = clipped(torchs, clip_grad_norm_, *limits, foreach=foreach)
+        found, grads = clipped(ours, accelerated.clip_grad_norm_, *limits, foreach=foreach)
+    assert type(found) is type(expected) is DTensor
+    assert (found.placements, found.dtype) == (expected.placements, expected.dtype)
+    rtol = 0.05 if dtype is torch.bfloat16 else 1e-5
+    torch.testing.assert_close(found.to_local(), expected.to_local(), rtol=rtol, atol=1e-6)
+    torch.testing.assert_close(grads, expected_grads, rtol=rtol, atol=1e-6)
+
+
+def test_a_mesh_dimension_needs_one_collective_for_all_gradients():
+    _, ours, accelerated = pair(mesh_of(2, 2), ON_TWO * 3, SGD)
+    with equal_ranks() as reduced:
+        clipped(ours, accelerated.clip_grad_norm_, 1.0)
+    assert reduced == [0, 1]
+
+
+def test_a_norm_that_is_not_finite_is_torchs_error():
+    torchs, ours, accelerated = pair(mesh_of(2, 2), ON_TWO, SGD)
+    errors = []
+    for training, clip in ((torchs, clip_grad_norm_), (ours, accelerated.clip_grad_norm_)):
+        training.grads()
+        training.parameters[0].grad.fill_(float("inf"))
+        with pytest.raises(RuntimeError, match="non-finite") as raised:
+            clip(training.parameters, 1.0, error_if_nonfinite=True)
+        errors.append(str(raised.value))
+    assert errors[1] == errors[0]
+
+
+@pytest.mark.parametrize("kind", ["partial", "plain", "none", "empty"])
+def test_other_gradients_are_left_to_torch(kind, monkeypatch):
+    monkeypatch.setattr(clipping, "_total_norm", None)  # would fail
+    mesh = mesh_of(2, 2)
+    torchs, ours, accelerated = pair(mesh, ON_TWO[:1], SGD)
+    found = []
+    for training, clip in ((torchs, clip_grad_norm_), (ours, accelerated.clip_grad_norm_)):
+        training.grads()
+        [parameter] = training.parameters
+        if kind == "partial":
+            parameter.grad = Weight((8, 4), (Partial(), Shard(0))).tensor(mesh)
+        elif kind == "plain":
+            parameter = torch.nn.Parameter(torch.ones(3))
+            parameter.grad = torch.ones(3)
+        elif kind == "none":
+            parameter.grad = None
+        found.append(float(clip([] if kind == "empty" else parameter, 1.0)))
+    assert found[1] == found[0]

@@ -1,0 +1,118 @@
+"""A training step under `fully_shard`: its phases, quicker hooks, and a fake world that is true."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from small_world import checked, mesh_of, problem_of
+from torch._dynamo import decorators
+from torch.autograd import function
+from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+from torch_state import is_changed, torch_now
+
+from planners.dtensor.accelerate import accelerate, hooks_of_fsdp
+from planners.dtensor.programs.fsdp import fully_sharded, train
+
+STEP = "fsdp2-step[layers=2]/dgx_a100_80gb:4"
+HOOKS = {"pre_forward", "post_forward", "pre_backward", "post_backward"}
+HERE = Path(__file__).parent
+
+
+def hooks_now():
+    return [
+        _fsdp_param_group.record_function,
+        _fsdp_param._from_local_no_grad,
+        decorators.DisableContext,
+        function.inspect,
+    ]
+
+
+@pytest.mark.parametrize("variant", ["local-step", "accelerated"])
+def test_variants_decide_as_torch_and_leave_nothing(variant):
+    problem = problem_of(STEP)
+    upstream = checked("upstream", problem)
+    before, hooks = torch_now(), hooks_now()
+    found = checked(variant, problem)
+    assert found.fingerprint == upstream.fingerprint
+    assert HOOKS | {"forward", "backward", "clipping", "optimizer"} <= found.phases.keys()
+    assert not is_changed(before)
+    assert all(map(lambda now, then: now is then, hooks_now(), hooks))
+
+
+def marks_of(model, optimizer):
+    with torch.profiler.profile() as profiler:
+        train(model, optimizer, torch.ones(2, 4, 64))
+    return sorted(event.key for event in profiler.key_averages() if "FSDP" in event.key)
+
+
+def test_a_profiler_sees_the_marks_of_the_hooks():
+    model = fully_sharded(mesh_of(4), 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    train(model, optimizer, torch.ones(2, 4, 64))
+    expected = marks_of(model, optimizer)
+    with hooks_of_fsdp():
+        train(model, optimizer, torch.ones(2, 4, 64))
+        assert marks_of(model, optimizer) == expected != []
+
+
+def repeated(model, optimizer):
+    """Return the repeated work of a step: functions made, signatures read, marks entered."""
+    watched = (
+        torch._dynamo.eval_frame.DisableContext.__call__,
+        inspect.signature,
+        torch.profiler.record_function.__enter__,
+    )
+    codes = [each.__code__ for each in watched]
+    seen = Counter()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code in codes:
+            seen[codes.index(frame.f_code)] += 1
+
+    train(model, optimizer, torch.ones(2, 4, 64))
+    sys.setprofile(note)
+    train(model, optimizer, torch.ones(2, 4, 64))
+    sys.setprofile(None)
+    return [seen[number] for number in range(len(codes))]
+
+
+def test_hooks_repeat_nothing_in_the_next_step_while_accelerated():
+    model = fully_sharded(mesh_of(4), 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = repeated(model, optimizer)
+    with accelerate():
+        functions, signatures, marks = repeated(model, optimizer)
+    assert (functions, signatures) == (0, 0)
+    assert marks < 10 < before[2]  # torch's own: the root's and the optimizer's
+    assert repeated(model, optimizer) == before
+    assert before[0] > 3
+    assert before[1] > 0
+
+
+def test_another_release_of_torch_keeps_its_hooks(monkeypatch):
+    hooks = hooks_now()
+    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    with hooks_of_fsdp():
+        assert all(map(lambda now, then: now is then, hooks_now(), hooks))
+
+
+@pytest.mark.long
+def test_fake_ranks_call_what_real_ones_call():
+    path = os.pathsep.join(map(str, (HERE.parents[1], HERE)))
+    calls = []
+    for backend in ("fake", "gloo"):
+        result = subprocess.run(
+            [sys.executable, str(HERE / "fsdp_calls.py"), backend],
+            capture_output=True, text=True, check=False, timeout=120,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        calls.append(json.loads(result.stdout))
+    assert calls[0] == calls[1]
+    assert calls[0]["FSDPParamGroup.pre_forward"] == 3
