@@ -47,7 +47,7 @@ def main() -> None:
         gaps.append(max((remedy.gap for remedy in found.remedies), default=math.inf))
         each = ", ".join(f"{remedy.name} {remedy.gap:.2%}" for remedy in found.remedies)
         print(f"{name}: largest gap {gaps[-1]:.2%}, {times[-1]:.1f} s ({each})", flush=True)
-        for sentence in found.findings if "-v" in sys.argv else ():
+        for sentence in (*found.causes, *found.findings) if "-v" in sys.argv else ():
             print(f"    {sentence}")
     print(f"{len(gaps)} problems: largest gap {max(gaps):.2%}, longest {max(times):.1f} s")
 

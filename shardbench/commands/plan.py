@@ -106,7 +106,7 @@ def plan(
         with stage_display() as begins:
             made = make_plan(request, seconds, near, begins=begins)
     except InfeasibleDecision as error:
-        _show_remedies(request, error, out if fix else None)
+        show_remedies(request, error, out if fix else None)
         raise typer.Exit(1) from None
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
@@ -127,7 +127,7 @@ def plan(
     print(f"Planned in {planning}; the whole command took {whole}.")
 
 
-def _show_remedies(request: Request, error: InfeasibleDecision, out: Path | None) -> None:
+def show_remedies(request: Request, error: InfeasibleDecision, out: Path | None = None) -> None:
     """Print an error and what helps; write the plan of the smallest change to `out`, if given."""
     messages.print(str(error), style="red")
     with stage_display() as begins:

@@ -11,11 +11,11 @@ _TITLE = "Each of these changes is enough alone, the smallest first:"
 
 
 def shown(found: "Remedies[object, object]", unit: str) -> RenderableType:
-    """Render remedies, each with its proof and its plan's first quality, then the findings."""
+    """Render the causes, the remedies with proofs and plans' first qualities, and the findings."""
     lines = [
         f"{' '.join(remedy.changes) or 'Nothing to change: a plan fits.'} "
         f"({remedy.size:+.1%}; {remedy.evidence}; the plan takes {figure(remedy.rating)} {unit})"
         for remedy in found.remedies
     ]
     parts: list[RenderableType] = [Text(_TITLE, style="bold"), bullets(lines)] if lines else []
-    return Group(*parts, bullets(found.findings))
+    return Group(bullets(found.causes), *parts, bullets(found.findings))

@@ -56,8 +56,12 @@ class Remedy(Generic[P, D]):
 
 @dataclass(frozen=True, slots=True)
 class Remedies(Generic[P, D]):
-    """The remedies for a problem, the smallest change first; `findings` are further sentences."""
+    """The remedies for a problem, the smallest change first.
 
+    `causes` are sentences on parts that fit nowhere, `findings` on changes that are not enough.
+    """
+
+    causes: tuple[str, ...]
     findings: tuple[str, ...]
     remedies: tuple[Remedy[P, D], ...]
 

@@ -45,8 +45,9 @@ def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingPro
     with _without_torchrecs_warnings():
         search = _Search(problem)
         if not can_be_placed_locally(search.now.space, search.now.devices):
-            return Remedies(("Tables depend on each other or use SSD: remedies are unknown.",), ())
-        findings: list[str] = [*search.lonely()]
+            return Remedies((), ("Remedies are unknown where tables depend on each other.",), ())
+        causes = tuple(search.lonely())
+        findings: list[str] = []
         shown: list[Shown] = []
         for number, step in enumerate(search.steps):
             if deadline.passed:
@@ -64,7 +65,7 @@ def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingPro
             remedy.remedy(deadline.after(1 / (len(shown) - number)))
             for number, remedy in enumerate(shown)
         ]
-    return Remedies(tuple(findings), tuple(improved))
+    return Remedies(causes, tuple(findings), tuple(improved))
 
 
 @contextmanager

@@ -63,4 +63,4 @@ def test_a_table_that_fits_nowhere_is_named():
     for device in topology.devices:
         device.storage = replace(device.storage, hbm=1000, ddr=1000)
     found = remedies(replace(asked, usable_hbm=(850,) * 4, usable_ddr=(1000,) * 4), 2.0)
-    assert any("fits nowhere on its own" in sentence for sentence in found.findings)
+    assert any("fits nowhere on its own" in sentence for sentence in found.causes)
