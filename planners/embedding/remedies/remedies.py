@@ -40,6 +40,8 @@ def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingPro
     Each remedy is enough alone. After `seconds` the search ends with the remedies found by then;
     only enumerating the options of a large problem may take longer.
     """
+    if problem.live is not None:  # its reservation leaves the captured memory, whatever changes
+        return Remedies((), ("Remedies of a captured problem need other machines: -t and -n.",), ())
     warm_up.compile_ahead(warm_up.BEST_PLAN)
     deadline = Deadline(seconds)
     with _without_torchrecs_warnings():
