@@ -29,6 +29,7 @@ from harness.contract.abilities.inventory import (
     ImportRequest,
     Inventory,
 )
+from harness.contract.abilities.remedies import Remedies, Remedy
 from harness.contract.abilities.series import Commits, Releases, Series
 from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
 from harness.contract.calls import count_calls
@@ -110,6 +111,8 @@ __all__ = [
     "Recorder",
     "RegistryError",
     "Releases",
+    "Remedies",
+    "Remedy",
     "Section",
     "Seed",
     "Series",

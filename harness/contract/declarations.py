@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
+from harness.contract.abilities.remedies import FindRemedies
 from harness.model.cell import RankTable
 from harness.model.errors import RegistryError, UsageError
 from harness.model.ids import ProblemId
@@ -89,6 +90,7 @@ class Planning(Generic[P, D]):
         limited: returns the problem with a limit in seconds on the search; None if no variant can
             be stopped early.
         moving: functions to limit moves from a deployed decision; None if moves are not counted.
+        remedies: searches for changes of a problem without a decision that make one possible.
     """
 
     variant: str
@@ -96,6 +98,7 @@ class Planning(Generic[P, D]):
     ranks: Callable[[P, D], RankTable]
     limited: Callable[[P, float], P] | None = None
     moving: Moving[P, D] | None = None
+    remedies: FindRemedies[P, D] | None = None
 
 
 def check_qualities(family: str, qualities: Sequence[Quality]) -> None:

@@ -16,6 +16,7 @@ from planners.embedding.plan_files.document import PlanDocument, TableEntry
 from planners.embedding.plan_files.previous import previous_of, previous_plan
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
+from planners.embedding.remedies.remedies import remedies
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.tables.torchrec_objects import perf_by_rank
 
@@ -48,6 +49,7 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
             local_world_size=problem.topology.local_world_size,
             quality=quality(problem, plan),
             tables=_entries(problem, plan),
+            changes=list(problem.changes),
         )
     )
     return builtins
@@ -146,4 +148,5 @@ PLANNING: Planning[EmbeddingProblem, Plan] = Planning(
     ranks=_ranks,
     limited=lambda problem, seconds: replace(problem, search_seconds=seconds),
     moving=Moving(_within, _moved, _front, _near),
+    remedies=remedies,
 )

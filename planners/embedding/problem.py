@@ -75,6 +75,7 @@ class EmbeddingProblem:
     search_seconds: float | None = None  # for variants that have a time limit
     moving: MoveBudget | None = None  # for variants that can limit the bytes moved
     weights_digest: str = ""  # of a model with real weights, which planning must not change
+    changes: tuple[str, ...] = ()  # sentences: what a remedy changed in the problem asked for
     # Figures that hold for every plan, such as `bound_ms`, once they are computed.
     known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from harness.model.errors import UsageError
+from harness.model.errors import InfeasibleDecision, UsageError
 from harness.planning.explain import Explained
 from harness.planning.explain import explain as make_explanation
 from harness.store.results import to_json
 from shardbench import display
+from shardbench.commands.plan import show_remedies
 from shardbench.display.explanation import shown, to_markdown
 from shardbench.options import check_out, found_registry, messages, write
 from shardbench.problem_options import (
@@ -50,8 +51,12 @@ def explain(
     if not request.variants:
         raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {ID}.")
     check_out(out, ".md", ".json")
-    with stage_display() as begins:
-        made = make_explanation(replace(request, against=against), rank, top, begins=begins)
+    try:
+        with stage_display() as begins:
+            made = make_explanation(replace(request, against=against), rank, top, begins=begins)
+    except InfeasibleDecision as error:
+        show_remedies(request, error)
+        raise typer.Exit(1) from None
     if out is None:
         display.show(shown(made))
         return

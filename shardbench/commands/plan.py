@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 
 from harness.measuring.request import Request
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.baseline import baseline
 from harness.planning.plan import Near, Planned, front
 from harness.planning.plan import plan as make_plan
+from harness.planning.remedies import find_remedies, fixed
 from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display
 from shardbench.command import InterruptedCommand, seconds_since_start
 from shardbench.display.plan import front_shown, gain_shown, shown
+from shardbench.display.remedies import shown as remedies_shown
 from shardbench.options import (
     check_folder,
     check_seconds,
@@ -78,6 +80,9 @@ def plan(
         typer.Option(help="Folder for plans that move more and more, with a table and a figure."),
     ] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="If no plan fits, write one for the smallest change.")
+    ] = False,
 ) -> None:
     """Plan with the best variant, and write the plan as JSON.
 
@@ -97,8 +102,12 @@ def plan(
         _write_front(request, near, seconds, pareto)
         return
     check_writable(out)
-    with stage_display() as begins:
-        made = make_plan(request, seconds, near, begins=begins)
+    try:
+        with stage_display() as begins:
+            made = make_plan(request, seconds, near, begins=begins)
+    except InfeasibleDecision as error:
+        show_remedies(request, error, out if fix else None)
+        raise typer.Exit(1) from None
     write(out, to_json(made.document, indent=2) + "\n")
     display.show(shown(made, all_ranks))
     if near is not None and made.moved_gib is not None and made.moved_gib > near.gib:
@@ -116,6 +125,19 @@ def plan(
         print(gain_shown(made, today))
     planning, whole = (duration(s, trim=True) for s in (made.planning_s, seconds_since_start()))
     print(f"Planned in {planning}; the whole command took {whole}.")
+
+
+def show_remedies(request: Request, error: InfeasibleDecision, out: Path | None = None) -> None:
+    """Print an error and what helps; write the plan of the smallest change to `out`, if given."""
+    messages.print(str(error), style="red")
+    with stage_display() as begins:
+        found = find_remedies(request, begins=begins)
+    if found is None:
+        return
+    display.show(remedies_shown(found, request.family.qualities[0].unit))
+    if out is not None and found.remedies:
+        write(out, to_json(fixed(request, found.remedies[0]), indent=2) + "\n")
+        messages.print(f"Wrote {out}, which needs the first of these changes.")
 
 
 def _near(

@@ -13,7 +13,16 @@ import pytest
 import toy
 from rich.console import Console
 
-from harness.contract import Moving, OverviewRow, Quality, UsageError
+from harness.contract import (
+    Abilities,
+    Moving,
+    OverviewRow,
+    Planning,
+    Quality,
+    Remedies,
+    Remedy,
+    UsageError,
+)
 from harness.contract.registry import Registry
 from harness.model.cell import RankTable
 from harness.model.ids import CellId
@@ -74,6 +83,25 @@ def test_no_plan_is_one_sentence_and_leaves_the_file_alone(plan, tmp_path):
     assert code == 1
     assert err.splitlines()[-1] == "'raises' found no decision: ValueError: no item likes me"
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_no_plan_has_causes_and_remedies(use_families, shardbench, tmp_path):
+    (family,) = toy.bounded_registry().families
+    remedy = Remedy("items", "", 6, 8, 7, 0.5, ("Take 8 items.",), 3.0, family, None)
+    planning = Planning(
+        "infeasible",
+        lambda problem, decision: {"fixed": True},
+        family.abilities.planning.ranks,
+        remedies=lambda problem, seconds: Remedies(("Item 5 fits nowhere.",), (), (remedy,)),
+    )
+    other = replace(family, abilities=Abilities(planning=planning))
+    use_families(lambda: Registry([other]))
+    command = ("plan", "-t", "dgx_a100_80gb", "-n", "8", "--tables", "toy")
+    code, out, _ = shardbench(*command)
+    assert code == 1
+    assert out.index("Item 5") < out.index("Take 8 items.")
+    assert "less than 7 is proven" in " ".join(out.split())
+    assert not (tmp_path / "plan.json").exists()
 
 
 @pytest.mark.parametrize(

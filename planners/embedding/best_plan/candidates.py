@@ -50,7 +50,7 @@ class Candidates:
     def any_rating(self) -> float:
         """An upper bound on the rating of every plan, in milliseconds."""
         most = np.maximum.reduceat(self.space.option_perf[self.options], self.first[:-1])
-        return float(2.0 * most.sum())
+        return float(2.0 * most.sum()) or 1.0
 
     @property
     def smallest(self) -> Ints:

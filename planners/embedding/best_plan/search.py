@@ -40,7 +40,7 @@ def best_plan(
     warm_up.begin(warm_up.BEST_PLAN)
     order = canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
-    outcome = _best_plan(reordered, devices, deadline or Deadline(), seed)
+    outcome = search_in_order(reordered, devices, deadline or Deadline(), seed)
     if isinstance(outcome, Found):
         return replace(outcome, options=order[outcome.options])
     smallest, last = (
@@ -60,12 +60,20 @@ def canonical_order(space: SearchSpace) -> Ints:
     return np.lexsort([*reversed(figures), kernels, types, space.table])
 
 
-def _best_plan(
-    space: SearchSpace, devices: Devices, deadline: Deadline, seed: int
+def search_in_order(
+    space: SearchSpace,
+    devices: Devices,
+    deadline: Deadline,
+    seed: int = 0,
+    known: Found | None = None,
 ) -> Found | NotFound:
+    """Search as `best_plan` does, for options in canonical order; `known` is a plan that fits.
+
+    It reads the arrays alone, so a caller may change the estimates in them.
+    """
     local = can_be_placed_locally(space, devices)
     everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
-    outcome = _proposed(space, devices, everything, deadline)
+    outcome = known or _proposed(space, devices, everything, deadline)
     done, proven, tried = 0, 0.0, []
     if not deadline.passed:
         found = presolved(candidates(space, devices))

@@ -147,8 +147,11 @@ class TableEntry(_DocumentPart, frozen=True):
                 )
 
 
-class PlanDocument(_DocumentPart, frozen=True):
-    """A plan as a document, with tables in the problem's order."""
+class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
+    """A plan as a document, with tables in the problem's order.
+
+    `changes` has a sentence for each change that the plan needs, if the problem itself has no plan.
+    """
 
     format: Literal["shardbench-plan"]
     version: Literal[1]
@@ -156,6 +159,7 @@ class PlanDocument(_DocumentPart, frozen=True):
     local_world_size: Ranks
     quality: dict[str, float]
     tables: Annotated[list[TableEntry], Meta(min_length=1)]
+    changes: list[str] = []
 
     def check(self, topology: Topology | None) -> None:
         """Raise InfeasibleDecision unless the plan can be trained, on `topology` if given."""

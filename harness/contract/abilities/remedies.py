@@ -1,0 +1,78 @@
+"""The types for remedies: changes of a problem without a decision that make one possible."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+P = TypeVar("P")
+D = TypeVar("D")
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy(Generic[P, D]):
+    """A change of a problem, with a decision on the changed problem.
+
+    Attributes:
+        name: the quantity that changes, such as `HBM per GPU`.
+        unit: its unit.
+        now: its present value.
+        sufficient: a value that is enough, as `decision` shows.
+        proven: the nearest value to `now` that is not proven to be insufficient.
+        size: the size of the change, relative to the present value or to the whole.
+        changes: a sentence for each thing to change.
+        rating: the decision's first quality.
+        problem: the changed problem.
+        decision: a decision on it.
+    """
+
+    name: str
+    unit: str
+    now: float
+    sufficient: float
+    proven: float
+    size: float
+    changes: tuple[str, ...]
+    rating: float
+    problem: P
+    decision: D
+
+    @property
+    def gap(self) -> float:
+        """The distance between the decision and the proof (0.01 is 1 %)."""
+        return abs(self.sufficient - self.proven) / max(min(self.sufficient, self.proven), 1e-9)
+
+    @property
+    def evidence(self) -> str:
+        """A clause on the amount that is proven to be insufficient."""
+        more = self.sufficient > self.now
+        if self.proven == self.now != self.sufficient:
+            return f"not proven that {'less' if more else 'more'} is insufficient"
+        proof = f"{'less' if more else 'more'} than {written(self.proven, up=not more)} {self.unit}"
+        return f"{proof.strip()} is proven insufficient"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies(Generic[P, D]):
+    """The remedies for a problem, the smallest change first.
+
+    `causes` are sentences on parts that fit nowhere, `findings` on changes that are not enough.
+    """
+
+    causes: tuple[str, ...]
+    findings: tuple[str, ...]
+    remedies: tuple[Remedy[P, D], ...]
+
+
+FindRemedies = Callable[[P, float], Remedies[P, D]]
+"""Returns the remedies for a problem that are found within a number of seconds."""
+
+
+def written(value: float, up: bool) -> str:
+    """Return a number with four digits, rounded up or down; a whole number has all its digits."""
+    if value == round(value):
+        return f"{value:.0f}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - _DIGITS)
+    return f"{(math.ceil if up else math.floor)(value / unit) * unit:.{_DIGITS}g}"

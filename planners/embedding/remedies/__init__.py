@@ -1,0 +1,1 @@
+"""Remedies for a problem without a plan: what to change, and how little is enough."""

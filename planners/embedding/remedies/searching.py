@@ -1,0 +1,102 @@
+"""Searches that memory alone decides: a plan that fits, and the least memory of the fullest rank.
+
+The search for the best plan minimises the milliseconds of the slowest rank within each rank's
+memory, and proves a bound. With bytes in the place of milliseconds, it minimises the memory of the
+fullest rank instead. With all milliseconds zero, it ends at the first plan that fits. So its
+searches and its proofs serve here too.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planners.embedding.best_plan.bounds.bound import linear_bound
+from planners.embedding.best_plan.bounds.presolve import presolved
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.search import canonical_order, search_in_order
+from planners.embedding.decision import Plan
+from planners.embedding.drop_in.compiled_search import placed
+from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.quality import arrays
+from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.space import Devices, Floats, SearchSpace, search_space
+
+GIB = 2**30
+HBM, DDR = 0, 1  # columns of storage
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A problem as arrays, with its options in canonical order."""
+
+    space: SearchSpace
+    devices: Devices
+
+    @classmethod
+    def of(cls, problem: EmbeddingProblem) -> "Flat":
+        """Enumerate the options of a problem; raises PlannerError as torchrec does."""
+        space, devices = arrays(problem)
+        return cls(in_order(space), devices)
+
+    def with_memory(self, kind: int, capacity: int) -> "Flat":
+        """Return the problem with this many usable bytes of a kind of memory on each rank."""
+        storage = self.devices.storage.copy()
+        storage[:, kind] = capacity
+        return replace(self, devices=replace(self.devices, storage=storage))
+
+    def any_plan(self, deadline: Deadline) -> Found | NotFound:
+        """Search for a plan that fits, whatever its milliseconds, or for a proof that none does."""
+        space = without_perf(self.space)
+        found = presolved(candidates(space, self.devices))
+        if math.isinf(linear_bound(found).milliseconds):
+            return NotFound(None, None, 0, math.inf)
+        return search_in_order(space, self.devices, deadline)
+
+    def least_memory(self, kind: int, deadline: Deadline) -> Found | NotFound:
+        """Search for the plan with the least memory of a kind on its fullest rank.
+
+        The rating and the bound are in GiB. Other kinds of memory are limited as usual.
+        """
+        space = _rated(self.space, self.space.storage[:, kind] / GIB)
+        for storage in (space.storage, space.option_storage):
+            storage[:, kind] = 0
+        return search_in_order(space, self.devices, deadline)
+
+    def best_from(self, plan: Found, deadline: Deadline) -> Found:
+        """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
+        known = replace(plan, rating=self.rating(plan))
+        found = search_in_order(self.space, self.devices, deadline, known=known)
+        return found if isinstance(found, Found) else known
+
+    def rating(self, plan: Found) -> float:
+        """Return the milliseconds of a plan's slowest rank."""
+        return candidates(self.space, self.devices).rate(plan.options, plan.ranks)
+
+    def plan(self, found: Found) -> Plan:
+        """Return a plan as torchrec's options, with a rank for each shard."""
+        return Plan(tuple(placed(self.space, found)))
+
+
+def in_order(space: SearchSpace) -> SearchSpace:
+    """Return the search space with its options in canonical order."""
+    return search_space([space.options[number] for number in canonical_order(space).tolist()])
+
+
+def without_perf(space: SearchSpace) -> SearchSpace:
+    """Return the search space with zero milliseconds for every shard."""
+    return _rated(space, np.zeros(len(space.total)))
+
+
+def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
+    """Return a copy of the search space with `total` as each estimate's milliseconds."""
+    of_shards, first = total[space.estimate], space.first_shard[:-1]
+    return replace(
+        space,
+        storage=space.storage.copy(),
+        option_storage=space.option_storage.copy(),
+        perf=np.column_stack([total, np.zeros((len(total), space.perf.shape[1] - 1))]),
+        total=total,
+        option_perf=np.add.reduceat(of_shards, first),
+        largest_shard=np.maximum.reduceat(of_shards, first),
+    )
