@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from harness.contract import Remedies
 from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
@@ -18,14 +20,18 @@ from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display
 from shardbench.command import InterruptedCommand, seconds_since_start
-from shardbench.display.plan import front_shown, gain_shown, shown
+from shardbench.display.plan import document, front_shown, gain_shown, shown
+from shardbench.display.remedies import document as remedies_document
 from shardbench.display.remedies import shown as remedies_shown
 from shardbench.options import (
+    Json,
     check_folder,
     check_seconds,
     check_writable,
+    file_named,
     found_registry,
     messages,
+    show_or_write,
     warn,
     write,
 )
@@ -80,6 +86,7 @@ def plan(
         typer.Option(help="Folder for plans that move more and more, with a table and a figure."),
     ] = None,
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
+    json: Json = "",
     fix: Annotated[
         bool, typer.Option("--fix", help="If no plan fits, write one for the smallest change.")
     ] = False,
@@ -102,14 +109,16 @@ def plan(
         _write_front(request, near, seconds, pareto)
         return
     check_writable(out)
+    check_writable(file_named(json))
     try:
         with stage_display() as begins:
             made = make_plan(request, seconds, near, begins=begins)
     except InfeasibleDecision as error:
-        show_remedies(request, error, out if fix else None)
+        show_remedies(request, error, out if fix else None, json)
         raise typer.Exit(1) from None
     write(out, to_json(made.document, indent=2) + "\n")
-    display.show(shown(made, all_ranks))
+    if json != "-":
+        display.show(shown(made, all_ranks))
     if near is not None and made.moved_gib is not None and made.moved_gib > near.gib:
         warn(
             f"No plan was found that moves at most {near.gib:.4g} GiB; this one moves "
@@ -121,20 +130,24 @@ def plan(
             today = baseline(request, made, begins)
     except KeyboardInterrupt:
         raise InterruptedCommand(f"the plan is kept in {out}.") from None
-    if today is not None:
-        print(gain_shown(made, today))
     planning, whole = (duration(s, trim=True) for s in (made.planning_s, seconds_since_start()))
-    print(f"Planned in {planning}; the whole command took {whole}.")
+    took = f"Planned in {planning}; the whole command took {whole}."
+    gain = gain_shown(made, today) if today is not None else ""
+    show_or_write(json, document(made, today, out), Text("\n".join(filter(None, (gain, took)))))
 
 
-def show_remedies(request: Request, error: InfeasibleDecision, out: Path | None = None) -> None:
+def show_remedies(
+    request: Request, error: InfeasibleDecision, out: Path | None = None, json: str = ""
+) -> None:
     """Print an error and what helps; write the plan of the smallest change to `out`, if given."""
     messages.print(str(error), style="red")
     with stage_display() as begins:
         found = find_remedies(request, begins=begins)
-    if found is None:
+    if found is None and not json:
         return
-    display.show(remedies_shown(found, request.family.qualities[0].unit))
+    found = found or Remedies((), (), ())
+    unit = request.family.qualities[0].unit
+    show_or_write(json, remedies_document(error, found), remedies_shown(found, unit))
     if out is not None and found.remedies:
         write(out, to_json(fixed(request, found.remedies[0]), indent=2) + "\n")
         messages.print(f"Wrote {out}, which needs the first of these changes.")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -29,6 +30,21 @@ def shown(plan: Planned, all_ranks: bool) -> RenderableType:
     """
     title = Text(str(plan.cell), style="bold")
     return Group(title, Text(_headline(plan)), "", as_terminal(_ranks(plan.ranks, all_ranks)))
+
+
+def document(plan: Planned, baseline: Baseline | None, file: Path) -> dict[str, Any]:
+    """Return a plan's figures, and the file that has the plan, as a JSON document."""
+    share = plan.bound.gap(plan.quality) if plan.bound else math.nan
+    return {
+        "cell": str(plan.cell),
+        "plan": str(file),
+        "quality": dict(plan.quality),
+        "unit": plan.first.unit,
+        "gap": None if math.isnan(share) else share,
+        "moved_gib": plan.moved_gib,
+        "planning_s": plan.planning_s,
+        "baseline": baseline and {"system": baseline.system, plan.first.name: baseline.value},
+    }
 
 
 def front_shown(cell: CellId, data: "pd.DataFrame") -> RenderableType:

@@ -53,6 +53,12 @@ class Remedy(Generic[P, D]):
         proof = f"{'less' if more else 'more'} than {written(self.proven, up=not more)} {self.unit}"
         return f"{proof.strip()} is proven insufficient"
 
+    def sentence(self, unit: str) -> str:
+        """Return the changes with their evidence, and the decision's first quality in its unit."""
+        what = " ".join(self.changes) or "Nothing to change: a plan fits."
+        rating = written(self.rating, up=True)
+        return f"{what} ({self.size:+.1%}; {self.evidence}; the plan takes {rating} {unit})"
+
 
 @dataclass(frozen=True, slots=True)
 class Remedies(Generic[P, D]):
@@ -64,6 +70,10 @@ class Remedies(Generic[P, D]):
     causes: tuple[str, ...]
     findings: tuple[str, ...]
     remedies: tuple[Remedy[P, D], ...]
+
+    def sentences(self, unit: str) -> list[str]:
+        """Return all of it as sentences: causes, remedies, findings."""
+        return [*self.causes, *(remedy.sentence(unit) for remedy in self.remedies), *self.findings]
 
 
 FindRemedies = Callable[[P, float], Remedies[P, D]]

@@ -106,10 +106,13 @@ class Planner(EmbeddingShardingPlanner):
         cache: a `PlanCache` of plans that were found before, to load them or to begin with them.
             After `plan`, `from_cache` is how the plan was found: a `hit`, a `near hit`, from a
             `start`, or "" without use of the cache. Plans of torchrec's own search are not stored.
+        remedy_seconds: time limit of the search for remedies if mode `best-plan` finds no plan; 0
+            for no search.
 
     After a search for the best plan, `bound_ms` is a proven lower bound in ms for all plans of
     these options: infinite if it is proven that no plan fits, and 0 if nothing was proven. If no
-    plan was found, `verdict` and a note on the error give the proof, or the attempts.
+    plan was found, `verdict` and a note on the error give the proof, or the attempts, and another
+    note lists changes that would be enough, such as more HBM or a smaller batch.
 
     Raises ValueError for an unknown mode, time or budget; UsageError for a file that is not a plan,
     and for a plan of other tables. `plan` raises PlannerError if a search near the previous plan is
@@ -147,6 +150,7 @@ class Planner(EmbeddingShardingPlanner):
         move_budget: float | None = None,
         lost_ranks: Collection[int] = (),
         cache: SearchesWithPlans | None = None,
+        remedy_seconds: float = 5.0,
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"The mode must be 'same-plan' or 'best-plan', not {mode!r}.")
@@ -179,6 +183,7 @@ class Planner(EmbeddingShardingPlanner):
         self._search_seconds = search_seconds
         self._seed = seed
         self._cache = cache
+        self._remedy_seconds = remedy_seconds
         self._check = check
         release = getattr(torchrec, "__version__", "a checkout")
         self._supported = RELEASES.allow("Planner", release, any_release=any_release)
@@ -321,6 +326,18 @@ class Planner(EmbeddingShardingPlanner):
         except PlannerError as error:
             if stand_in.verdict:
                 error.add_note(f"{stand_in.verdict[0].upper()}{stand_in.verdict[1:]}.")
+                self._note_remedies(error, module, sharders)
             raise
         finally:
             self.bound_ms, self.verdict = stand_in.bound, stand_in.verdict
+
+    def _note_remedies(
+        self, error: PlannerError, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
+    ) -> None:
+        """Add a note with changes that make a plan fit; a user's own enumerator allows none."""
+        if self._enumerator is not self._own_enumerator or not self._remedy_seconds:
+            return
+        from planners.embedding.drop_in.remedies_note import remedies_note
+
+        if note := remedies_note(self, module, sharders, self._remedy_seconds):
+            error.add_note(note)

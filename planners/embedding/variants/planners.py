@@ -135,7 +135,13 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     near: dict[str, Any] = {}
     if problem.moving is not None:
         near = {"previous": problem.moving.previous, "move_budget": problem.moving.gib}
-    planner = partial(Planner, mode="best-plan", search_seconds=problem.search_seconds, **near)
+    planner = partial(
+        Planner,
+        mode="best-plan",
+        search_seconds=problem.search_seconds,
+        remedy_seconds=0,  # they are searched for by the harness
+        **near,
+    )
     return prepare(problem, planner)
 
 
