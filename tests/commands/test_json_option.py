@@ -14,6 +14,7 @@ NEEDED = {
     "calibrate": ["-t", "dgx_h100"],
     "compare": [CELL],
     "doctor": [],
+    "plan": ["-w", "dlrm-856"],
     "selftest": [],
     "validate": ["-w", "dlrm-856"],
 }

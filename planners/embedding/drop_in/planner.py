@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -48,6 +49,9 @@ from planners.instruments import collection_paused, replaced
 
 if TYPE_CHECKING:
     from planners.embedding.plan_files.previous import PreviousPlan
+
+# Named, because it builds problems, and those may hold planners of this class.
+_REMEDIES = "planners.embedding.remedies.planner_note"
 
 # The search is imported where it is used, since it may not load on an untested release.
 
@@ -337,7 +341,6 @@ class Planner(EmbeddingShardingPlanner):
         """Add a note with changes that make a plan fit; a user's own enumerator allows none."""
         if self._enumerator is not self._own_enumerator or not self._remedy_seconds:
             return
-        from planners.embedding.drop_in.remedies_note import remedies_note
-
+        remedies_note = import_module(_REMEDIES).remedies_note
         if note := remedies_note(self, module, sharders, self._remedy_seconds):
             error.add_note(note)
