@@ -12,6 +12,7 @@ from planners.experts.workloads import MODELS, ModelParameters
 
 _TOKENS = 2**23
 _MOST = 10_000_000
+_WINDOWS = 3
 
 
 def drawn(spec: WorkloadSpec, asked: ModelParameters) -> Loads:
@@ -33,7 +34,10 @@ def drawn(spec: WorkloadSpec, asked: ModelParameters) -> Loads:
 
 
 def recorded(path: str) -> Loads:
-    """Return windows x layers x experts of a file; raises UsageError if it holds no loads."""
+    """Return windows x layers x experts of a file, whose steps are summed to three windows.
+
+    Raises UsageError if it holds no loads.
+    """
     held: Any
     if path.endswith(".csv"):
         text = read_file(path).decode("utf-8", "replace")
@@ -52,7 +56,9 @@ def recorded(path: str) -> Loads:
         raise UsageError(f"{path} must hold loads of layers x experts, or a series of these.")
     if not np.isfinite(loads).all() or loads.min() < 0 or loads.max() > 2.0**53:
         raise UsageError(f"{path} must hold loads from 0 to {2**53:,}.")
-    return loads[:, loads.sum(axis=(0, 2)) > 0] if loads.any() else loads
+    if len(loads) > _WINDOWS:
+        return np.array([part.sum(axis=0) for part in np.array_split(loads, _WINDOWS)])
+    return loads
 
 
 def _tensor(path: str) -> Any:

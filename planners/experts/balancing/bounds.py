@@ -19,8 +19,8 @@ import numpy as np
 from planners.experts.balancing.kernels import halves_needed, replicate
 from planners.experts.problem import ExpertsProblem, Loads
 
-_PARTS = (0.5, 0.47, 0.44, 0.41, 0.38, 0.35, 0.32, 0.28, 0.24, 0.2)
-_HALVINGS = 14
+_PARTS = tuple(number / 200 for number in range(4, 101))
+_STEP = 1e-3
 _MOST_GROUPS = 12
 _ROUNDING = 1e-9
 
@@ -37,28 +37,31 @@ def tight_bounds_of(weights: Loads, gpus: int, per_gpu: int) -> Loads:
     quick = bounds_of(weights, gpus, per_gpu)
     if per_gpu != 2:
         return quick
-    return np.array([_bisected(row, gpus, low) for row, low in zip(weights, quick, strict=True)])
+    return np.array([_raised(row, gpus, low) for row, low in zip(weights, quick, strict=True)])
 
 
-def _bisected(weights: Loads, gpus: int, low: float) -> float:
-    """Return the largest load that is proven impossible, or `low`."""
-    high = 2 * low
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if _is_impossible(weights, gpus, middle):
-            low = middle
-        else:
-            high = middle
+def _raised(weights: Loads, gpus: int, low: float) -> float:
+    """Return the largest load that is found to be impossible, or `low`."""
+    if low == 0:
+        return low
+    for part in _PARTS:
+        step = _STEP
+        while step >= _STEP:
+            if _is_impossible(weights, gpus, low * (1 + step), part):
+                low *= 1 + step
+                step *= 2
+            else:
+                step /= 4
     return low
 
 
-def _is_impossible(weights: Loads, gpus: int, limit: float) -> bool:
+def _is_impossible(weights: Loads, gpus: int, limit: float, part: float) -> bool:
     least = np.maximum(np.ceil(weights / limit * (1 - _ROUNDING)), 1).astype(np.int64)
     spare = 2 * gpus - int(least.sum())
     if spare < 0:
         return True
     raised = limit * (1 + _ROUNDING)
-    return any(halves_needed(weights, least, raised, part, spare) > 2 * gpus for part in _PARTS)
+    return halves_needed(weights, least, raised, part, spare) > 2 * gpus
 
 
 def layer_bounds(problem: ExpertsProblem) -> Loads:

@@ -61,7 +61,10 @@ class _Layer:
         found = self._changed(limit)
         if self.load(found) <= limit * (1 + 1e-9):
             return found
-        return min((found, self.renamed), key=self.load)
+        reachable = self.load(self.renamed) * (1 + self.problem.goal)
+        if reachable > limit:
+            found = self._changed(reachable)
+        return found if self.load(found) <= reachable * (1 + 1e-9) else self.renamed
 
     def at_most(self, budget: int, low: float) -> Slots:
         """Return the placement of the least load that fetches at most `budget` experts."""
