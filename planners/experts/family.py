@@ -33,6 +33,7 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     ),
     workloads=lambda: WORKLOADS,
     requires=("numba",),
+    preload=("torch",),
     benchmarks=("deepseek-v3[layers=4]/dgx_h100:32",),
     abilities=Abilities(
         planning="planners.experts.planning:PLANNING",

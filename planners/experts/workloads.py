@@ -71,8 +71,8 @@ class ModelParameters(PlacementParameters, frozen=True):
     """Parameters of generated loads: their spread, and their changes from window to window."""
 
     layers: Annotated[int, Meta(ge=0, le=256)] = 0
-    skew: Annotated[float, Meta(ge=0, le=3)] = 0.7
-    drift: Annotated[float, Meta(ge=0, le=3)] = 0.1
+    skew: Annotated[float, Meta(gt=0, le=3)] = 0.7
+    drift: Annotated[float, Meta(gt=0, le=3)] = 0.1
     windows: Annotated[int, Meta(ge=1, le=64)] = 2
     seed: Seed = 0
 

@@ -40,10 +40,24 @@ def _paired_owners(
     return owner, share
 
 
+def _try_from(starts: Slots, held: Slots, problem: ExpertsProblem) -> None:
+    """Improve other placements where the bound is not near yet; keep the better ones in `held`."""
+    loads = problem.loads
+    bounds = bounds_of(loads, problem.gpus, problem.per_gpu) * (1 + _CLOSE)
+    flat = Placement(held.reshape(problem.layers, -1))
+    reached = flat.gpu_loads(loads, problem.gpus).max(axis=1)
+    for layer in np.flatnonzero(reached > bounds * (1 + _CLOSE)):
+        other = starts[layer].copy()
+        if improve(loads[layer], other, NOTHING, bounds[layer], _STEPS) < reached[layer]:
+            held[layer] = other
+
+
 def certified(problem: ExpertsProblem) -> Placement:
-    """Return a placement with the best balance that was found; it ignores the one in force."""
+    """Return a placement with the best balance that was found; it does not count fetches."""
     if problem.nodes == 1:
         held = balanced(problem.loads, problem.gpus, problem.per_gpu)
+        if problem.previous is not None:
+            _try_from(problem.previous.reshape(held.shape), held, problem)
         return Placement(held.reshape(problem.layers, -1))
     tables = node_bounds(problem)
     if tables is None:

@@ -1,7 +1,8 @@
 """DeepSeek's balancer and a faster one with the same decision, on torch's float32."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ Packing = Callable[["torch.Tensor", int], "torch.Tensor"]
 @FAMILY.variant("deepseek", reference=True, source="deepseek-ai/EPLB", requires=("torch",))
 def deepseek(problem: ExpertsProblem) -> Prepared[Placement]:
     """Greedy replication, then each replica onto the lightest GPU, scalar by scalar in torch"""
-    return Prepared(lambda: _placed(problem, _pack_scalars))
+    return Prepared(lambda: _placed(problem, _pack_scalars), installed=_one_thread)
 
 
 @FAMILY.variant(
@@ -31,7 +32,20 @@ def deepseek(problem: ExpertsProblem) -> Prepared[Placement]:
 )
 def heap(problem: ExpertsProblem) -> Prepared[Placement]:
     """As deepseek, with the GPUs of each layer in a heap"""
-    return Prepared(lambda: _placed(problem, _pack_by_heap))
+    return Prepared(lambda: _placed(problem, _pack_by_heap), installed=_one_thread)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch use one thread; several would wait for each other on a single core."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _placed(problem: ExpertsProblem, packing: Packing) -> Placement:
