@@ -55,7 +55,7 @@ def explain(
 
 def _hottest(
     problem: ExpertsProblem, decision: Placement, layer: int, gpu: int, mean: float, top: int
-) -> tuple[tuple[float, ...], ...]:
+) -> tuple[tuple[float | None, ...], ...]:
     """Return the experts of a GPU with their replicas, and shares with one replica less."""
     counts = decision.counts(problem.experts)[layer]
     held = np.unique(decision.slots[layer].reshape(problem.gpus, -1)[gpu])
@@ -66,7 +66,7 @@ def _hottest(
             expert,
             int(counts[expert]),
             float(loads[expert] / counts[expert]),
-            float(loads[expert] / (counts[expert] - 1)) if counts[expert] > 1 else float("nan"),
+            float(loads[expert] / (counts[expert] - 1)) if counts[expert] > 1 else None,
             float(max(loads[expert] / max(counts[expert] - 1, 1), 1.0)),
         )
         for expert in ordered[:top]
