@@ -9,6 +9,7 @@ from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
 NOTHING = np.empty((0, 0), dtype=np.int64)
 _STEPS = 2000
 _CLOSE = 1e-4
+_FAR = 1e-3
 
 
 def balanced(weights: Loads, gpus: int, per_gpu: int) -> Slots:
@@ -41,12 +42,12 @@ def _paired_owners(
 
 
 def _try_from(starts: Slots, held: Slots, problem: ExpertsProblem) -> None:
-    """Improve other placements where the bound is not near yet; keep the better ones in `held`."""
+    """Improve other placements where the bound is far; keep the better ones in `held`."""
     loads = problem.loads
     bounds = bounds_of(loads, problem.gpus, problem.per_gpu) * (1 + _CLOSE)
     flat = Placement(held.reshape(problem.layers, -1))
     reached = flat.gpu_loads(loads, problem.gpus).max(axis=1)
-    for layer in np.flatnonzero(reached > bounds * (1 + _CLOSE)):
+    for layer in np.flatnonzero(reached > bounds * (1 + _FAR)):
         other = starts[layer].copy()
         if improve(loads[layer], other, NOTHING, bounds[layer], _STEPS) < reached[layer]:
             held[layer] = other
