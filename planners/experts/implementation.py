@@ -12,7 +12,7 @@ from harness.contract import InfeasibleDecision, Recorder, Topology, WorkloadSpe
 from planners.experts.balancing.bounds import layer_bounds
 from planners.experts.loads import drawn, recorded, windows_of
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
-from planners.experts.variants.vllm import compiled_placement
+from planners.experts.published.vllm import compiled_placement
 from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
 
 _GIB = 2**30

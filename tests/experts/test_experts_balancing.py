@@ -14,7 +14,7 @@ from planners.experts.balancing.bounds import layer_bounds
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.implementation import fingerprint, quality, validate
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
-from planners.experts.variants.vllm import compiled_placement
+from planners.experts.published.vllm import compiled_placement
 
 PUBLISHED = ("deepseek", "heap", "numpy-pack", "numpy", "batched", "zigzag", "compiled", "swift")
 

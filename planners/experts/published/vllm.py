@@ -6,43 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contract import Claim, Prepared
 from planners.experts.balancing.kernels import pack, replicate
-from planners.experts.family import FAMILY
 from planners.experts.problem import ExpertsProblem, Placement, Slots
 
 Weights = NDArray[np.floating[Any]]
 Replication = Callable[[Weights, int], tuple[Slots, Weights]]
 Packing = Callable[[Weights, int], Slots]
-
-
-@FAMILY.variant(
-    "numpy-pack",
-    source="vllm-project/vllm#28369",
-    claim=Claim(80, 10, "ms", "DeepSeek-V2-Lite on 8 GPUs, as published"),
-)
-def numpy_pack(problem: ExpertsProblem) -> Prepared[Placement]:
-    """As deepseek, with the packing in NumPy and its sums in float32"""
-    return Prepared(lambda: placed(problem, replicated, _pack_float32))
-
-
-@FAMILY.variant("numpy", source="vllm-project/vllm#30697")
-def numpy(problem: ExpertsProblem) -> Prepared[Placement]:
-    """vLLM 0.33: replication and packing in NumPy, layer by layer, with float64 sums"""
-    return Prepared(lambda: placed(problem, replicated, _pack_rows))
-
-
-@FAMILY.variant("batched", same_as="numpy", source="vllm-project/vllm#52556")
-def batched(problem: ExpertsProblem) -> Prepared[Placement]:
-    """As numpy, with each replica of all layers packed at once"""
-    return Prepared(lambda: placed(problem, replicated, _pack_batched))
-
-
-@FAMILY.variant("compiled", same_as="numpy", source="shardbench")
-def compiled(problem: ExpertsProblem) -> Prepared[Placement]:
-    """As numpy, with compiled loops"""
-    compiled_placement(problem)  # loads the machine code
-    return Prepared(lambda: compiled_placement(problem))
 
 
 def compiled_placement(problem: ExpertsProblem) -> Placement:
@@ -82,7 +51,8 @@ def replicated(weight: Weights, slots: int) -> tuple[Slots, Weights]:
     return owner, np.take_along_axis(weight / counts, owner, axis=1)
 
 
-def _pack_rows(weight: Weights, packs: int, kind: type = np.float64) -> Slots:
+def pack_rows(weight: Weights, packs: int, kind: type = np.float64) -> Slots:
+    """Pack row by row, with sums of type `kind`."""
     rows, items = weight.shape
     size = items // packs
     if size == 1:
@@ -100,11 +70,13 @@ def _pack_rows(weight: Weights, packs: int, kind: type = np.float64) -> Slots:
     return packed
 
 
-def _pack_float32(weight: Weights, packs: int) -> Slots:
-    return _pack_rows(weight.astype(np.float32), packs, np.float32)
+def pack_float32(weight: Weights, packs: int) -> Slots:
+    """Pack row by row, with sums in float32."""
+    return pack_rows(weight.astype(np.float32), packs, np.float32)
 
 
-def _pack_batched(weight: Weights, packs: int) -> Slots:
+def pack_batched(weight: Weights, packs: int) -> Slots:
+    """Pack one replica of all rows at once."""
     rows, items = weight.shape
     size = items // packs
     if size == 1:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.contract import Claim, Prepared
-from planners.experts.family import FAMILY
 from planners.experts.problem import ExpertsProblem, Placement
 
 if TYPE_CHECKING:
@@ -17,26 +15,8 @@ if TYPE_CHECKING:
 Packing = Callable[["torch.Tensor", int], "torch.Tensor"]
 
 
-@FAMILY.variant("deepseek", reference=True, source="deepseek-ai/EPLB", requires=("torch",))
-def deepseek(problem: ExpertsProblem) -> Prepared[Placement]:
-    """Greedy replication, then each replica onto the lightest GPU, scalar by scalar in torch"""
-    return Prepared(lambda: _placed(problem, _pack_scalars), installed=_one_thread)
-
-
-@FAMILY.variant(
-    "heap",
-    same_as="deepseek",
-    source="sgl-project/sglang#14540",
-    claim=Claim(22.8, 15.8, "ms", "as published"),
-    requires=("torch",),
-)
-def heap(problem: ExpertsProblem) -> Prepared[Placement]:
-    """As deepseek, with the GPUs of each layer in a heap"""
-    return Prepared(lambda: _placed(problem, _pack_by_heap), installed=_one_thread)
-
-
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Let torch use one thread; several would wait for each other on a single core."""
     import torch
 
@@ -48,7 +28,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _placed(problem: ExpertsProblem, packing: Packing) -> Placement:
+def placed(problem: ExpertsProblem, packing: Packing) -> Placement:
     """Place groups on nodes, replicate within each node, and place the replicas on its GPUs."""
     import torch
 
@@ -100,7 +80,9 @@ def _pack(
     )
 
 
-def _pack_scalars(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
+def pack_scalars(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
+    """Pack with torch scalars, as DeepSeek does."""
+
     def chosen(order: Sequence[int], weights: Any, packs: int, size: int) -> list[int]:
         loads: list[Any] = [0] * packs
         held: list[list[int]] = [[] for _ in range(packs)]
@@ -114,7 +96,9 @@ def _pack_scalars(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
     return _pack(weight, packs, chosen)
 
 
-def _pack_by_heap(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
+def pack_by_heap(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
+    """Pack with a heap of the loads of GPUs."""
+
     def chosen(order: Sequence[int], weights: Any, packs: int, size: int) -> list[int]:
         values = weights.numpy()  # float32, so that sums are rounded as torch's
         loads = [(np.float32(0), pack) for pack in range(packs)]
