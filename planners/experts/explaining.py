@@ -38,9 +38,8 @@ def explain(
     sections = [
         Section(
             f"Experts of GPU {gpu} in layer {layer}, in shares of a GPU's mean load",
-            ("expert", "replicas", "load of\na replica", "with one\nless", "busiest GPU\nat least"),
+            ("expert", "replicas", "load of\na replica", "with one\nless"),
             rows,
-            ("One replica less puts the load of the last column on some GPU.",),
         )
     ]
     if buys:
@@ -67,7 +66,6 @@ def _hottest(
             int(counts[expert]),
             float(loads[expert] / counts[expert]),
             float(loads[expert] / (counts[expert] - 1)) if counts[expert] > 1 else None,
-            float(max(loads[expert] / max(counts[expert] - 1, 1), 1.0)),
         )
         for expert in ordered[:top]
     )

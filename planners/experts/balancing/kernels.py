@@ -1,6 +1,6 @@
 """Compiled loops over layers. They are in one module, because numba's cache watches one file only.
 
-A row is a layer, or one node of a layer. `shares` are the loads of its replicas.
+A row is a layer, or one node of a layer.
 """
 
 from collections.abc import Callable
