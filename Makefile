@@ -31,6 +31,7 @@ $(READY): requirements.txt pyproject.toml Makefile
 upstreams: setup
 	@planners/dimspec/upstream/install.sh $(BIN)/python upstreams
 	@planners/reshard/upstream/install.sh $(BIN)/python upstreams
+	@planners/experts/upstream/install.sh $(BIN)/python upstreams
 
 report: setup
 	$(BIN)/shardbench report

@@ -1,9 +1,9 @@
 """The way of a plan into a job: python docs/examples/plan_into_job.py TABLES GPUS
 
 Plans with `certified`, then writes the plan, reads and checks it with JsonPlanLoader, lets
-torchrec's planner take it, and broadcasts it as `collective_plan` does: rank 0 pickles the plan, and
-each other rank unpickles it. Prints a row per step in Markdown, with its CPU time and the peak of
-the resident memory so far. Both parts run in processes of their own, as they do on a cluster.
+torchrec's planner take it, and broadcasts it as `collective_plan` does: rank 0 pickles the plan,
+and each other rank unpickles it. Prints a row per step in Markdown, with its CPU time and the peak
+of the resident memory so far. Both parts run in processes of their own, as they do on a cluster.
 """
 
 import json
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,7 +42,7 @@ def load(workload: str, topology: str, gpus: int, file: Path) -> None:
 
     content = json.loads(file.read_bytes())
     shards = sum(len(table["shards"]) for table in content["tables"])
-    step(f"written: {shards:,} shards", lambda: json.dumps(content))
+    step(f"written: {shards:,} shards", partial(json.dumps, content))
     del content
     loader = step(
         "read and checked", lambda: JsonPlanLoader(file, problem.module, topology=problem.topology)

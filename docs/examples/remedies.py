@@ -58,9 +58,8 @@ def main() -> None:
         near = sum(gap <= 0.02 for gap in found)
         middle = sorted(found)[len(found) // 2]
         print(f"| {name} | {len(found)} | {near} | {middle:.2%} | {max(found):.2%} |")
-    print(
-        f"\nThe longest search took {max(times):.1f} s, the median {sorted(times)[len(times) // 2]:.1f} s."
-    )
+    median = sorted(times)[len(times) // 2]
+    print(f"\nThe longest search took {max(times):.1f} s, the median {median:.1f} s.")
 
 
 if __name__ == "__main__":

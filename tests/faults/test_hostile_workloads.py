@@ -23,6 +23,7 @@ KEYS = {
     "dtensor": ("op", "dims", "cases", "seed", "impl", "params"),
     "dimspec": ("rank", "shape", "mesh", "dims", "calls", "conversions", "seed", "model"),
     "reshard": ("layers", "stage", "ops", "inserts", "seed"),
+    "experts": ("layers", "windows", "seed", "redundant", "groups", "budget"),
 }
 WORKLOADS = [
     (family.name, workload.name)
@@ -87,6 +88,7 @@ def test_a_parameter_is_possible_or_refused_after_little_work(family, workload):
         ("reshard", f"transformer[layers={10**12}]"),
         ("reshard", f"micro[ops={10**12}]"),
         ("reshard", f"micro[inserts={10**12}]"),
+        ("experts", f"kimi-k2[layers={10**12}]"),
         ("embedding", "synthetic[tables=٣]"),
         ("embedding", "synthetic[tables=1_000]"),
         ("embedding", "synthetic[tables=+5]"),

@@ -42,7 +42,8 @@ def test_its_signature_is_spelled_as_torchrecs(name):
     more = list(ours.parameters)[len(theirs.parameters) :]
     assert more == (
         ["mode", "search_seconds", "seed", "check", "any_release",
-         "previous", "move_budget", "lost_ranks", "cache", "remedy_seconds"] if name == "__init__" else []
+         "previous", "move_budget", "lost_ranks", "cache", "remedy_seconds"]
+        if name == "__init__" else []
     )  # fmt: skip
 
 

@@ -1,0 +1,76 @@
+"""Declare the experts family: its qualities, workloads and abilities.
+
+This module must not import NumPy or torch, so that listing variants is quick.
+"""
+
+from typing import TYPE_CHECKING
+
+from harness.contract import Abilities, Family, Goal, Quality, Study
+from planners.experts.workloads import WORKLOADS, label
+
+if TYPE_CHECKING:
+    from planners.experts.problem import ExpertsProblem, Placement
+
+_LADDER = ("deepseek", "heap", "numpy-pack", "numpy", "batched", "zigzag", "compiled", "certified")
+_MOVING = ("numpy", "swift", "certified", "few-moves")
+_GLOBAL = "deepseek-v3/dgx_h100:32"
+_FOR_VLLM = "deepseek-v3[seed=1]/dgx_h100:32"
+_GROUPED = "deepseek-v3[groups=8]/dgx_h100:32"
+
+FAMILY: Family["ExpertsProblem", "Placement"] = Family(
+    name="experts",
+    summary="replicas of a model's experts on GPUs: EPLB of DeepSeek, SGLang and vLLM",
+    implementation="planners.experts.implementation",
+    label=label,
+    qualities=(
+        Quality("imbalance", "", "lower", "largest over mean load of a GPU, mean over layers"),
+        Quality("bound", "", "higher", "least imbalance that is possible", bounds="imbalance"),
+        Quality("worst_layer", "", "lower", "largest over mean load of a GPU in the worst layer"),
+        Quality("next_imbalance", "", "lower", "imbalance on the loads of the next window"),
+        Quality("fetched", "", "lower", "experts that are fetched, mean over layers"),
+        Quality("fetched_gib", "GiB", "lower", "what the busiest GPU fetches over all layers"),
+        Quality("least_fetched", "", "higher", "fetches that this balance needs", bounds="fetched"),
+        Quality("wasted", "", "lower", "second replicas of an expert on one GPU, over all layers"),
+    ),
+    workloads=lambda: WORKLOADS,
+    requires=("numba",),
+    preload=("torch",),
+    benchmarks=("deepseek-v3[layers=4]/dgx_h100:32",),
+    abilities=Abilities(
+        planning="planners.experts.planning:PLANNING",
+        explain="planners.experts.explaining:explain",
+        figures="planners.experts.implementation:figures",
+    ),
+    studies=(
+        Study(_GLOBAL, (*_LADDER, "few-moves"), "global policy"),
+        Study(_GROUPED, (*_LADDER, "few-moves"), "groups share a node"),
+        Study(
+            _FOR_VLLM, ("numpy", "vllm-0.33.0", "batched", "compiled"), "vLLM's", against="numpy"
+        ),
+        Study("deepseek-v3/dgx_h100:144", _LADDER, "two slots per GPU", large=True),
+        Study("deepseek-v3[budget=32]/dgx_h100:32", _MOVING, "at most 32 fetches in a layer"),
+    ),
+    goals=(
+        Goal.times_faster("vLLM 0.33's decision", _FOR_VLLM, "compiled", 15, "numpy"),
+        Goal.times_faster("greedy placement", _GLOBAL, "compiled", 200),
+        Goal("best balance in 50 ms", _GLOBAL, "certified", "seconds", 0.05),
+        Goal(
+            "a tenth of vLLM's fetches",
+            _GLOBAL,
+            "few-moves",
+            "quality",
+            0.1,
+            against="numpy",
+            quality="fetched",
+        ),
+        Goal(
+            "best balance within 2 %",
+            _GLOBAL,
+            "few-moves",
+            "quality",
+            1.02,
+            against="certified",
+            quality="imbalance",
+        ),
+    ),
+)

@@ -1,0 +1,131 @@
+"""Build the problems of the experts family; check, hash and rate placements."""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from operator import methodcaller
+
+import numpy as np
+
+from harness.contract import InfeasibleDecision, Recorder, Topology, WorkloadSpec
+from planners.experts.balancing.bounds import layer_bounds
+from planners.experts.loads import drawn, recorded, windows_of
+from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
+from planners.experts.published.vllm import compiled_placement
+from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
+
+_GIB = 2**30
+
+facts = methodcaller("facts")
+"""Describe a problem, its size first."""
+
+
+def build(spec: WorkloadSpec, topology: Topology) -> ExpertsProblem:
+    """Return the problem of a workload; raises UsageError if it does not fit the topology.
+
+    The placement in force is vLLM's for the first window, unless there is only one.
+    """
+    asked = parameters_of(spec)
+    is_drawn = isinstance(asked, ModelParameters)
+    windows = drawn(spec, asked) if isinstance(asked, ModelParameters) else recorded(spec.name)
+    first, now, following = windows_of(windows)
+    fits = sizes(spec, asked, windows.shape[2], topology)
+    problem = ExpertsProblem(
+        loads=first,
+        following=following,
+        gpus=topology.gpus,
+        per_gpu=fits.per_gpu,
+        groups=asked.groups,
+        nodes=fits.nodes,
+        expert_bytes=MODELS[spec.name].expert_bytes if is_drawn else 0,
+        budget=asked.budget or None,
+    )
+    if len(windows) < 3:
+        return replace(problem, loads=now)
+    return replace(problem, loads=now, previous=compiled_placement(problem).slots)
+
+
+def fingerprint(decision: Placement) -> str:
+    """Return a hash of the expert in every slot."""
+    return hashlib.sha256(decision.slots.astype("<i8").tobytes()).hexdigest()[:16]
+
+
+def validate(problem: ExpertsProblem, decision: Placement) -> None:
+    """Raise InfeasibleDecision for empty slots, missing experts and groups on several nodes."""
+    slots = decision.slots
+    if slots.shape != (problem.layers, problem.slots):
+        raise InfeasibleDecision(
+            f"A placement must fill {problem.layers} layers of {problem.slots} slots, not "
+            f"{' x '.join(map(str, slots.shape))}."
+        )
+    if slots.min() < 0 or slots.max() >= problem.experts:
+        raise InfeasibleDecision(f"Slots must hold experts from 0 to {problem.experts - 1}.")
+    counts = decision.counts(problem.experts)
+    if not counts.all():
+        layer, expert = np.argwhere(counts == 0)[0]
+        raise InfeasibleDecision(f"Layer {layer} has no replica of expert {expert}.")
+    if problem.nodes > 1:
+        _check_groups(problem, slots)
+
+
+def _check_groups(problem: ExpertsProblem, slots: np.ndarray) -> None:
+    groups = (slots // (problem.experts // problem.groups)).reshape(problem.layers, -1)
+    by_node = groups.reshape(problem.layers, problem.nodes, -1)
+    for group in range(problem.groups):
+        nodes = (by_node == group).any(axis=2).sum(axis=1)
+        if (nodes > 1).any():
+            layer = int(np.argmax(nodes > 1))
+            raise InfeasibleDecision(f"Group {group} of layer {layer} is on {nodes[layer]} nodes.")
+
+
+def figures(problem: ExpertsProblem, known: Mapping[str, float]) -> dict[str, float]:
+    """Return the bound on the imbalance, and store it for `quality`."""
+    problem.known.update(known)
+    if "bound" not in problem.known:
+        mean = problem.loads.sum(axis=1) / problem.gpus
+        loaded = mean > 0
+        bounds = np.ones(problem.layers)
+        bounds[loaded] = layer_bounds(problem)[loaded] / mean[loaded]
+        problem.known["bound"] = float(bounds.mean())
+    return problem.known
+
+
+def quality(problem: ExpertsProblem, decision: Placement) -> Mapping[str, float]:
+    """Return balance now and in the next window, the bound, and the fetches.
+
+    GPUs fetch what they do not hold yet, counted once for each GPU.
+    """
+    now = imbalance(decision, problem.loads, problem.gpus)
+    new = fetched(problem, decision)
+    held = decision.held(problem.experts, problem.gpus)
+    found = {
+        "imbalance": float(now.mean()),
+        "bound": figures(problem, {})["bound"],
+        "worst_layer": float(now.max()),
+        "next_imbalance": float(imbalance(decision, problem.following, problem.gpus).mean()),
+        "wasted": float(problem.slots * problem.layers - held.sum()),
+    }
+    if problem.previous is not None:
+        found["fetched"] = float(new.sum(axis=1).mean())
+        found["fetched_gib"] = float(new.sum(axis=0).max()) * problem.expert_bytes / _GIB
+        found["least_fetched"] = _least_fetched(problem, decision)
+    return found
+
+
+def _least_fetched(problem: ExpertsProblem, decision: Placement) -> float:
+    """Return a bound on the fetches of placements with at most this largest load, mean over layers.
+
+    If no GPU may have more than T, no GPU takes more than T of an expert's load w. So w is on at
+    least ceil(w / T) GPUs, and those that did not hold the expert fetch it.
+    """
+    assert problem.previous is not None
+    limit = decision.gpu_loads(problem.loads, problem.gpus).max(axis=1, keepdims=True)
+    needed = np.ceil(problem.loads / np.where(limit > 0, limit, 1) * (1 - 1e-9))
+    holders = Placement(problem.previous).held(problem.experts, problem.gpus).sum(axis=1)
+    return float(np.maximum(needed - holders, 0).sum(axis=1).mean())
+
+
+def observe(_: Recorder) -> AbstractContextManager[None]:
+    """Record nothing: the work of all variants is loops over arrays."""
+    return nullcontext()

@@ -1,0 +1,84 @@
+"""The loads of a workload: drawn from a seed, or read from a recorder's file."""
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+
+from harness.contract import UsageError, WorkloadSpec, read_file, read_json
+from planners.experts.problem import Loads
+from planners.experts.workloads import MODELS, ModelParameters
+
+_TOKENS = 2**23
+_MOST = 10_000_000
+_WINDOWS = 3
+
+
+def drawn(spec: WorkloadSpec, asked: ModelParameters) -> Loads:
+    """Return windows x layers x experts: lognormal loads of a layer, whole numbers of tokens.
+
+    The logarithm of each load is a random walk with steps of standard deviation `drift`. The last
+    window is the one that follows the window to plan for.
+    """
+    model = MODELS[spec.name]
+    draw = np.random.default_rng(asked.seed)
+    shape = (asked.layers or model.layers, model.experts)
+    logs = draw.normal(0.0, asked.skew, shape)
+    windows = []
+    for _ in range(asked.windows + 1):
+        shares = np.exp(logs)
+        windows.append(np.rint(shares / shares.sum(axis=1, keepdims=True) * _TOKENS))
+        logs = logs + draw.normal(0.0, asked.drift, shape)
+    return np.array(windows)
+
+
+def recorded(path: str) -> Loads:
+    """Return windows x layers x experts of a file, whose steps are summed to three windows.
+
+    Raises UsageError if it holds no loads.
+    """
+    held: Any
+    if path.endswith(".csv"):
+        text = read_file(path).decode("utf-8", "replace")
+        held = [row for row in csv.reader(io.StringIO(text)) if row]
+    elif path.endswith(".pt"):
+        held = _tensor(path)
+    else:
+        held = read_json(path).get("logical_count")
+    try:
+        loads = np.array(held, dtype=np.float64)
+    except (TypeError, ValueError):
+        loads = np.empty(0)
+    if loads.ndim == 2:
+        loads = loads[None]
+    if loads.ndim != 3 or not 0 < loads.size <= _MOST:
+        raise UsageError(f"{path} must hold loads of layers x experts, or a series of these.")
+    if not np.isfinite(loads).all() or loads.min() < 0 or loads.max() > 2.0**53:
+        raise UsageError(f"{path} must hold loads from 0 to {2**53:,}.")
+    if len(loads) > _WINDOWS:
+        return np.array([part.sum(axis=0) for part in np.array_split(loads, _WINDOWS)])
+    return loads
+
+
+def _tensor(path: str) -> Any:
+    import torch
+
+    try:
+        held = torch.load(io.BytesIO(read_file(path)), weights_only=True, map_location="cpu")
+        count = held["logical_count"] if isinstance(held, dict) else held
+        return count.tolist()
+    except UsageError:
+        raise
+    except Exception as error:  # a damaged pickle raises anything
+        raise UsageError(
+            f"{path} holds no tensor 'logical_count' ({type(error).__name__})."
+        ) from None
+
+
+def windows_of(loads: Loads) -> tuple[Loads, Loads, Loads]:
+    """Return the loads of the placement in force, those to plan for, and those that follow.
+
+    A single window serves as all three.
+    """
+    return loads[0], loads[max(len(loads) - 2, 0)], loads[-1]

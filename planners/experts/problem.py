@@ -1,0 +1,114 @@
+"""Problems of the experts family, and their decisions."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Loads = NDArray[np.float64]
+Slots = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpertsProblem:
+    """Loads of the experts of each layer, and the GPUs that hold their replicas.
+
+    Attributes:
+        loads: tokens of each expert, by layer: the loads to plan for.
+        following: the loads of the next window; a decision is rated on them too.
+        gpus: the number of GPUs. GPU g has the slots from g * per_gpu to before (g + 1) * per_gpu.
+        per_gpu: slots of a GPU; each slot holds one replica.
+        groups: groups of consecutive experts; all replicas of a group must be on one node.
+        nodes: nodes of gpus / nodes consecutive GPUs; 1 unless groups must share a node.
+        expert_bytes: bytes of one expert's weights.
+        previous: the placement in force, or None.
+        budget: experts that may be fetched in each layer, None if the balance is the goal.
+        goal: how far from the proven bound the balance may be when there is no budget.
+        known: figures that hold for all decisions.
+    """
+
+    loads: Loads
+    following: Loads
+    gpus: int
+    per_gpu: int
+    groups: int = 1
+    nodes: int = 1
+    expert_bytes: int = 0
+    previous: Slots | None = None
+    budget: int | None = None
+    goal: float = 0.02
+    known: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return int(self.loads.shape[0])
+
+    @property
+    def experts(self) -> int:
+        """The number of experts in each layer."""
+        return int(self.loads.shape[1])
+
+    @property
+    def slots(self) -> int:
+        """The number of slots in each layer."""
+        return self.gpus * self.per_gpu
+
+    def facts(self) -> dict[str, float | str]:
+        """Return facts for reports; `layers`, the first one, is the problem size."""
+        return {
+            "layers": self.layers,
+            "experts": self.experts,
+            "slots": self.slots,
+            "slots per GPU": self.per_gpu,
+            "groups x nodes": f"{self.groups} x {self.nodes}",
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """The expert in each slot, by layer."""
+
+    slots: Slots
+
+    def counts(self, experts: int) -> NDArray[np.int64]:
+        """Return the number of replicas of each expert, by layer."""
+        rows = np.arange(len(self.slots))[:, None] * experts
+        counted = np.bincount((self.slots + rows).ravel(), minlength=len(self.slots) * experts)
+        return counted.reshape(-1, experts)
+
+    def gpu_loads(self, loads: Loads, gpus: int) -> NDArray[np.float64]:
+        """Return the load of each GPU, by layer; replicas share their expert's load evenly."""
+        shares = loads / np.maximum(self.counts(loads.shape[1]), 1)
+        held = np.take_along_axis(shares, self.slots, axis=1)
+        summed: NDArray[np.float64] = held.reshape(len(loads), gpus, -1).sum(axis=2)
+        return summed
+
+    def held(self, experts: int, gpus: int) -> NDArray[Any]:
+        """Return whether each GPU holds each expert, by layer."""
+        layers = len(self.slots)
+        found = np.zeros((layers, gpus, experts), dtype=bool)
+        by_gpu = self.slots.reshape(layers, gpus, -1)
+        np.put_along_axis(found, by_gpu, True, axis=2)
+        return found
+
+
+def imbalance(placement: Placement, loads: Loads, gpus: int) -> NDArray[np.float64]:
+    """Return the largest over the mean load of a GPU, by layer; 1 for a layer without load."""
+    found = placement.gpu_loads(loads, gpus)
+    mean = loads.sum(axis=1) / gpus
+    rated: NDArray[np.float64] = np.where(
+        mean > 0, found.max(axis=1) / np.where(mean > 0, mean, 1), 1.0
+    )
+    return rated
+
+
+def fetched(problem: ExpertsProblem, placement: Placement) -> NDArray[np.int64]:
+    """Return the experts that each GPU must fetch, by layer; 0 without a placement in force."""
+    if problem.previous is None:
+        return np.zeros((problem.layers, problem.gpus), dtype=np.int64)
+    now = placement.held(problem.experts, problem.gpus)
+    before = Placement(problem.previous).held(problem.experts, problem.gpus)
+    new: NDArray[np.int64] = (now & ~before).sum(axis=2)
+    return new

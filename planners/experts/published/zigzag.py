@@ -1,0 +1,14 @@
+"""Packing without comparing loads: sorted replicas in zigzag over the GPUs."""
+
+import numpy as np
+
+from planners.experts.problem import Slots
+from planners.experts.published.vllm import Weights
+
+
+def pack_in_zigzag(weight: Weights, packs: int) -> Slots:
+    """Deal the sorted replicas to the GPUs in turns, each turn in the reverse order."""
+    rows, items = weight.shape
+    turns = np.argsort(-weight, axis=-1, kind="stable").reshape(rows, items // packs, packs)
+    turns[:, 1::2] = turns[:, 1::2, ::-1].copy()
+    return np.ascontiguousarray(turns.transpose(0, 2, 1)).reshape(rows, items)

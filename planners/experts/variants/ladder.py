@@ -1,0 +1,97 @@
+"""The published balancers, with source and claim. What they import is loaded at first use."""
+
+from typing import TYPE_CHECKING
+
+from harness.contract import Claim, NotApplicable, Prepared
+from planners.experts.family import FAMILY
+
+if TYPE_CHECKING:
+    from planners.experts.problem import ExpertsProblem, Placement
+
+
+@FAMILY.variant("deepseek", reference=True, source="deepseek-ai/EPLB", requires=("torch",))
+def deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """Greedy replication, then each replica onto the lightest GPU, scalar by scalar in torch"""
+    from planners.experts.published.deepseek import one_thread, pack_scalars, placed
+
+    return Prepared(lambda: placed(problem, pack_scalars), installed=one_thread)
+
+
+@FAMILY.variant(
+    "heap",
+    same_as="deepseek",
+    source="sgl-project/sglang#14540",
+    claim=Claim(22.8, 15.8, "ms", "as published"),
+    requires=("torch",),
+)
+def heap(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """As deepseek, with the GPUs of each layer in a heap"""
+    from planners.experts.published.deepseek import one_thread, pack_by_heap, placed
+
+    return Prepared(lambda: placed(problem, pack_by_heap), installed=one_thread)
+
+
+@FAMILY.variant(
+    "numpy-pack",
+    source="vllm-project/vllm#28369",
+    claim=Claim(80, 10, "ms", "DeepSeek-V2-Lite on 8 GPUs, as published"),
+)
+def numpy_pack(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """As deepseek, with the packing in NumPy and its sums in float32"""
+    from planners.experts.published.vllm import pack_float32, placed, replicated
+
+    return Prepared(lambda: placed(problem, replicated, pack_float32))
+
+
+@FAMILY.variant("numpy", source="vllm-project/vllm#30697")
+def numpy(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """vLLM 0.33: replication and packing in NumPy, layer by layer, with float64 sums"""
+    from planners.experts.published.vllm import pack_rows, placed, replicated
+
+    return Prepared(lambda: placed(problem, replicated, pack_rows))
+
+
+@FAMILY.variant("batched", same_as="numpy", source="vllm-project/vllm#52556")
+def batched(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """As numpy, with each replica of all layers packed at once"""
+    from planners.experts.published.vllm import pack_batched, placed, replicated
+
+    return Prepared(lambda: placed(problem, replicated, pack_batched))
+
+
+@FAMILY.variant(
+    "zigzag",
+    source="ADRS, blog of October 2025",
+    claim=Claim(540, 3.7, "ms", "as published"),
+)
+def zigzag(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """Replicas sorted by load and dealt to the GPUs in turns, each turn in the reverse order"""
+    from planners.experts.published.vllm import placed, replicated
+    from planners.experts.published.zigzag import pack_in_zigzag
+
+    return Prepared(lambda: placed(problem, replicated, pack_in_zigzag))
+
+
+@FAMILY.variant(
+    "swift",
+    source="vllm-project/vllm#24069",
+    claim=Claim(35.2, 4.4, "ms", "time of transfers, ideal, as published"),
+)
+def swift(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """Exchange replicas of the heaviest and lightest GPU of a layer; counts stay as they are"""
+    import numpy as np
+
+    from planners.experts.problem import Placement
+    from planners.experts.published.swift import exchanged
+
+    previous = problem.previous
+    if previous is None:
+        raise NotApplicable("It starts from a placement in force, and there is none.")
+    if problem.nodes > 1:
+        raise NotApplicable("It knows no groups of experts.")
+
+    def run() -> Placement:
+        layers = zip(problem.loads, previous, strict=True)
+        return Placement(np.array([exchanged(*layer, problem.gpus) for layer in layers]))
+
+    return Prepared(run)

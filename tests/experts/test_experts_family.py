@@ -1,0 +1,132 @@
+"""Workloads, files of recorded loads, plans and explanations."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from harness.contract import Question
+from harness.model.errors import InfeasibleDecision, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.experts import FAMILY
+from planners.experts.explaining import explain
+from planners.experts.implementation import build, fingerprint, quality, validate
+from planners.experts.planning import PLANNING
+from planners.experts.problem import Placement
+
+SMALL = "qwen3-235b[layers=2]"
+
+
+def problem(workload=SMALL, gpus=16):
+    return build(WorkloadSpec.parse(workload), find_topology("dgx_h100", gpus))
+
+
+def placed(asked, name="few-moves"):
+    return FAMILY.find(name).prepared(asked).run()
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "kimi-k2", "qwen3-235b", "gpt-oss-120b"])
+def test_workloads_are_equal_for_equal_seeds(name):
+    one, same, other = (problem(f"{name}[layers=2,seed={seed}]") for seed in (1, 1, 2))
+    assert (one.loads == same.loads).all()
+    assert (one.loads != other.loads).any()
+    assert one.slots % 16 == 0
+    assert one.previous is not None
+
+
+def test_a_smaller_drift_needs_fewer_fetches():
+    small, large = (problem(f"qwen3-235b[layers=2,drift={drift}]") for drift in (0.05, 0.5))
+    fetched = [quality(asked, placed(asked))["fetched"] for asked in (small, large)]
+    assert fetched[0] < fetched[1]
+    vllm = quality(small, placed(small, "numpy"))["fetched"]
+    assert fetched[0] < vllm / 5
+
+
+def test_groups_stay_on_a_node():
+    asked = problem("qwen3-235b[layers=2,groups=8]")
+    assert asked.nodes == 2
+    validate(asked, placed(asked))
+    with pytest.raises(InfeasibleDecision, match="Group"):
+        validate(asked, placed(problem()))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    ["qwen3", "qwen3-235b[groups=3]", "qwen3-235b[redundant=3]", "qwen3-235b[skew=0]", "no.json"],
+)
+def test_what_cannot_be_built_is_bad_input(workload):
+    with pytest.raises(UsageError):
+        problem(workload)
+
+
+def test_recorded_loads_are_read_alike_from_all_formats(tmp_path):
+    loads = np.arange(1, 33).reshape(2, 16)
+    (tmp_path / "loads.json").write_text(json.dumps({"logical_count": loads.tolist()}))
+    (tmp_path / "loads.csv").write_text("\n".join(",".join(map(str, row)) for row in loads))
+    torch.save({"rank": 0, "logical_count": torch.tensor(loads)}, tmp_path / "loads.pt")
+    for name in ("loads.json", "loads.csv", "loads.pt"):
+        asked = problem(str(tmp_path / name), 4)
+        assert (asked.loads == loads).all()
+        assert asked.previous is None
+        assert asked.slots == 20
+
+
+@pytest.mark.parametrize("content", ["{}", '{"logical_count": [[1], [1, 2]]}', "[]", "nothing"])
+def test_a_file_without_loads_is_bad_input(tmp_path, content):
+    path = tmp_path / "loads.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=r"loads\.json"):
+        problem(str(path))
+
+
+@pytest.mark.parametrize("change", [lambda s: s[:, :-1], lambda s: s * 0, lambda s: s - 1])
+def test_a_placement_that_is_none_is_refused(change):
+    asked = problem()
+    with pytest.raises(InfeasibleDecision):
+        validate(asked, Placement(change(placed(asked).slots)))
+
+
+def test_a_document_is_the_placement_in_force_of_the_next_plan(tmp_path):
+    asked = problem()
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(PLANNING.document(asked, placed(asked, "certified"))))
+    near = PLANNING.moving.within(asked, path, 1.0, ())
+    assert PLANNING.moving.moved(near, placed(near)) <= 1.0
+    front = list(PLANNING.moving.front(PLANNING.moving.within(asked, path, float("inf"), ())))
+    assert front
+    with pytest.raises(UsageError, match="GPUs"):
+        PLANNING.moving.within(asked, path, 1.0, (3,))
+
+
+def test_an_explanation_counts_replicas_and_fetches():
+    asked = problem()
+    made = placed(asked)
+    told = explain(asked, made, Question(rank=3, other="numpy", other_decision=placed(asked)))
+    assert told.document["rank"] == 3
+    held = set(made.slots[told.document["layer"]].reshape(16, -1)[3].tolist())
+    assert {row[0] for row in told.document["experts"]} <= held
+    loads = [load for _, load in told.document["fetches"]]
+    assert loads == sorted(loads, reverse=True)
+    with pytest.raises(UsageError, match="rank 16"):
+        explain(asked, made, Question(rank=16))
+
+
+@pytest.mark.parametrize("workload", [SMALL, "qwen3-235b[layers=2,groups=8]", "kimi-k2[layers=2]"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("sglang-0.5.9", marks=pytest.mark.upstreams("sglang-eplb-0.5.9")),
+        pytest.param("vllm-0.33.0", marks=pytest.mark.upstreams("vllm-eplb-0.33.0")),
+    ],
+)
+def test_the_real_balancers_decide_as_ours(name, workload):
+    asked = problem(workload)
+    variant = FAMILY.find(name)
+    prepared = variant.prepared(asked)
+    try:
+        made = prepared.run().decision
+    finally:
+        prepared.close()
+    assert fingerprint(made) == fingerprint(placed(asked, variant.same_as))
