@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,17 +69,36 @@ _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))",
 _FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
-def able_family(registry: Registry, name: str, ability: str, verb: str) -> Family[Any, Any]:
+def able_family(
+    registry: Registry, name: str, ability: str, verb: str, workload: WorkloadSpec | None = None
+) -> Family[Any, Any]:
     """Return the family called `name`; if it is empty, the only family with the ability.
 
-    Raises UsageError for an unknown name, or if not exactly one family has the ability."""
+    If several have the ability, the workload must be one of a single family. Raises UsageError for
+    an unknown name, or if not exactly one family is left."""
     if name:
         return registry.find(name)
     able = [family for family in registry.families if getattr(family.abilities, ability)]
+    if workload is not None and len(able) > 1:
+        able = _knowing(able, workload)
     if len(able) != 1:
         names = ", ".join(family.name for family in able) or "none"
         raise UsageError(f"Name a family with --family; those that can {verb} are: {names}.")
     return able[0]
+
+
+def _knowing(families: Sequence[Family[Any, Any]], workload: WorkloadSpec) -> list[Any]:
+    """Return the families that take a workload; raise the error of one of them if none does."""
+    knowing, errors = [], []
+    for family in families:
+        try:
+            family.label(workload)
+            knowing.append(family)
+        except UsageError as error:
+            errors.append(error)
+    if not knowing:  # the error of a family with a similar name tells more
+        raise next((error for error in errors if "did you mean" in str(error)), errors[0])
+    return knowing
 
 
 def placed_with_note(

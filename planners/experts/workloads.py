@@ -13,7 +13,6 @@ from harness.contract import (
     UsageError,
     Workload,
     WorkloadSpec,
-    read_file,
     read_parameters,
     unknown,
 )
@@ -97,12 +96,6 @@ def parameters_of(spec: WorkloadSpec) -> PlacementParameters:
 def is_file(spec: WorkloadSpec) -> bool:
     """Return whether a workload is a file of recorded loads."""
     return spec.name.endswith(SUFFIXES)
-
-
-def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the name in results, with a hash for a file; raises UsageError for unknown ones."""
-    parameters_of(spec)
-    return spec.of_file(read_file(spec.name)) if is_file(spec) else spec
 
 
 def sizes(

@@ -99,8 +99,8 @@ def plan(
     if seconds is not None:
         check_seconds("--seconds", seconds)
     near = _near(previous, move_gib, lost_ranks, pareto)
-    found = able_family(found_registry(), family, "planning", "plan")
     workload = WorkloadSpec.parse(tables)
+    found = able_family(found_registry(), family, "planning", "plan", workload)
     placed = placed_with_note(found, workload, topology, gpus)
     request = Request(found, workload, placed, (variant,) if variant else ())
     if near is not None and pareto is not None:

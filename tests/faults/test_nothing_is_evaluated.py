@@ -34,6 +34,7 @@ REVIEWED = {
     "planners/embedding/search/compiling.py: pickle.loads": "machine code that this user has kept",
     "harness/measuring/profile/frame_names.py: compile": "a frame's source, for names; never run",
     "harness/execution/upstream_child.py: runpy.run_path": "a driver that a family names",
+    "planners/experts/loads.py: torch.load": "with weights_only, which makes tensors alone",
     "harness/series/commits.py: runpy.run_path": "the same, on a commit of the user's choice",
 }
 
