@@ -1,4 +1,4 @@
-"""The output of commands where no decision is possible: what is missing, and how much is enough."""
+"""The output of commands where no decision is possible: missing amounts, and sufficient changes."""
 
 from typing import Any
 

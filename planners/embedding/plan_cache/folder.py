@@ -20,7 +20,7 @@ _TRIES, _PAUSE = 100, 0.05  # a lock is held for milliseconds, unless its proces
 
 
 def digest(*parts: bytes, letters: int) -> str:
-    """Return a hash of some bytes, in so many hexadecimal digits."""
+    """Return a hash of some bytes, with this number of hexadecimal digits."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(hashlib.sha256(part).digest())
@@ -29,7 +29,7 @@ def digest(*parts: bytes, letters: int) -> str:
 
 @dataclass(frozen=True)
 class PlanFile:
-    """A file of the folder: its name has a hash of what is planned, the key, and a checksum."""
+    """A file of the folder: its name has a hash of the table names, the key, and a checksum."""
 
     path: Path
     subject: str

@@ -55,7 +55,7 @@ def roomy(problem: EmbeddingProblem) -> EmbeddingProblem:
 
 
 def total_for(problem: EmbeddingProblem, kind: str, usable: int) -> int:
-    """Return the least bytes per rank of `hbm` or `ddr` of which `usable` bytes are left.
+    """Return the least bytes per rank of `hbm` or `ddr` that leave `usable` bytes.
 
     A reservation takes a share of the total, a number of bytes, or both.
     """

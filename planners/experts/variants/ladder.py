@@ -1,4 +1,4 @@
-"""The published balancers, with source and claim. What they import is loaded at first use."""
+"""The published balancers, with source and claim. Their modules are imported at first use."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Our balancers. What they import is loaded at first use."""
+"""Our balancers. Their modules are imported at first use."""
 
 from typing import TYPE_CHECKING
 
