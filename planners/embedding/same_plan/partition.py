@@ -28,7 +28,7 @@ class Partition:
         self._rules, self._exact = rules, exact
         self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
         self._work = work_for(space, devices, len(self._inputs.stretch_end))
-        self._ranks = np.zeros_like(self._work.ranks)
+        self._ranks = np.zeros(self._work.ranks.shape, np.int64)  # takes no memory yet
         self.best: Ints | None = None
         self.best_rating = float(MAX_SIZE)
 

@@ -3,9 +3,10 @@
 Processes that compile kernels import this module, so it imports torchrec only where it is used.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,8 @@ Ints3 = Annotated[Ints, 3]
 Floats2 = Annotated[Floats, 2]
 Floats3 = Annotated[Floats, 3]
 
+
+_CHUNK = 2**21  # shards for which intermediate arrays are in memory at the same time
 
 _BYTES = attrgetter("hbm", "ddr", "ssd")
 # In the order in which `Perf.total` adds them, so that sums agree to the last bit.
@@ -72,6 +75,15 @@ class SearchSpace:
     def tables(self) -> int:
         """The number of tables, T."""
         return len(self.group)
+
+    @property
+    def largest_storage(self) -> Ints:
+        """The most bytes of HBM, DDR and SSD of a shard of each option, shape (O, 3)."""
+        largest: Ints = of_options(
+            self.first_shard,
+            lambda part, first: np.maximum.reduceat(self.storage[self.estimate[part]], first[:-1]),
+        )
+        return largest
 
     def estimates_of(self, option: int) -> Ints:
         """Return the estimate number of each shard of an option."""
@@ -132,9 +144,15 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
-        option_storage=np.add.reduceat(storage[estimate], first_shard[:-1]),
-        option_perf=_sums_in_order(total[estimate], first_shard),
-        largest_shard=np.maximum.reduceat(total[estimate], first_shard[:-1]),
+        option_storage=of_options(
+            first_shard, lambda part, first: np.add.reduceat(storage[estimate[part]], first[:-1])
+        ),
+        option_perf=of_options(
+            first_shard, lambda part, first: _sums_in_order(total[estimate[part]], first)
+        ),
+        largest_shard=of_options(
+            first_shard, lambda part, first: np.maximum.reduceat(total[estimate[part]], first[:-1])
+        ),
     )
 
 
@@ -171,12 +189,34 @@ def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
     which = [option.layout.which for option in shards]
     sizes = [*map(len, which)]
     storage, perf = shards[0].estimates.storage(used), shards[0].estimates.perf(used)
+    first_shard = np.cumsum([0, *sizes])
+    estimate = np.concatenate(which)
+    for option, start in enumerate(begin[:-1].tolist()):
+        estimate[first_shard[option] : first_shard[option + 1]] += start
     return _Shards(
-        first_shard=np.cumsum([0, *sizes]),
-        estimate=np.concatenate(which) + np.repeat(begin[:-1], sizes),
+        first_shard=first_shard,
+        estimate=estimate,
         storage=_rows(_BYTES(storage)),
         perf=_rows(_MILLISECONDS(perf)),
         total=perf.total.tolist(),
+    )
+
+
+def of_options(first_shard: Ints, compute: Callable[[slice, Ints], npt.NDArray[Any]]) -> Any:
+    """Return an array with a row per option, computed for some options at a time to save memory.
+
+    `compute` takes the slice of their shards, and the first shard of each option in that slice.
+    """
+    ends = np.searchsorted(first_shard, np.arange(_CHUNK, first_shard[-1], _CHUNK))
+    bounds = [0, *ends.tolist(), len(first_shard) - 1]
+    return np.concatenate(
+        [
+            compute(
+                slice(first_shard[first], first_shard[end]),
+                first_shard[first : end + 1] - first_shard[first],
+            )
+            for first, end in pairwise(bounds)
+        ]
     )
 
 

@@ -14,6 +14,7 @@ from planners.embedding.search.space import (
     Ints3,
     Placement,
     SearchSpace,
+    of_options,
 )
 
 # A row's groups are placed in this many steps; the state of the ranks before each step is saved.
@@ -118,6 +119,7 @@ class Work(NamedTuple):
     saved: Ranks  # earlier state of some ranks, restored if a placement fails
     hosts: Hosts  # all whole hosts
     row: Ints  # the option of each column, -1 before the first row, shape (T,)
+    needed: Ints  # bytes of each kind, only within `surely_fit`, shape (3,)
     slowest: Ints  # the column with the most expensive shard, shape (1,)
     ranks: Ints2  # the rank of each shard of each column, shape (T, most shards of an option)
     rank_perf: Floats  # milliseconds of each rank, summed shard by shard, shape (R,)
@@ -132,7 +134,7 @@ def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modul
     run_end[uniform] = np.searchsorted(stretch_end, rank_end) + 1
     precedence = -np.bincount(space.module)[space.module] * balance_modules
     same = Inputs._fields[: Inputs._fields.index("shard_storage")]
-    largest = largest_shards(space)
+    largest = space.largest_storage
     return Inputs(
         **{name: getattr(space, name) for name in same},
         shard_storage=largest,
@@ -152,32 +154,23 @@ def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modul
 
 def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
     """Return first_run, run_end and run_estimate (see Inputs), with run_end counted in shards."""
-    counts = np.diff(space.first_shard)
-    option = np.repeat(np.arange(len(counts)), counts)
-    shard = np.flatnonzero(
-        np.isin(space.placement, (Placement.UNIFORM, Placement.HOST_ROWS))[option]
-    )
-    option, estimate = option[shard], space.estimate[shard]
-    rank = shard - space.first_shard[option]
     values = np.hstack([space.storage, space.perf])
-    begins = rank == 0
-    changes = np.flatnonzero(estimate[1:] != estimate[:-1])
-    begins[changes + 1] |= (values[estimate[changes + 1]] != values[estimate[changes]]).any(1)
-    start = np.flatnonzero(begins)
-    end = np.append(start, len(option))[1:]
-    first_run = np.searchsorted(option[start], np.arange(len(counts) + 1))
-    return first_run, rank[end - 1] + 1, estimate[start]
 
+    def starts(part: slice, first: Ints) -> Ints:
+        estimate = space.estimate[part]
+        begins = np.zeros(len(estimate), bool)
+        begins[first[:-1]] = True
+        changes = np.flatnonzero(estimate[1:] != estimate[:-1])
+        begins[changes + 1] |= (values[estimate[changes + 1]] != values[estimate[changes]]).any(1)
+        return np.flatnonzero(begins) + int(part.start)
 
-def largest_shards(space: SearchSpace) -> Ints:
-    """Return the most bytes of a shard of each option, for each kind of memory, shape (O, 3)."""
-    return np.stack(
-        [
-            np.maximum.reduceat(space.storage[:, kind][space.estimate], space.first_shard[:-1])
-            for kind in range(3)
-        ],
-        axis=1,
-    )
+    start = of_options(space.first_shard, starts)
+    option = np.searchsorted(space.first_shard, start, side="right") - 1
+    runs = np.isin(space.placement, (Placement.UNIFORM, Placement.HOST_ROWS))[option]
+    end = np.append(start[1:], space.first_shard[-1])[runs]
+    start, option = start[runs], option[runs]
+    first_run = np.searchsorted(option, np.arange(len(space.placement) + 1))
+    return first_run, end - space.first_shard[option], space.estimate[start]
 
 
 def _needed(space: SearchSpace, devices: Devices, largest: Ints) -> Ints:
@@ -234,6 +227,7 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
             leader=np.full(2 << devices.hosts.bit_length(), -1),
         ),
         row=np.full(space.tables, -1),
+        needed=np.zeros(3, np.int64),
         slowest=np.zeros(1, np.int64),
         ranks=np.zeros((space.tables, np.diff(space.first_shard).max()), np.int64),
         rank_perf=np.zeros(devices.ranks),

@@ -3,9 +3,11 @@
 They need only sums of bytes, which are exact in any order, so no proposal is counted wrongly.
 """
 
+import numpy as np
+
 from planners.embedding.same_plan.placing.groups import EACH_RANK, ON_A_HOST, ONE_RANK, SHARD, TOTAL
 from planners.embedding.same_plan.placing.layout import Inputs, Work
-from planners.embedding.search.compiling import merged, subroutine
+from planners.embedding.search.compiling import subroutine
 
 
 @subroutine
@@ -47,47 +49,48 @@ def surely_fit(problem: Inputs, work: Work, step: int) -> bool:
 
     A group without HOST_ROWS options fits if one rank of a whole host has ONE_RANK free bytes; a
     group with them fits if each rank of a host has EACH_RANK free bytes. The groups add at most
-    TOTAL bytes to all ranks, and at most ON_A_HOST bytes to each rank of one host. This is too
-    little to fill up all ranks, or a rank of each host.
+    TOTAL bytes to all ranks, and at most ON_A_HOST bytes to each rank of one host. `_has_room`
+    proves that this is too little to fill up all ranks, or a rank of each host.
     """
     hosts = work.hosts.order.size
     one_by_one = hosts * problem.host_ranks
-    return _has_room(work, step, ONE_RANK, TOTAL, one_by_one, 1) and _has_room(
-        work, step, EACH_RANK, ON_A_HOST, hosts, problem.host_ranks
+    return _has_room(problem, work, step, ONE_RANK, TOTAL, one_by_one, 1) and _has_room(
+        problem, work, step, EACH_RANK, ON_A_HOST, hosts, problem.host_ranks
     )
 
 
 @subroutine
-def _has_room(work: Work, step: int, part: int, added: int, units: int, ranks: int) -> bool:
-    """Whether groups fit into one of these units of ranks, however other groups fill up units."""
-    memory = work.steps.memory
-    start = step * work.state.total.size
-    full = 0
+def _has_room(
+    problem: Inputs, work: Work, step: int, part: int, added: int, units: int, ranks: int
+) -> bool:
+    """Whether groups fit into one of these units of ranks, however other groups fill up units.
+
+    A unit is full if more bytes than its spare ones of one kind of memory are added to it. Count
+    bytes as parts of a rank's capacity, or in any other weights of the kinds. If all units are
+    full, the spare bytes of the kind with the fewest, summed over the units, are less than all
+    added bytes, summed over the kinds.
+    """
+    free, memory, needed = work.steps.ranks.free, work.steps.memory, work.needed
+    all_added = 1e-9  # for the rounding of the sums
     for kind in range(3):
-        needed, budget = -1, 0
+        needed[kind] = -1
         for later in range(step, memory.shape[0]):
-            needed = max(needed, memory[later, part, kind])
-            budget += memory[later, added, kind]
-        if needed < 0:
+            needed[kind] = max(needed[kind], memory[later, part, kind])
+            all_added += memory[later, added, kind] / max(problem.capacity[kind, 0], 1)
+    if needed[0] < 0:
+        return True
+    start, room = step * work.state.total.size, 0.0
+    for _ in range(units):
+        least = np.inf
+        for kind in range(3):
+            spare = free[kind, start]
+            for rank in range(start + 1, start + ranks):
+                spare = min(spare, free[kind, rank])
+            if needed[kind] > 0 or spare < 0:  # otherwise this kind stops no group
+                spare = max(spare - needed[kind], 0)
+                least = min(least, spare / max(problem.capacity[kind, 0], 1))
+        room += least
+        if room > all_added:
             return True
-        most = -1
-        for unit in range(units):
-            most = max(most, _spare(work, start + unit * ranks, kind, ranks) - needed)
-        if most < 0:
-            return False
-        # A unit with at least `share` bytes to spare is full only if more than these are added.
-        share = most // 2 + 1 if budget > 0 else 0
-        for unit in range(units):
-            if _spare(work, start + unit * ranks, kind, ranks) - needed < share:
-                full += 1
-        if budget > 0:
-            full += budget // share
-    return bool(full < units)
-
-
-@merged
-def _spare(work: Work, first: int, kind: int, ranks: int) -> int:
-    spare = work.steps.ranks.free[kind, first]
-    for rank in range(first + 1, first + ranks):
-        spare = min(spare, work.steps.ranks.free[kind, rank])
-    return int(spare)
+        start += ranks
+    return False
