@@ -94,7 +94,7 @@ def _places_before(work: Work, host: int, low: int) -> int:
 
 
 @subroutine
-def _update_host(problem: Inputs, work: Work, host: int) -> None:
+def update_host(problem: Inputs, work: Work, host: int) -> None:
     """Restore the order of the hosts and the tree after the load of a host has grown."""
     order = work.hosts.order
     place = _places_before(work, host, 0) if host < order.size else 0
@@ -129,7 +129,7 @@ def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
         if host < work.hosts.order.size:
             for kind in range(3):
                 work.hosts.free[kind, host] -= problem.storage[estimate, kind]
-        _update_host(problem, work, host)
+        update_host(problem, work, host)
     return True
 
 
@@ -174,7 +174,7 @@ def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
         if column < 0:
             for kind in range(3):
                 work.hosts.free[kind, host] -= memory[group, TOTAL, kind]
-            _update_host(problem, work, host)
+            update_host(problem, work, host)
             return True
         if in_parts:
             copy(work.saved, first, work.state, first, problem.host_ranks)
