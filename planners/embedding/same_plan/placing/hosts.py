@@ -96,12 +96,15 @@ def _places_before(work: Work, host: int, low: int) -> int:
 @subroutine
 def update_host(problem: Inputs, work: Work, host: int) -> None:
     """Restore the order of the hosts and the tree after the load of a host has grown."""
-    order = work.hosts.order
+    order, leader = work.hosts.order, work.hosts.leader
     place = _places_before(work, host, 0) if host < order.size else 0
     _sum_up_host(problem, work, host)
-    node = (work.hosts.leader.size // 2 + host) // 2
+    node = (leader.size // 2 + host) // 2
     while node > 0:
+        led = leader[node]
         _lead(problem, work, node)
+        if leader[node] == led and led // problem.host_ranks != host:
+            break  # nor do the nodes above change
         node //= 2
     if host < order.size:
         end = _places_before(work, host, place + 1)
