@@ -80,8 +80,7 @@ class SearchSpace:
     def largest_storage(self) -> Ints:
         """The most bytes of HBM, DDR and SSD of a shard of each option, shape (O, 3)."""
         largest: Ints = of_options(
-            self.first_shard,
-            lambda part, first: np.maximum.reduceat(self.storage[self.estimate[part]], first[:-1]),
+            np.maximum.reduceat, self.storage, self.estimate, self.first_shard
         )
         return largest
 
@@ -144,15 +143,9 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
-        option_storage=of_options(
-            first_shard, lambda part, first: np.add.reduceat(storage[estimate[part]], first[:-1])
-        ),
-        option_perf=of_options(
-            first_shard, lambda part, first: _sums_in_order(total[estimate[part]], first)
-        ),
-        largest_shard=of_options(
-            first_shard, lambda part, first: np.maximum.reduceat(total[estimate[part]], first[:-1])
-        ),
+        option_storage=of_options(np.add.reduceat, storage, estimate, first_shard),
+        option_perf=of_options(_sums_in_order, total, estimate, first_shard),
+        largest_shard=of_options(np.maximum.reduceat, total, estimate, first_shard),
     )
 
 
@@ -202,22 +195,19 @@ def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
     )
 
 
-def of_options(first_shard: Ints, compute: Callable[[slice, Ints], npt.NDArray[Any]]) -> Any:
-    """Return an array with a row per option, computed for some options at a time to save memory.
+def of_options(
+    compute: Callable[[Any, Ints], Any], values: Any, estimate: Ints, first_shard: Ints
+) -> Any:
+    """Compute an array from the values of all shards, for some options at a time to save memory.
 
-    `compute` takes the slice of their shards, and the first shard of each option in that slice.
+    `compute` takes the values of these options' shards, and the first index of each option.
     """
     ends = np.searchsorted(first_shard, np.arange(_CHUNK, first_shard[-1], _CHUNK))
-    bounds = [0, *ends.tolist(), len(first_shard) - 1]
-    return np.concatenate(
-        [
-            compute(
-                slice(first_shard[first], first_shard[end]),
-                first_shard[first : end + 1] - first_shard[first],
-            )
-            for first, end in pairwise(bounds)
-        ]
-    )
+    parts = []
+    for first, end in pairwise([0, *ends.tolist(), len(first_shard) - 1]):
+        shards = estimate[first_shard[first] : first_shard[end]]
+        parts.append(compute(values[shards], first_shard[first:end] - first_shard[first]))
+    return np.concatenate(parts)
 
 
 def _rows(columns: Iterable[Any]) -> list[Any]:
@@ -252,8 +242,8 @@ def _placements(options: Sequence["ShardingOption"]) -> Ints:
 
 def _sums_in_order(values: Floats, first: Ints) -> Floats:
     """Sum each slice from left to right, as torchrec does; NumPy's own sums add in pairs."""
-    sums = np.zeros(len(first) - 1)
-    counts = np.diff(first)
+    sums = np.zeros(len(first))
+    counts = np.diff(first, append=len(values))
     for shard in range(counts.max(initial=0)):
         longer = np.flatnonzero(counts > shard)
         sums[longer] += values[first[longer] + shard]

@@ -23,8 +23,7 @@ SHARD = 4  # bytes of the largest shard
 @subroutine
 def take_row(problem: Inputs, work: Work, row: Ints) -> bool:
     """Store the new row and update its groups; return whether uniform options have changed."""
-    groups, slowest = work.groups, work.slowest[0]
-    uniform_changed, slowest_changed = False, False
+    groups, uniform_changed = work.groups, False
     groups.changed[:] = 0
     for column in range(row.size):
         before, option = work.row[column], row[column]
@@ -44,15 +43,6 @@ def take_row(problem: Inputs, work: Work, row: Ints) -> bool:
         else:
             groups.changed[problem.group[option]] = 1
             _link(groups, problem.group[option], column)
-        if column == slowest:
-            slowest_changed = True
-        elif problem.largest_shard[option] > problem.largest_shard[work.row[slowest]]:
-            slowest = column
-    if slowest_changed:
-        for column in range(row.size):
-            if problem.largest_shard[row[column]] > problem.largest_shard[row[slowest]]:
-                slowest = column
-    work.slowest[0] = slowest
     for group in range(groups.changed.size):
         if groups.changed[group] != 0:
             _sum_up(problem, work, group)

@@ -1,6 +1,6 @@
 """The arrays that the compiled partitioner reads (`Inputs`) and writes (`Work`)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -120,7 +120,6 @@ class Work(NamedTuple):
     hosts: Hosts  # all whole hosts
     row: Ints  # the option of each column, -1 before the first row, shape (T,)
     needed: Ints  # bytes of each kind, only within `surely_fit`, shape (3,)
-    slowest: Ints  # the column with the most expensive shard, shape (1,)
     ranks: Ints2  # the rank of each shard of each column, shape (T, most shards of an option)
     rank_perf: Floats  # milliseconds of each rank, summed shard by shard, shape (R,)
 
@@ -156,15 +155,15 @@ def _runs(space: SearchSpace) -> tuple[Ints, Ints, Ints]:
     """Return first_run, run_end and run_estimate (see Inputs), with run_end counted in shards."""
     values = np.hstack([space.storage, space.perf])
 
-    def starts(part: slice, first: Ints) -> Ints:
-        estimate = space.estimate[part]
-        begins = np.zeros(len(estimate), bool)
-        begins[first[:-1]] = True
+    def begins(estimate: Ints, first: Ints) -> Any:
+        begun = np.zeros(len(estimate), bool)
+        begun[first] = True
         changes = np.flatnonzero(estimate[1:] != estimate[:-1])
-        begins[changes + 1] |= (values[estimate[changes + 1]] != values[estimate[changes]]).any(1)
-        return np.flatnonzero(begins) + int(part.start)
+        begun[changes + 1] |= (values[estimate[changes + 1]] != values[estimate[changes]]).any(1)
+        return begun
 
-    start = of_options(space.first_shard, starts)
+    numbers = np.arange(len(values))
+    start = np.flatnonzero(of_options(begins, numbers, space.estimate, space.first_shard))
     option = np.searchsorted(space.first_shard, start, side="right") - 1
     runs = np.isin(space.placement, (Placement.UNIFORM, Placement.HOST_ROWS))[option]
     end = np.append(start[1:], space.first_shard[-1])[runs]
@@ -228,7 +227,6 @@ def work_for(space: SearchSpace, devices: Devices, stretches: int) -> Work:
         ),
         row=np.full(space.tables, -1),
         needed=np.zeros(3, np.int64),
-        slowest=np.zeros(1, np.int64),
         ranks=np.zeros((space.tables, np.diff(space.first_shard).max()), np.int64),
         rank_perf=np.zeros(devices.ranks),
     )

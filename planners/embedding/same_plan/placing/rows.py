@@ -103,8 +103,9 @@ def _place(problem: Inputs, work: Work, row: Ints, hbm: int, best: float) -> flo
     step = _first_step(problem, work, row, hbm)
     if step < 0:
         return np.nan
-    bound = float(problem.largest_shard[row[work.slowest[0]]])
-    returned = False
+    bound, returned = 0.0, False
+    for option in row:
+        bound = max(bound, problem.largest_shard[option])
     while step * steps.size < order.size and work.groups.head[order[step * steps.size]] >= 0:
         steps.placed[0] = step * steps.size
         if bound >= best and surely_fit(problem, work, step):
@@ -123,7 +124,7 @@ def _place(problem: Inputs, work: Work, row: Ints, hbm: int, best: float) -> flo
             _keep(work, step)
             bound = max(bound, _largest(work.state.total) / _SLACK)
     if not returned:
-        _return_to(problem, work, 0)
+        _return_to(problem, work, step)
     return np.inf
 
 
