@@ -28,7 +28,7 @@ class Partition:
         self._rules, self._exact = rules, exact
         self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
         self._work = work_for(space, devices, len(self._inputs.stretch_end))
-        self._ranks = np.zeros_like(self._work.ranks)
+        self._ranks = np.zeros(self._work.ranks.shape, np.int64)
         self.best: Ints | None = None
         self.best_rating = float(MAX_SIZE)
 
@@ -41,8 +41,8 @@ class Partition:
     def place(self, rows: Ints) -> Floats:
         """Place proposals of shape (P, T); return the rating of each, NaN if it cannot be placed.
 
-        Unless `exact`, the rating of a proposal that does not improve on the best plan may differ
-        from torchrec's in the last bits.
+        Unless `exact`, the rating of a proposal that does not improve on the best plan may be a
+        lower bound of torchrec's.
         """
         rows = np.ascontiguousarray(rows)
         if self._rules.searches is not None:

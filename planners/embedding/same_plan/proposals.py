@@ -79,8 +79,7 @@ def _memory_order(space: SearchSpace) -> Ints:
 
     It compares the HBM of the largest shard, the HBM of all shards, and then the same two for DDR.
     """
-    largest = np.maximum.reduceat(space.storage[space.estimate], space.first_shard[:-1])
-    memory = np.stack([largest, space.option_storage], 2)[:, :2].reshape(-1, 4)
+    memory = np.stack([space.largest_storage, space.option_storage], 2)[:, :2].reshape(-1, 4)
     _, order = np.unique(
         np.vstack([np.zeros((1, 4), np.int64), memory]), axis=0, return_inverse=True
     )

@@ -3,9 +3,10 @@
 Processes that compile kernels import this module, so it imports torchrec only where it is used.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +23,12 @@ Floats = npt.NDArray[np.float64]
 
 # Kernels are compiled for arrays with the annotated number of dimensions, by default one.
 Ints2 = Annotated[Ints, 2]
+Ints3 = Annotated[Ints, 3]
 Floats2 = Annotated[Floats, 2]
 Floats3 = Annotated[Floats, 3]
 
+
+_CHUNK = 2**21  # shards for which intermediate arrays are in memory at the same time
 
 _BYTES = attrgetter("hbm", "ddr", "ssd")
 # In the order in which `Perf.total` adds them, so that sums agree to the last bit.
@@ -71,6 +75,14 @@ class SearchSpace:
     def tables(self) -> int:
         """The number of tables, T."""
         return len(self.group)
+
+    @property
+    def largest_storage(self) -> Ints:
+        """The most bytes of HBM, DDR and SSD of a shard of each option, shape (O, 3)."""
+        largest: Ints = of_options(
+            np.maximum.reduceat, self.storage, self.estimate, self.first_shard
+        )
+        return largest
 
     def estimates_of(self, option: int) -> Ints:
         """Return the estimate number of each shard of an option."""
@@ -131,9 +143,9 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
-        option_storage=np.add.reduceat(storage[estimate], first_shard[:-1]),
-        option_perf=_sums_in_order(total[estimate], first_shard),
-        largest_shard=np.maximum.reduceat(total[estimate], first_shard[:-1]),
+        option_storage=of_options(np.add.reduceat, storage, estimate, first_shard),
+        option_perf=of_options(_sums_in_order, total, estimate, first_shard),
+        largest_shard=of_options(np.maximum.reduceat, total, estimate, first_shard),
     )
 
 
@@ -170,13 +182,32 @@ def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
     which = [option.layout.which for option in shards]
     sizes = [*map(len, which)]
     storage, perf = shards[0].estimates.storage(used), shards[0].estimates.perf(used)
+    first_shard = np.cumsum([0, *sizes])
+    estimate = np.concatenate(which)
+    for option, start in enumerate(begin[:-1].tolist()):
+        estimate[first_shard[option] : first_shard[option + 1]] += start
     return _Shards(
-        first_shard=np.cumsum([0, *sizes]),
-        estimate=np.concatenate(which) + np.repeat(begin[:-1], sizes),
+        first_shard=first_shard,
+        estimate=estimate,
         storage=_rows(_BYTES(storage)),
         perf=_rows(_MILLISECONDS(perf)),
         total=perf.total.tolist(),
     )
+
+
+def of_options(
+    compute: Callable[[Any, Ints], Any], values: Any, estimate: Ints, first_shard: Ints
+) -> Any:
+    """Compute an array from the values of all shards, for some options at a time to save memory.
+
+    `compute` takes the values of these options' shards, and the first index of each option.
+    """
+    ends = np.searchsorted(first_shard, np.arange(_CHUNK, first_shard[-1], _CHUNK))
+    parts = []
+    for first, end in pairwise([0, *ends.tolist(), len(first_shard) - 1]):
+        shards = estimate[first_shard[first] : first_shard[end]]
+        parts.append(compute(values[shards], first_shard[first:end] - first_shard[first]))
+    return np.concatenate(parts)
 
 
 def _rows(columns: Iterable[Any]) -> list[Any]:
@@ -211,8 +242,8 @@ def _placements(options: Sequence["ShardingOption"]) -> Ints:
 
 def _sums_in_order(values: Floats, first: Ints) -> Floats:
     """Sum each slice from left to right, as torchrec does; NumPy's own sums add in pairs."""
-    sums = np.zeros(len(first) - 1)
-    counts = np.diff(first)
+    sums = np.zeros(len(first))
+    counts = np.diff(first, append=len(values))
     for shard in range(counts.max(initial=0)):
         longer = np.flatnonzero(counts > shard)
         sums[longer] += values[first[longer] + shard]

@@ -5,9 +5,8 @@ torchrec's stable sort. After a change to a rank, its host's perf is summed agai
 ranks, because adding only the difference could round differently.
 """
 
-import numpy as np
-
-from planners.embedding.same_plan.placing.layout import Hosts, Inputs, Work
+from planners.embedding.same_plan.placing.groups import TOTAL
+from planners.embedding.same_plan.placing.layout import Inputs, Work
 from planners.embedding.same_plan.placing.ranks import (
     copy,
     fits,
@@ -20,75 +19,98 @@ from planners.embedding.search.compiling import merged, subroutine
 from planners.embedding.search.space import Floats, Placement
 
 
-@merged
-def _sum_up_host(host_ranks: int, total: Floats, hosts: Hosts, host: int) -> None:
-    perf = 0.0
-    least = np.inf
-    for rank in range(host * host_ranks, (host + 1) * host_ranks):
+@subroutine
+def _sum_up_host(problem: Inputs, work: Work, host: int) -> None:
+    """Sum the perf of a host's ranks again, and find the rank that its leaf of the tree has."""
+    total, hosts = work.state.total, work.hosts
+    perf, chosen, local = 0.0, -1, problem.local_ranks
+    first = host * problem.host_ranks
+    for rank in range(first, min(first + problem.host_ranks, total.size)):
         perf += total[rank]
-        least = min(least, total[rank])
-    hosts.total[host] = perf
-    hosts.least[host] = least
+        if (
+            chosen < 0
+            or total[rank] < total[chosen]
+            or (total[rank] == total[chosen] and rank % local < chosen % local)
+        ):
+            chosen = rank
+    hosts.leader[hosts.leader.size // 2 + host] = chosen
+    if host < hosts.total.size:
+        hosts.total[host] = perf
+
+
+@merged
+def _lead(problem: Inputs, work: Work, node: int) -> None:
+    """Set a node of the tree to the less loaded rank of the two nodes below it.
+
+    Of equal loads, the lowest rank modulo `local_ranks` wins, then the lowest rank, as in torchrec.
+    """
+    total, leader, local = work.state.total, work.hosts.leader, problem.local_ranks
+    one, other = leader[2 * node], leader[2 * node + 1]  # in the order of ranks
+    if other >= 0 and (
+        total[other] < total[one] or (total[other] == total[one] and other % local < one % local)
+    ):
+        one = other
+    leader[node] = one
+
+
+@merged
+def _is_before(total: Floats, one: int, other: int) -> bool:
+    return bool(total[one] < total[other] or (total[one] == total[other] and one < other))
 
 
 @subroutine
 def sort_hosts(problem: Inputs, work: Work) -> None:
-    """Recompute the perf, least load and free memory of all hosts from their ranks; sort hosts."""
-    total, hosts = work.hosts.total, work.hosts.order
-    for host in range(hosts.size):
-        _sum_up_host(problem.host_ranks, work.state.total, work.hosts, host)
+    """Recompute the perf and free memory of all hosts and the tree from the ranks; sort hosts."""
+    hosts, order = work.hosts, work.hosts.order
+    for host in range(order.size + 1):
+        _sum_up_host(problem, work, host)
+    for node in range(hosts.leader.size // 2 - 1, 0, -1):
+        _lead(problem, work, node)
+    for host in range(order.size):
         for kind in range(3):
             free = 0
             for rank in range(host * problem.host_ranks, (host + 1) * problem.host_ranks):
                 free += work.state.free[kind, rank]
-            work.hosts.free[kind, host] = free
-    for place in range(1, hosts.size):
-        host = hosts[place]
-        while place > 0 and (total[host], host) < (total[hosts[place - 1]], hosts[place - 1]):
-            hosts[place] = hosts[place - 1]
+            hosts.free[kind, host] = free
+    for place in range(1, order.size):
+        host = order[place]
+        while place > 0 and _is_before(hosts.total, host, order[place - 1]):
+            order[place] = order[place - 1]
             place -= 1
-        hosts[place] = host
+        order[place] = host
 
 
 @merged
-def _move_host(host_ranks: int, loads: Floats, hosts: Hosts, place: int) -> None:
-    """Restore the order of hosts after the load of the host at index `place` has grown."""
-    total, order = hosts.total, hosts.order
-    host = order[place]
-    _sum_up_host(host_ranks, loads, hosts, host)
-    while place + 1 < order.size and (
-        total[order[place + 1]] < total[host]
-        or (total[order[place + 1]] == total[host] and order[place + 1] < host)
-    ):
-        order[place] = order[place + 1]
-        place += 1
-    order[place] = host
+def _places_before(work: Work, host: int, low: int) -> int:
+    """Return the number of places before a host in the order; at least `low`. Binary search."""
+    order, high = work.hosts.order, work.hosts.order.size
+    while low < high:
+        middle = (low + high) // 2
+        if _is_before(work.hosts.total, order[middle], host):
+            low = middle + 1
+        else:
+            high = middle
+    return int(low)
 
 
-@merged
-def _least_loaded(problem: Inputs, work: Work) -> int:
-    """Return the rank that `place_freely` would try first, found by the least load of each host."""
-    least = np.inf
-    for host in range(work.hosts.least.size):
-        if work.hosts.least[host] < least:
-            least = work.hosts.least[host]
-    total = work.state.total
-    for rank in range(work.hosts.least.size * problem.host_ranks, total.size):
-        if total[rank] < least:
-            least = total[rank]
-    # Of equal loads, the lowest rank modulo `local_ranks` wins, then the lowest rank. The last
-    # iteration is for the ranks after the last whole host.
-    chosen = -1
-    for host in range(work.hosts.least.size + 1):
-        if host < work.hosts.least.size and work.hosts.least[host] != least:
-            continue
-        first = host * problem.host_ranks
-        for rank in range(first, min(first + problem.host_ranks, total.size)):
-            if total[rank] == least and (
-                chosen < 0 or rank % problem.local_ranks < chosen % problem.local_ranks
-            ):
-                chosen = rank
-    return chosen
+@subroutine
+def update_host(problem: Inputs, work: Work, host: int) -> None:
+    """Restore the order of the hosts and the tree after the load of a host has grown."""
+    order, leader = work.hosts.order, work.hosts.leader
+    place = _places_before(work, host, 0) if host < order.size else 0
+    _sum_up_host(problem, work, host)
+    node = (leader.size // 2 + host) // 2
+    while node > 0:
+        led = leader[node]
+        _lead(problem, work, node)
+        if leader[node] == led and led // problem.host_ranks != host:
+            break  # nor do the nodes above change
+        node //= 2
+    if host < order.size:
+        end = _places_before(work, host, place + 1)
+        for index in range(place, end - 1):
+            order[index] = order[index + 1]
+        order[end - 1] = host
 
 
 @merged
@@ -97,7 +119,7 @@ def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
     option = work.row[column]
     for shard in range(shards_of(problem.first_shard, option)):
         estimate = problem.estimate[problem.first_shard[option] + shard]
-        rank = _least_loaded(problem, work)
+        rank = work.hosts.leader[1]
         if fits(problem.storage, estimate, work.state, rank):
             put(problem.storage, problem.perf, estimate, work.state, rank)
             work.ranks[column, shard] = rank
@@ -110,10 +132,7 @@ def place_on_devices(problem: Inputs, work: Work, column: int) -> bool:
         if host < work.hosts.order.size:
             for kind in range(3):
                 work.hosts.free[kind, host] -= problem.storage[estimate, kind]
-            place = 0
-            while work.hosts.order[place] != host:
-                place += 1
-            _move_host(problem.host_ranks, work.state.total, work.hosts, place)
+        update_host(problem, work, host)
     return True
 
 
@@ -135,31 +154,32 @@ def _place_on_one_host(problem: Inputs, work: Work, column: int, first: int) -> 
 @merged
 def place_on_host(problem: Inputs, work: Work, group: int) -> bool:
     """Place a group of tables on the least loaded host on which all of it fits, or return False."""
-    head = work.head[group]
+    head, memory = work.groups.head[group], work.groups.memory
     one_shard = shards_of(problem.first_shard, work.row[head]) == 1
     whole = one_shard or problem.placement[work.row[head]] == Placement.HOST_ROWS
-    in_steps = work.following[head] >= 0 or not whole  # it may fail after placing some shards
+    # It may fail after placing some shards.
+    in_parts = work.groups.following[head] >= 0 or not whole
     for place in range(work.hosts.order.size):
         host = work.hosts.order[place]
         first = host * problem.host_ranks
         # TorchRec skips a host if the sum of its ranks' free memory is too small.
         if (
-            work.group_storage[group, 0] > work.hosts.free[0, host]
-            or work.group_storage[group, 1] > work.hosts.free[1, host]
-            or work.group_storage[group, 2] > work.hosts.free[2, host]
+            memory[group, TOTAL, 0] > work.hosts.free[0, host]
+            or memory[group, TOTAL, 1] > work.hosts.free[1, host]
+            or memory[group, TOTAL, 2] > work.hosts.free[2, host]
         ):
             continue
-        if in_steps:
+        if in_parts:
             copy(work.state, first, work.saved, first, problem.host_ranks)
         column = head
         while column >= 0 and _place_on_one_host(problem, work, column, first):
-            column = work.following[column]
+            column = work.groups.following[column]
         if column < 0:
             for kind in range(3):
-                work.hosts.free[kind, host] -= work.group_storage[group, kind]
-            _move_host(problem.host_ranks, work.state.total, work.hosts, place)
+                work.hosts.free[kind, host] -= memory[group, TOTAL, kind]
+            update_host(problem, work, host)
             return True
-        if in_steps:
+        if in_parts:
             copy(work.saved, first, work.state, first, problem.host_ranks)
     return False
 

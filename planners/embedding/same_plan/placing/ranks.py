@@ -4,7 +4,7 @@ import numpy as np
 
 from planners.embedding.same_plan.placing.layout import Inputs, Ranks, Work
 from planners.embedding.search.compiling import merged, subroutine
-from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
+from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2, Placement
 
 
 @merged
@@ -68,51 +68,45 @@ def _add_run(
 
 
 @subroutine
-def place_uniform(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    """Place the uniform options, shard i on rank i, on empty ranks; return whether they fit.
+def load_uniform(problem: Inputs, work: Work) -> None:
+    """Set the ranks' loads before the first step: the uniform options', shard i on rank i.
 
     All ranks of a stretch get equal shards, so their load is summed once per stretch, in the order
-    of the row. A stretch's `free` starts at 0 and becomes negative; each rank adds its capacity.
+    of the row. The sum goes on from the last part of the row before the first change.
     """
-    free, load, total = work.stretches.free, work.stretches.load, work.stretches.total
-    free[:] = 0
-    load[:] = 0.0
-    some = False
-    for column in range(row.size):
-        option = row[column]
-        if problem.placement[option] != Placement.UNIFORM:
-            continue
-        some = True
-        if shards_of(problem.first_shard, option) != work.state.total.size:
-            return False
-        start = 0
-        for run in range(problem.first_run[option], problem.first_run[option + 1]):
-            _add_run(
-                problem.storage,
-                problem.perf,
-                problem.run_estimate[run],
-                work.stretches,
-                start,
-                problem.run_end[run],
-            )
-            start = problem.run_end[run]
-    rank = 0
-    for stretch in range(total.size):
-        total[stretch] = total_of(load, stretch)
-        while rank < problem.stretch_end[stretch]:
-            for kind in range(3):
-                left = problem.capacity[kind, rank] + free[kind, stretch]
-                if kind == 0 and hbm != 0:
-                    left = hbm + free[kind, stretch]
-                # No shard frees storage, so one check after the last shard is enough.
-                if some and left < 0:
-                    return False
-                work.state.free[kind, rank] = left
-            for component in range(5):
-                work.state.load[component, rank] = load[component, stretch]
-            work.state.total[rank] = total[stretch]
-            rank += 1
-    return True
+    load, summed = work.uniform.load, work.uniform.summed
+    stretches, columns = problem.stretch_end.size, work.uniform.columns_a_part
+    for part in range(summed[0], load.shape[0] - 1):
+        for component in range(5):
+            for stretch in range(stretches):
+                load[part + 1, component, stretch] = load[part, component, stretch]
+        for column in range(part * columns, min((part + 1) * columns, work.row.size)):
+            option = work.row[column]
+            if problem.placement[option] == Placement.UNIFORM:
+                _add_shards(problem, load, part + 1, option)
+    summed[0] = load.shape[0] - 1
+    ranks, rank = work.steps.ranks, 0
+    for stretch in range(stretches):
+        first = rank
+        for component in range(5):
+            for rank in range(first, problem.stretch_end[stretch]):
+                ranks.load[component, rank] = load[summed[0], component, stretch]
+        total = total_of(ranks.load, first)
+        for rank in range(first, problem.stretch_end[stretch]):
+            ranks.total[rank] = total
+        rank = problem.stretch_end[stretch]
+
+
+@subroutine
+def _add_shards(problem: Inputs, load: Floats3, part: int, option: int) -> None:
+    start = 0
+    for run in range(problem.first_run[option], problem.first_run[option + 1]):
+        for component in range(5):
+            spent = problem.perf[problem.run_estimate[run], component]
+            if spent != 0.0:
+                for stretch in range(start, problem.run_end[run]):
+                    load[part, component, stretch] += spent
+        start = problem.run_end[run]
 
 
 @merged

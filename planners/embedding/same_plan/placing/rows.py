@@ -6,6 +6,7 @@ torchrec's stable sorts do: the earlier table in the row or the lower host wins.
 
 import numpy as np
 
+from planners.embedding.same_plan.placing.groups import sort_groups, take_row
 from planners.embedding.same_plan.placing.hosts import (
     place_on_devices,
     place_on_host,
@@ -13,151 +14,14 @@ from planners.embedding.same_plan.placing.hosts import (
     sort_hosts,
 )
 from planners.embedding.same_plan.placing.layout import Inputs, Work
-from planners.embedding.same_plan.placing.ranks import copy, place_uniform, shards_of
+from planners.embedding.same_plan.placing.ranks import copy, load_uniform, shards_of
+from planners.embedding.same_plan.placing.room import has_too_large_shard, leave_room, surely_fit
 from planners.embedding.search.compiling import inlined, kernel, merged, subroutine
-from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
+from planners.embedding.search.space import Floats, Ints, Ints2, Placement
 
 # Bounds the ratio of a rank's perf summed shard by shard to the one summed by component. A float
 # sum of n non-negative terms has a relative error below n * 2**-52: enough for a million shards.
 _SLACK = 1 + 1e-9
-
-
-@subroutine
-def _take_row(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    """Store the new row; return whether the last row's placement of uniform options is reusable.
-
-    A greedy proposer changes one table at a time. If neither the table's old nor its new option is
-    uniform, the groups placed before that table's group keep their ranks and are not placed again.
-    """
-    last = work.last
-    reusable = bool(last.placed[0] >= 0 and last.hbm[0] == hbm)
-    last.hbm[0] = hbm
-    for place in range(work.order.size):
-        last.order[place] = work.order[place]
-        last.changed[place] = 0
-    for column in range(row.size):
-        before, option = work.row[column], row[column]
-        if before == option:
-            continue
-        work.row[column] = option
-        last.changed[problem.group[before]] = last.changed[problem.group[option]] = 1
-        if (
-            problem.placement[before] == Placement.UNIFORM
-            or problem.placement[option] == Placement.UNIFORM
-        ):
-            reusable = False
-    return reusable
-
-
-@subroutine
-def _reusable_steps(work: Work) -> int:
-    """Return the number of leading steps that place the same unchanged groups as the last row."""
-    last, place = work.last, 0
-    while (
-        place < last.placed[0]
-        and work.order[place] == last.order[place]
-        and last.changed[work.order[place]] == 0
-    ):
-        place += 1
-    return int(place // last.groups_a_step)
-
-
-@subroutine
-def _collect_groups(problem: Inputs, work: Work, row: Ints) -> None:
-    """Link the non-uniform columns of each group, and sum their storage and perf in row order."""
-    key, storage = work.key, work.group_storage
-    work.head[:] = -1
-    key[:] = -np.inf  # sorts groups without a column last
-    for column in range(row.size):
-        option = row[column]
-        if problem.placement[option] == Placement.UNIFORM:
-            continue
-        group = problem.group[option]
-        work.following[column] = -1
-        if work.head[group] >= 0:
-            work.following[work.tail[group]] = column
-        else:
-            work.head[group] = column
-            key[group, 0] = problem.precedence[option]
-            key[group, 1] = 0.0
-            for kind in range(3):
-                storage[group, kind] = 0
-        work.tail[group] = column
-        for kind in range(3):
-            storage[group, kind] += problem.option_storage[option, kind]
-            if not problem.by_perf:
-                key[group, 1 + kind] = storage[group, kind]  # whole bytes, exact up to 2**53
-        if problem.by_perf:
-            key[group, 1] += problem.option_perf[option]
-
-
-@merged
-def _goes_before(key: Floats2, head: Ints, one: int, other: int) -> bool:
-    """Whether group `one` has the larger key, or an equal key and an earlier first column."""
-    part = 0
-    while part < 3 and key[one, part] == key[other, part]:
-        part += 1
-    if key[one, part] != key[other, part]:
-        return bool(key[one, part] > key[other, part])
-    return bool(head[one] < head[other])
-
-
-@subroutine
-def _sort_groups(work: Work) -> None:
-    """Sort the groups by insertion: a greedy proposer's last order is nearly right."""
-    order = work.order
-    for place in range(1, order.size):
-        group = order[place]
-        if not _goes_before(work.key, work.head, group, order[place - 1]):
-            continue
-        low, high = 0, place - 1
-        while low < high:
-            middle = (low + high) // 2
-            if _goes_before(work.key, work.head, group, order[middle]):
-                high = middle
-            else:
-                low = middle + 1
-        for moved in range(place, low, -1):
-            order[moved] = order[moved - 1]
-        order[low] = group
-
-
-# Inlined, because LLVM optimizes a cached function again at each level of calls, and then code
-# loaded from disk is slower by two thirds than freshly compiled code.
-@inlined
-def _place(problem: Inputs, work: Work, row: Ints, hbm: int) -> bool:
-    """Place uniform options, then groups from the largest down; return whether all are placed."""
-    last, ranks = work.last, work.state.total.size
-    reusable = _take_row(problem, work, row, hbm)
-    _collect_groups(problem, work, row)
-    _sort_groups(work)
-    first = _reusable_steps(work) if reusable else 0
-    if reusable:
-        copy(last.ranks, first * ranks, work.state, 0, ranks)
-    else:
-        last.placed[0] = -1
-        if not place_uniform(problem, work, row, hbm):
-            return False
-    sort_hosts(problem, work)
-    for step in range(first, last.ranks.total.size // ranks):
-        copy(work.state, 0, last.ranks, step * ranks, ranks)
-        start = step * last.groups_a_step
-        for place in range(start, min(start + last.groups_a_step, work.order.size)):
-            last.placed[0] = place
-            column = work.head[work.order[place]]
-            if column < 0:  # only groups without a column follow
-                return True
-            placement = problem.placement[row[column]]
-            placed = False
-            if placement == Placement.DEVICE:
-                placed = place_on_devices(problem, work, column)
-            elif placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-                placed = place_on_host(problem, work, work.order[place])
-            elif placement == Placement.HOSTS and work.following[column] < 0:
-                placed = place_on_hosts(problem, work, column)
-            if not placed:
-                return False
-    return True
 
 
 @merged
@@ -166,6 +30,102 @@ def _largest(values: Floats) -> float:
     for value in values:
         largest = max(largest, value)
     return largest
+
+
+@subroutine
+def _keep(work: Work, step: int) -> None:
+    """Save the state of the ranks and the order of the hosts before a step."""
+    ranks = work.state.total.size
+    copy(work.state, 0, work.steps.ranks, step * ranks, ranks)
+    for place in range(work.hosts.order.size):
+        work.steps.hosts[step, place] = work.hosts.order[place]
+
+
+@subroutine
+def _return_to(problem: Inputs, work: Work, step: int) -> None:
+    """Restore the state before a step."""
+    ranks = work.state.total.size
+    if work.steps.loaded[0] == 0:
+        load_uniform(problem, work)
+        work.steps.loaded[0] = 1
+    copy(work.steps.ranks, step * ranks, work.state, 0, ranks)
+    for place in range(work.hosts.order.size):
+        work.hosts.order[place] = work.steps.hosts[step, place]
+    sort_hosts(problem, work)
+
+
+@merged
+def _place_group(problem: Inputs, work: Work, group: int) -> bool:
+    column = work.groups.head[group]
+    placement = problem.placement[work.row[column]]
+    if placement == Placement.DEVICE:
+        return place_on_devices(problem, work, column)
+    if placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
+        return place_on_host(problem, work, group)
+    if placement == Placement.HOSTS and work.groups.following[column] < 0:
+        return place_on_hosts(problem, work, column)
+    return False
+
+
+@subroutine
+def _first_step(problem: Inputs, work: Work, row: Ints, hbm: int) -> int:
+    """Store a new row; return its first step that the last row did not have, or -1.
+
+    A greedy proposer changes one table at a time. If neither the table's old nor its new option is
+    uniform, the groups placed before that table's group keep their ranks and are not placed again.
+    -1 means that the uniform options do not fit, or that a shard is larger than all free memory.
+    """
+    steps = work.steps
+    uniform_changed = take_row(problem, work, row)
+    first_change = sort_groups(work)
+    if uniform_changed or steps.placed[0] < 0 or steps.hbm[0] != hbm:
+        steps.placed[0], steps.loaded[0], steps.hbm[0] = -1, 0, hbm
+        if not leave_room(problem, work, hbm):
+            return -1
+        steps.placed[0] = 0
+    step = min(first_change, steps.placed[0]) // steps.size
+    if step == 0 and has_too_large_shard(work):
+        steps.placed[0] = 0
+        return -1
+    return int(step)
+
+
+# Inlined, because LLVM optimizes a cached function again at each level of calls, and then code
+# loaded from disk is slower by two thirds than freshly compiled code.
+@inlined
+def _place(problem: Inputs, work: Work, row: Ints, hbm: int, best: float) -> float:
+    """Place uniform options, then groups from the largest down; return NaN if one does not fit.
+
+    Return infinity if all are placed. If some are placed, the rating is surely not below `best`,
+    and all others surely fit, they are not placed; then return a lower bound of the rating.
+    """
+    order, steps = work.groups.order, work.steps
+    step = _first_step(problem, work, row, hbm)
+    if step < 0:
+        return np.nan
+    bound, returned = 0.0, False
+    for option in row:
+        bound = max(bound, problem.largest_shard[option])
+    while step * steps.size < order.size and work.groups.head[order[step * steps.size]] >= 0:
+        steps.placed[0] = step * steps.size
+        if bound >= best and surely_fit(problem, work, step):
+            return bound
+        if not returned:
+            _return_to(problem, work, step)
+            returned = True
+        for place in range(step * steps.size, min((step + 1) * steps.size, order.size)):
+            steps.placed[0] = place
+            if work.groups.head[order[place]] < 0:  # only groups without a column follow
+                break
+            if not _place_group(problem, work, order[place]):
+                return np.nan
+        step += 1
+        if step * steps.size < order.size:
+            _keep(work, step)
+            bound = max(bound, _largest(work.state.total) / _SLACK)
+    if not returned:
+        _return_to(problem, work, step)
+    return np.inf
 
 
 @subroutine
@@ -198,17 +158,16 @@ def place_rows(
 
     Each rank has `hbm` bytes of HBM, or its own capacity if `hbm` is 0. Return the index of the
     row with the lowest rating below `best`, and set `best_ranks` to its ranks; return -1 if none is
-    below. Unless `exact`, a rating that is not a new best may differ in the last bits.
+    below. Unless `exact`, a rating that is not a new best may be a lower bound.
     """
     chosen = -1
     for index in range(rows.shape[0]):
         row = rows[index]
-        if not _place(problem, work, row, hbm):
-            ratings[index] = np.nan
-            continue
-        ratings[index] = _largest(work.state.total)
-        if exact or ratings[index] <= best * _SLACK:
-            ratings[index] = _rate(problem, work, row)
+        ratings[index] = _place(problem, work, row, hbm, np.inf if exact else best)
+        if ratings[index] == np.inf:
+            ratings[index] = _largest(work.state.total)
+            if exact or ratings[index] <= best * _SLACK:
+                ratings[index] = _rate(problem, work, row)
         if ratings[index] < best:
             best = ratings[index]
             chosen = index
