@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import gt
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,9 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
     for option in np.flatnonzero(_fitting(space, devices)).tolist():
         by_table[space.table[option]].append(option)
-    kept = [_undominated(space, options) for options in by_table]
+    figures = (space.option_perf, space.largest_shard, space.option_storage)
+    sums = np.column_stack(figures).tolist()
+    kept = [_undominated(space, sums, options) for options in by_table]
     first = np.cumsum([0, *map(len, kept)], dtype=np.int64)
     return on_usable_ranks(space, devices, np.array([*chain(*kept)], np.int64), first)
 
@@ -109,7 +112,7 @@ def _fitting(space: SearchSpace, devices: Devices) -> Bools:
     return fitting
 
 
-def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
+def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]) -> list[int]:
     """Return the undominated ones of a table's options, sorted, as torchrec's order may vary."""
 
     def order(option: int) -> tuple[int, str, str]:
@@ -119,13 +122,15 @@ def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
 
     kept: list[int] = []
     for option in sorted(options, key=order):
-        if not any(_dominates(space, other, option) for other in kept):
-            kept = [other for other in kept if not _dominates(space, option, other)]
+        if not any(_dominates(space, sums, other, option) for other in kept):
+            kept = [other for other in kept if not _dominates(space, sums, option, other)]
             kept.append(option)
     return kept
 
 
-def _dominates(space: SearchSpace, option: int, other: int) -> bool:
+def _dominates(space: SearchSpace, sums: list[list[float]], option: int, other: int) -> bool:
+    if any(map(gt, sums[option], sums[other])):  # a cheap condition that many pairs do not meet
+        return False
     placement, others = space.placement[option], space.placement[other]
     freer = placement == Placement.DEVICE and others == Placement.HOST_COLUMNS
     mine, theirs = space.estimates_of(option), space.estimates_of(other)

@@ -65,7 +65,9 @@ def _best_plan(
 ) -> Found | NotFound:
     local = can_be_placed_locally(space, devices)
     everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
-    outcome = _proposed(space, devices, everything, deadline)
+    outcome: Found | NotFound = NotFound(None, None, 0)
+    if everything:
+        outcome = _proposed(space, devices, everything, deadline)
     done, proven, tried = 0, 0.0, []
     if not deadline.passed:
         found = presolved(candidates(space, devices))
@@ -77,6 +79,12 @@ def _best_plan(
             search = CertifiedSearch(found, proven, outcome, seed, deadline)
             outcome = search.run()
             done, proven, tried = search.rounds, search.proven, search.tried
+    if not everything:
+        rating = outcome.rating if isinstance(outcome, Found) else math.inf
+        if _least_uniform(space, devices) < rating:
+            uniform = _proposed(space, devices, everything=False, deadline=deadline)
+            if isinstance(uniform, Found) and uniform.rating < rating:
+                outcome = uniform
     if isinstance(outcome, NotFound) and not everything:
         outcome = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
@@ -114,6 +122,17 @@ def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
     independent = (np.bincount(space.group) == 1).all()
     kept_off = (devices.storage >= 0).all() or space.storage.any(axis=1).all()
     return bool(independent and not space.storage[:, 2].any() and kept_off)
+
+
+def _least_uniform(space: SearchSpace, devices: Devices) -> float:
+    """Return a lower bound in ms on the plans of UniformProposer; each has one sharding type."""
+    types, kind = np.unique([o.sharding_type for o in space.options], return_inverse=True)
+    least = np.full((2, len(types), space.tables), np.inf)
+    for known, cost in zip(least, (space.option_perf, space.largest_shard), strict=True):
+        np.minimum.at(known, (kind, space.table), cost)
+    least[~np.isfinite(least)] = 0
+    mean, largest = least[0].sum(axis=1) / devices.ranks, least[1].max(axis=1)
+    return float(np.maximum(mean * (1 - 1e-9), largest).min())
 
 
 def _proposed(
