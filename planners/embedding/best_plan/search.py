@@ -81,7 +81,7 @@ def _best_plan(
             done, proven, tried = search.rounds, search.proven, search.tried
     if not everything:
         rating = outcome.rating if isinstance(outcome, Found) else math.inf
-        if _least_uniform(space, devices) < rating:
+        if max(_least_uniform(space, devices), proven) < rating:
             uniform = _proposed(space, devices, everything=False, deadline=deadline)
             if isinstance(uniform, Found) and uniform.rating < rating:
                 outcome = uniform

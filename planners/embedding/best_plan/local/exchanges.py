@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planners.embedding.best_plan.local.placing import insert, place, remove
+from planners.embedding.best_plan.local.placing import insert, remove
 from planners.embedding.best_plan.local.ranks import (
     copy,
     estimates_of,
@@ -200,10 +200,17 @@ def _exchanged(tables: Tables, state: State, lists: Lists, rank: int) -> bool:
 @subroutine
 def _placed_anew(tables: Tables, state: State, lists: Lists, rank: int) -> bool:
     """Place a table of a rank with any option on any ranks if that costs less."""
+    count = 0
     shard = lists.first[rank]
     while shard >= 0:
+        count += 1
+        shard = lists.following[shard]
+    for _ in range(count):
+        # The last one in the list; a table that is put back becomes the first one.
+        shard = lists.first[rank]
+        while lists.following[shard] >= 0:
+            shard = lists.following[shard]
         table = lists.table[shard]
-        following = lists.following[shard]
         option, before = state.chosen[table], sum_of(state.cost)
         copy(state.kept_ranks[0], ranks_of(tables, state, table))
         _unlink(tables, state, lists, table)
@@ -224,13 +231,31 @@ def _placed_anew(tables: Tables, state: State, lists: Lists, rank: int) -> bool:
             for other in ranks_of(tables, state, table):
                 lists.done[other] = 0
             return True
-        shard = following
     return False
 
 
+@subroutine
+def _costliest(tables: Tables, state: State, lists: Lists, goal: float) -> int:
+    """Return the costliest rank that is not done and is above the goal or its memory, or -1."""
+    chosen, highest = -1, 0.0
+    for rank in range(len(state.cost)):
+        if (
+            lists.done[rank] == 0
+            and state.cost[rank] > highest
+            and not (state.perf[rank] <= goal and fits_on(tables, state, rank))
+        ):
+            chosen, highest = rank, state.cost[rank]
+    return chosen
+
+
 @kernel
-def _balance(tables: Tables, state: State, lists: Lists, work: int, goal: float) -> int:
-    """Lower the cost of the costliest rank, as long as there is one that can be; return changes."""
+def _balance(
+    tables: Tables, state: State, lists: Lists, work: int, goal: float, new_options: bool
+) -> int:
+    """Lower the costliest rank's cost until all ranks are done; return the number of changes.
+
+    Invariant: `perf`, `memory` and `cost` match `chosen`, `ranks` and the lists, up to rounding.
+    """
     lists.first[:] = -1
     for table in range(len(state.chosen)):
         _link(tables, state, lists, table)
@@ -238,29 +263,27 @@ def _balance(tables: Tables, state: State, lists: Lists, work: int, goal: float)
         recount(tables, state, rank)
     changes = 0
     started = state.work[0]
-    while state.work[0] - started < work:
-        costliest = -1
-        highest = 0.0
-        for rank in range(len(state.cost)):
-            if (
-                lists.done[rank] == 0
-                and state.cost[rank] > highest
-                and not (state.perf[rank] <= goal and fits_on(tables, state, rank))
-            ):
-                costliest, highest = rank, state.cost[rank]
-        if costliest < 0:
-            break
-        if _exchanged(tables, state, lists, costliest):
-            changes += 1
-        elif _placed_anew(tables, state, lists, costliest):
+    rank = _costliest(tables, state, lists, goal)
+    while rank >= 0 and state.work[0] - started < work:
+        if _exchanged(tables, state, lists, rank) or (
+            new_options and _placed_anew(tables, state, lists, rank)
+        ):
             changes += 1
         else:
-            lists.done[costliest] = 1
+            lists.done[rank] = 1
+        rank = _costliest(tables, state, lists, goal)
     return changes
 
 
-def balance(tables: Tables, state: State, work: int, goal: float) -> int:
-    """Exchange shards of a placed plan until none lowers the cost, or for `work` ratings."""
+def balance(
+    tables: Tables, state: State, doublings: int, work: int, goal: float, new_options: bool
+) -> int:
+    """Exchange shards until no rank is above `goal` ms or its memory, or no exchange helps.
+
+    It ends after `work` ratings of a rank. The exponent of perf is 12 * 2**doublings. If
+    `new_options`, tables may get other options. Return the number of changes.
+    """
+    state.doublings[:] = doublings
     ranks, shards = len(state.perf), len(state.ranks)
     lists = Lists(*(np.zeros(size, np.int64) for size in (ranks, shards, shards, ranks, 5)))
-    return _balance(tables, state, lists, work, goal)
+    return _balance(tables, state, lists, work, goal, new_options)

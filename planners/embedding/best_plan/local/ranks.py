@@ -119,10 +119,8 @@ def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> No
 @subroutine
 def fits_on(tables: Tables, state: State, rank: int) -> bool:
     """Whether the shards on a rank fit in its memory."""
-    for kind in range(2):
-        if state.memory[rank, kind] > tables.capacity[rank, kind]:
-            return False
-    return True
+    used, capacity = state.memory[rank], tables.capacity[rank]
+    return bool(used[0] <= capacity[0] and used[1] <= capacity[1])
 
 
 @subroutine

@@ -78,10 +78,10 @@ def random_below(state: State, below: int) -> int:
 
 @subroutine
 def _fits(tables: Tables, state: State) -> bool:
-    for rank in range(len(tables.capacity)):
-        if not fits_on(tables, state, rank):
-            return False
-    return True
+    rank = 0
+    while rank < len(tables.capacity) and fits_on(tables, state, rank):
+        rank += 1
+    return bool(rank == len(tables.capacity))
 
 
 @subroutine

@@ -51,7 +51,7 @@ class State(NamedTuple):
     """The current plan of a local search, and the best plan that it has found."""
 
     chosen: Ints  # the option of each table
-    ranks: Ints  # the rank of each shard of options that are not uniform; table t's begin at slot[t]
+    ranks: Ints  # the rank of each shard that is not of a uniform option; table t's from slot[t]
     perf: Floats  # milliseconds of each rank
     memory: Ints2  # bytes used on each rank, shape (ranks, 3)
     cost: Floats  # the cost of each rank (see local.ranks)
