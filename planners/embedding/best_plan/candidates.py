@@ -70,7 +70,7 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     B by A in a plan then never raises the rating.
     """
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
-    for option in np.flatnonzero(_fitting(space, devices)).tolist():
+    for option in np.flatnonzero(fitting(space, devices)).tolist():
         by_table[space.table[option]].append(option)
     figures = (space.option_perf, space.largest_shard, space.option_storage)
     sums = np.column_stack(figures).tolist()
@@ -91,25 +91,25 @@ def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: 
     return Candidates(space, devices, usable, options, first)
 
 
-def _fitting(space: SearchSpace, devices: Devices) -> Bools:
+def fitting(space: SearchSpace, devices: Devices) -> Bools:
     """Return for each option whether every shard fits on an allowed, empty device, shape (O,)."""
     fits_anywhere = np.zeros(len(space.storage), bool)
     capacities = np.unique(devices.storage, axis=0)
     for capacity in capacities:
         fits_anywhere |= (space.storage <= capacity).all(axis=1)
-    fitting = np.logical_and.reduceat(fits_anywhere[space.estimate], space.first_shard[:-1])
+    fits = np.logical_and.reduceat(fits_anywhere[space.estimate], space.first_shard[:-1])
     counts, placement = np.diff(space.first_shard), space.placement
     by_host = (Placement.HOST_ROWS, Placement.HOST_COLUMNS, Placement.HOSTS)
-    fitting &= placement != Placement.NOWHERE
-    fitting &= (placement != Placement.UNIFORM) | (counts == devices.ranks)
-    fitting &= ~np.isin(placement, by_host) | (devices.hosts > 0)
-    fitting &= (placement != Placement.HOST_ROWS) | (counts == devices.host_ranks)
-    fitting &= (placement != Placement.HOSTS) | (counts % devices.host_ranks == 0)
+    fits &= placement != Placement.NOWHERE
+    fits &= (placement != Placement.UNIFORM) | (counts == devices.ranks)
+    fits &= ~np.isin(placement, by_host) | (devices.hosts > 0)
+    fits &= (placement != Placement.HOST_ROWS) | (counts == devices.host_ranks)
+    fits &= (placement != Placement.HOSTS) | (counts % devices.host_ranks == 0)
     if len(capacities) > 1:
-        for option in np.flatnonzero(fitting & (placement == Placement.UNIFORM)).tolist():
+        for option in np.flatnonzero(fits & (placement == Placement.UNIFORM)).tolist():
             storage = space.storage[space.estimates_of(option)]
-            fitting[option] = (storage <= devices.storage).all()
-    return fitting
+            fits[option] = (storage <= devices.storage).all()
+    return fits
 
 
 def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]) -> list[int]:

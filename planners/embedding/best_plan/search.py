@@ -13,7 +13,8 @@ from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
-from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.candidates import candidates, fitting
+from planners.embedding.best_plan.local.state import NOWHERE
 from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, worth_exact
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.same_plan.rules import PartitionRules
@@ -128,9 +129,10 @@ def _least_uniform(space: SearchSpace, devices: Devices) -> float:
     """Return a lower bound in ms on the plans of UniformProposer; each has one sharding type."""
     types, kind = np.unique([o.sharding_type for o in space.options], return_inverse=True)
     least = np.full((2, len(types), space.tables), np.inf)
+    fits = fitting(space, devices)
     for known, cost in zip(least, (space.option_perf, space.largest_shard), strict=True):
-        np.minimum.at(known, (kind, space.table), cost)
-    least[~np.isfinite(least)] = 0
+        np.minimum.at(known, (kind, space.table), np.where(fits, cost, NOWHERE))
+    least[~np.isfinite(least)] = 0  # a table without options of this type
     mean, largest = least[0].sum(axis=1) / devices.ranks, least[1].max(axis=1)
     return float(np.maximum(mean * (1 - 1e-9), largest).min())
 
