@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import gt
 
 import numpy as np
 import numpy.typing as npt
@@ -69,19 +70,21 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     B by A in a plan then never raises the rating.
     """
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
-    for option in np.flatnonzero(_fitting(space, devices)).tolist():
+    for option in np.flatnonzero(fitting(space, devices)).tolist():
         by_table[space.table[option]].append(option)
-    kept = [_undominated(space, options) for options in by_table]
+    figures = (space.option_perf, space.largest_shard, space.option_storage)
+    sums = np.column_stack(figures).tolist()
+    kept = [_undominated(space, sums, options) for options in by_table]
     first = np.cumsum([0, *map(len, kept)], dtype=np.int64)
     return on_usable_ranks(space, devices, np.array([*chain(*kept)], np.int64), first)
 
 
-def fitting(space: SearchSpace, devices: Devices) -> Candidates:
+def all_candidates(space: SearchSpace, devices: Devices) -> Candidates:
     """Return the options of each table that fit on empty devices, in less time than `candidates`.
 
     Some may be dominated, so a linear programme over them is larger, but has the same bound.
     """
-    options = np.flatnonzero(_fitting(space, devices))
+    options = np.flatnonzero(fitting(space, devices))
     options = options[np.argsort(space.table[options], kind="stable")]
     first = np.searchsorted(space.table[options], np.arange(space.tables + 1))
     return on_usable_ranks(space, devices, options, first)
@@ -99,28 +102,28 @@ def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: 
     return Candidates(space, devices, usable, options, first)
 
 
-def _fitting(space: SearchSpace, devices: Devices) -> Bools:
+def fitting(space: SearchSpace, devices: Devices) -> Bools:
     """Return for each option whether every shard fits on an allowed, empty device, shape (O,)."""
     fits_anywhere = np.zeros(len(space.storage), bool)
     capacities = np.unique(devices.storage, axis=0)
     for capacity in capacities:
         fits_anywhere |= (space.storage <= capacity).all(axis=1)
-    fitting = np.logical_and.reduceat(fits_anywhere[space.estimate], space.first_shard[:-1])
+    fits = np.logical_and.reduceat(fits_anywhere[space.estimate], space.first_shard[:-1])
     counts, placement = np.diff(space.first_shard), space.placement
     by_host = (Placement.HOST_ROWS, Placement.HOST_COLUMNS, Placement.HOSTS)
-    fitting &= placement != Placement.NOWHERE
-    fitting &= (placement != Placement.UNIFORM) | (counts == devices.ranks)
-    fitting &= ~np.isin(placement, by_host) | (devices.hosts > 0)
-    fitting &= (placement != Placement.HOST_ROWS) | (counts == devices.host_ranks)
-    fitting &= (placement != Placement.HOSTS) | (counts % devices.host_ranks == 0)
+    fits &= placement != Placement.NOWHERE
+    fits &= (placement != Placement.UNIFORM) | (counts == devices.ranks)
+    fits &= ~np.isin(placement, by_host) | (devices.hosts > 0)
+    fits &= (placement != Placement.HOST_ROWS) | (counts == devices.host_ranks)
+    fits &= (placement != Placement.HOSTS) | (counts % devices.host_ranks == 0)
     if len(capacities) > 1:
-        for option in np.flatnonzero(fitting & (placement == Placement.UNIFORM)).tolist():
+        for option in np.flatnonzero(fits & (placement == Placement.UNIFORM)).tolist():
             storage = space.storage[space.estimates_of(option)]
-            fitting[option] = (storage <= devices.storage).all()
-    return fitting
+            fits[option] = (storage <= devices.storage).all()
+    return fits
 
 
-def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
+def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]) -> list[int]:
     """Return the undominated ones of a table's options, sorted, as torchrec's order may vary."""
 
     def order(option: int) -> tuple[int, str, str]:
@@ -130,13 +133,15 @@ def _undominated(space: SearchSpace, options: list[int]) -> list[int]:
 
     kept: list[int] = []
     for option in sorted(options, key=order):
-        if not any(_dominates(space, other, option) for other in kept):
-            kept = [other for other in kept if not _dominates(space, option, other)]
+        if not any(_dominates(space, sums, other, option) for other in kept):
+            kept = [other for other in kept if not _dominates(space, sums, option, other)]
             kept.append(option)
     return kept
 
 
-def _dominates(space: SearchSpace, option: int, other: int) -> bool:
+def _dominates(space: SearchSpace, sums: list[list[float]], option: int, other: int) -> bool:
+    if any(map(gt, sums[option], sums[other])):  # a cheap condition that many pairs do not meet
+        return False
     placement, others = space.placement[option], space.placement[other]
     freer = placement == Placement.DEVICE and others == Placement.HOST_COLUMNS
     mine, theirs = space.estimates_of(option), space.estimates_of(other)

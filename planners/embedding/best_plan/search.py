@@ -13,7 +13,8 @@ from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
-from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.candidates import candidates, fitting
+from planners.embedding.best_plan.local.state import NOWHERE
 from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, worth_exact
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.same_plan.rules import PartitionRules
@@ -73,7 +74,9 @@ def search_in_order(
     """
     local = can_be_placed_locally(space, devices)
     everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
-    outcome = known or _proposed(space, devices, everything, deadline)
+    outcome: Found | NotFound = known or NotFound(None, None, 0)
+    if everything and known is None:
+        outcome = _proposed(space, devices, everything, deadline)
     done, proven, tried = 0, 0.0, []
     if not deadline.passed:
         found = presolved(candidates(space, devices))
@@ -85,6 +88,12 @@ def search_in_order(
             search = CertifiedSearch(found, proven, outcome, seed, deadline)
             outcome = search.run()
             done, proven, tried = search.rounds, search.proven, search.tried
+    if not everything:
+        rating = outcome.rating if isinstance(outcome, Found) else math.inf
+        if max(_least_uniform(space, devices), proven) < rating:
+            uniform = _proposed(space, devices, everything=False, deadline=deadline)
+            if isinstance(uniform, Found) and uniform.rating < rating:
+                outcome = uniform
     if isinstance(outcome, NotFound) and not everything:
         outcome = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
@@ -122,6 +131,18 @@ def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
     independent = (np.bincount(space.group) == 1).all()
     kept_off = (devices.storage >= 0).all() or space.storage.any(axis=1).all()
     return bool(independent and not space.storage[:, 2].any() and kept_off)
+
+
+def _least_uniform(space: SearchSpace, devices: Devices) -> float:
+    """Return a lower bound in ms on the plans of UniformProposer; each has one sharding type."""
+    types, kind = np.unique([o.sharding_type for o in space.options], return_inverse=True)
+    least = np.full((2, len(types), space.tables), np.inf)
+    fits = fitting(space, devices)
+    for known, cost in zip(least, (space.option_perf, space.largest_shard), strict=True):
+        np.minimum.at(known, (kind, space.table), np.where(fits, cost, NOWHERE))
+    least[~np.isfinite(least)] = 0  # a table without options of this type
+    mean, largest = least[0].sum(axis=1) / devices.ranks, least[1].max(axis=1)
+    return float(np.maximum(mean * (1 - 1e-9), largest).min())
 
 
 def _proposed(

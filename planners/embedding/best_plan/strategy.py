@@ -1,7 +1,8 @@
 """The strategy of `certified`: which searches and provers run, in which order and for how long.
 
 1. Presolve rules out options that no better plan can contain, by reduced costs and free memory.
-2. Solutions of the linear programme are placed and improved a little; they become the starts.
+2. Solutions of the linear programme are placed and improved a little; they become the starts. On
+   many ranks, solutions that leave memory free come first, and exchanges of shards balance them.
 3. Presolve runs again, now with a better plan known.
 4. Branch and bound runs on small problems with 30 % of its work, enough if it can solve them.
 5. The integer programme by host, patterns of devices and the integer programme by device raise the
@@ -15,7 +16,7 @@ that results do not depend on the machine; with a time limit, the clock also end
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,9 @@ WORK_PER_SECOND = 120e6
 
 _SHARE_OF_LIMIT = 0.7  # for the local search; the rest is for set-up, bounds and proposals
 
-_MOST_SECONDS = 4.0  # without a limit: with the bounds, a user waits about 5 s at most
+# Without a limit: with the bounds, a user waits about 5 s at most; longer if tables times ranks is
+# over a million.
+_MOST_SECONDS, _SECONDS_PER_RANK = 4.0, 3e-7
 
 NEAR_ENOUGH = 0.005
 """A plan within this part of the bound ends the search: estimates are not that exact."""
@@ -57,6 +60,11 @@ _STARTS = 3  # each run begins at another one of this many best starts
 # Each start leaves out options with shards above one of these parts of the bound. Without large
 # shards, the relaxed plan can be placed nearly unchanged; the best part differs between problems.
 _LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
+# With more tables times ranks, rounds are slow, so other starts come first: balanced by exchanges,
+# and from relaxed plans that use a part of the memory, since their shards are easier to place.
+_BALANCED = 100_000
+_FILLS = (0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
+_WORK_TO_BALANCE = 0.03  # part of all work, up to three times for each start
 _WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
 _WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
 
@@ -118,7 +126,8 @@ def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None)
         seconds = _SHARE_OF_LIMIT * limit
     else:
         # Fitted to the time after which gaps hardly shrink; it grows with tables and ranks.
-        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, _MOST_SECONDS)
+        most = _MOST_SECONDS + _SECONDS_PER_RANK * space.tables * devices.ranks
+        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, most)
     return int(seconds * WORK_PER_SECOND) + 1
 
 
@@ -196,7 +205,14 @@ class CertifiedSearch:
     def _search(self) -> None:
         starts = []
         self._rule_out()
-        for options in self._relaxed_plans():
+        many = self._found.space.tables * self._found.devices.ranks > _BALANCED
+        if many:
+            work = int(self._work * _WORK_TO_BALANCE) + 1
+            for options in self._relaxed_plans((1.0, fill) for fill in _FILLS):
+                if self._ended:
+                    break
+                starts.append(self._local.balanced_start(options, work))
+        for options in self._relaxed_plans((part, 1.0) for part in _LARGEST_PARTS):
             if self._ended:
                 break
             starts.append(self._start_at(options))
@@ -254,14 +270,19 @@ class CertifiedSearch:
     def _start_at(self, options: Ints) -> State:
         return self._local.start_at(options, int(self._work * _WORK_PER_START) + 1)
 
-    def _relaxed_plans(self) -> Iterator[Ints]:
-        """Yield distinct choices of options, shape (T,), from relaxed plans."""
+    def _relaxed_plans(self, limits: Iterable[tuple[float, float]]) -> Iterator[Ints]:
+        """Yield distinct choices of options, shape (T,), from relaxed plans.
+
+        `limits` has the largest shard, as a part of the bound, and the part of memory to use.
+        """
         relaxation = LinearRelaxation(self._found)
         seen = set()
-        for part in _LARGEST_PARTS:
+        for part, fill in limits:
             if self._deadline.passed:
                 return
-            cost, options = relaxation.solve(part * self.proven, self._deadline)
+            cost, options = relaxation.solve(part * self.proven, self._deadline, fill)
+            if fill < 1 and cost >= self._local.best_rating:
+                continue  # a relaxed plan with less free memory is no worse
             if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
                 seen.add(options.tobytes())
                 yield options

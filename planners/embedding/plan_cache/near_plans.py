@@ -8,7 +8,7 @@ import numpy as np
 from torchrec.distributed.planner.types import PerfModel, Topology
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
-from planners.embedding.best_plan.candidates import fitting
+from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.best_plan.strategy import lower_bound, worth_patterns
 from planners.embedding.drop_in.compiled_search import placed
@@ -36,7 +36,7 @@ class NearPlans:
     ) -> None:
         self._space, self._devices, self._similar = space, devices, similar
         self._label, self._near, self._deadline = label, near, deadline
-        self._found = fitting(space, devices)
+        self._found = all_candidates(space, devices)
         self._bound = linear_bound(self._found, deadline).milliseconds
 
     def used_again(self, left: Topology, perf_model: PerfModel) -> Found | None:

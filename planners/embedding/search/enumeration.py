@@ -1,6 +1,8 @@
 """TorchRec's enumerator, sped up: it calls the estimators once per distinct shard."""
 
 import copy
+import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -17,7 +19,7 @@ from torchrec.distributed.planner.shard_estimators import (
 )
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
-from torchrec.distributed.types import ModuleSharder
+from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from planners.embedding.search.estimation import Estimation, hashable
@@ -154,12 +156,14 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
         return cast(Callable[..., list[ShardingOption]], torchrecs)
     cut = torchrecs.__globals__[_CUT]
     layouts: dict[Hashable, ShardLayout] = {}
+    by_rows = _cuts_rows_evenly(cut)
 
     def lay_out(tensor: torch.Tensor, **how: Any) -> tuple[list[ShardLayout], list[ShardLayout]]:
         rows, columns = tensor.shape
         key = rows, columns, *map(hashable, how.values())
         if key not in layouts:
-            layouts[key] = ShardLayout((rows, columns), partial(cut, tensor, **how))
+            runs = _even_rows(rows, columns, how) if by_rows else None
+            layouts[key] = ShardLayout((rows, columns), partial(cut, tensor, **how), runs)
         return [layouts[key]], [layouts[key]]
 
     return FunctionType(
@@ -168,6 +172,32 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
         torchrecs.__name__,
         torchrecs.__defaults__,
     )
+
+
+def _even_rows(rows: int, columns: int, how: dict[str, Any]) -> dict[tuple[int, ...], int] | None:
+    """Return the sizes of a row-wise table's shards and the number of each; None if not even."""
+    special = how.get("device_memory_sizes") or how.get("num_buckets")
+    if how["sharding_type"] != ShardingType.ROW_WISE.value or special or not rows:
+        return None
+    ranks = how["world_size"]
+    block = math.ceil(rows / ranks)
+    full = rows // block
+    runs = Counter({(block, columns): full})
+    if full < ranks:
+        runs[rows - full * block, columns] += 1
+        runs[0, columns] += ranks - full - 1
+    return dict(+runs)
+
+
+@cache
+def _cuts_rows_evenly(cut: Callable[..., Any]) -> bool:
+    """Whether torchrec cuts row-wise tables as `_even_rows`, without listing all shards."""
+    for rows, ranks in ((1, 3), (5, 4), (8, 4), (10, 4), (1000, 64)):
+        how = {"world_size": ranks, "sharding_type": ShardingType.ROW_WISE.value}
+        sizes, _ = cut(torch.empty(rows, 2, device="meta"), local_world_size=1, **how)
+        if Counter(map(tuple, sizes)) != _even_rows(rows, 2, how):
+            return False
+    return True
 
 
 def _layout_of(option: ShardingOption) -> ShardLayout | None:

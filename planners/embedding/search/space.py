@@ -131,21 +131,21 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         raise ValueError("an estimate is not in whole bytes")
     storage = held.reshape(-1, 3).astype(np.int64)
     total = np.array(shards.total, np.float64)
-    estimate, first_shard = shards.estimate, shards.first_shard
+    runs = _Runs(shards)
     return SearchSpace(
         options=options,
         table=_numbers(option.fqn for option in options),
-        first_shard=first_shard,
-        estimate=estimate,
+        first_shard=shards.first_shard,
+        estimate=shards.estimate,
         storage=storage,
         perf=np.array(shards.perf, np.float64).reshape(-1, 5),
         total=total,
         placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
-        option_storage=of_options(np.add.reduceat, storage, estimate, first_shard),
-        option_perf=of_options(_sums_in_order, total, estimate, first_shard),
-        largest_shard=of_options(np.maximum.reduceat, total, estimate, first_shard),
+        option_storage=runs.sums(storage),
+        option_perf=runs.sums_in_order(total),
+        largest_shard=runs.largest(total),
     )
 
 
@@ -183,9 +183,9 @@ def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
     sizes = [*map(len, which)]
     storage, perf = shards[0].estimates.storage(used), shards[0].estimates.perf(used)
     first_shard = np.cumsum([0, *sizes])
-    estimate = np.concatenate(which)
-    for option, start in enumerate(begin[:-1].tolist()):
-        estimate[first_shard[option] : first_shard[option + 1]] += start
+    estimate = np.empty(first_shard[-1], np.int64)
+    for start, shards_of, known in zip(first_shard.tolist(), which, begin.tolist(), strict=False):
+        np.add(shards_of, known, out=estimate[start : start + len(shards_of)])
     return _Shards(
         first_shard=first_shard,
         estimate=estimate,
@@ -240,11 +240,41 @@ def _placements(options: Sequence["ShardingOption"]) -> Ints:
     )
 
 
-def _sums_in_order(values: Floats, first: Ints) -> Floats:
-    """Sum each slice from left to right, as torchrec does; NumPy's own sums add in pairs."""
-    sums = np.zeros(len(first))
-    counts = np.diff(first, append=len(values))
-    for shard in range(counts.max(initial=0)):
-        longer = np.flatnonzero(counts > shard)
-        sums[longer] += values[first[longer] + shard]
-    return sums
+class _Runs:
+    """The runs of equal estimates among each option's shards: few, even on thousands of ranks."""
+
+    def __init__(self, shards: _Shards) -> None:
+        first, estimate = shards.first_shard, shards.estimate
+        starts = np.empty(len(estimate), bool)
+        starts[:1] = True
+        np.not_equal(estimate[1:], estimate[:-1], out=starts[1:])
+        starts[first[:-1]] = True
+        start = np.flatnonzero(starts)
+        self._estimate = estimate[start]
+        self._length = np.diff(start, append=len(estimate))
+        self._first = np.searchsorted(start, first)  # the first run of each option
+
+    def sums(self, values: Ints) -> Ints:
+        """Return the sum of whole numbers of estimates over each option's shards."""
+        of_runs = values[self._estimate] * self._length[:, None]
+        return np.asarray(np.add.reduceat(of_runs, self._first[:-1]))
+
+    def largest(self, values: Floats) -> Floats:
+        """Return the largest value of each option's shards."""
+        return np.asarray(np.maximum.reduceat(values[self._estimate], self._first[:-1]))
+
+    def sums_in_order(self, values: Floats) -> Floats:
+        """Sum each option's values from left to right, as torchrec does; NumPy adds in pairs."""
+        counts = np.diff(self._first)
+        sums = np.zeros(len(counts))
+        for number in range(counts.max(initial=0)):
+            options = np.flatnonzero(counts > number)
+            runs = self._first[options] + number
+            longest = np.argsort(-self._length[runs], kind="stable")
+            options, runs = options[longest], runs[longest]
+            lengths, added = self._length[runs], values[self._estimate[runs]]
+            so_far = sums[options]
+            for longer in np.searchsorted(-lengths, -np.arange(lengths[0])).tolist():
+                so_far[:longer] += added[:longer]
+            sums[options] = so_far
+        return sums

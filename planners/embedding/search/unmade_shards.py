@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,24 +19,36 @@ class ShardLayout:
     """How a table is cut into shards: the distinct `sizes`, and each shard's index in `sizes`.
 
     `which` has these indices, `table` the table's shape; `cut` returns torchrec's lists of sizes
-    and offsets.
+    and offsets. `runs`, if known, has the distinct sizes in order and the number of shards of each.
     """
 
     __slots__ = ("cut", "sizes", "table", "which")
 
     def __init__(
-        self, table: tuple[int, int], cut: Callable[[], tuple[list[list[int]], list[list[int]]]]
+        self,
+        table: tuple[int, int],
+        cut: Callable[[], tuple[list[list[int]], list[list[int]]]],
+        runs: dict[tuple[int, ...], int] | None = None,
     ) -> None:
-        sizes = [*map(tuple, cut()[0])]
-        numbers = {size: number for number, size in enumerate(dict.fromkeys(sizes))}
         self.table = table
         self.cut = cut
+        if runs is not None:
+            self.sizes = list(runs)
+            self.which = _repeated(tuple(runs.values()))
+            return
+        sizes = [*map(tuple, cut()[0])]
+        numbers = {size: number for number, size in enumerate(dict.fromkeys(sizes))}
         self.which = np.array([*map(numbers.__getitem__, sizes)], np.int64)
         self.sizes = list(numbers)
 
     def shards(self) -> list[Shard]:
         """Return new shards without estimates."""
         return [Shard(size, offset) for size, offset in zip(*self.cut(), strict=True)]
+
+
+@lru_cache(maxsize=4096)  # many tables on thousands of ranks share few arrays
+def _repeated(counts: tuple[int, ...]) -> Ints:
+    return np.repeat(np.arange(len(counts)), counts)
 
 
 class Estimates:

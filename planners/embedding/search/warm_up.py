@@ -34,6 +34,7 @@ BEST_PLAN = (
     "best_plan.local.rounds",
     *BINS,
     "best_plan.exact.branching",
+    "best_plan.local.exchanges",
     "best_plan.bounds.patterns",
 )
 """The modules that a search for the best plan uses."""

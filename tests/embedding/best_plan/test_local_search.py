@@ -19,6 +19,7 @@ from small_problems import (
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import improve
 from planners.embedding.best_plan.local.state import (
     BEST,
@@ -56,6 +57,23 @@ def test_plans_are_legal_and_the_books_are_right(problem, seed, doublings, work)
         best = held_by(space, placed_on, *state.best_plan(tables))
         assert fit(best, placed_on)
         assert state.best_rating == pytest.approx(best[:, 0].max(), rel=1e-9)
+
+
+@settings(max_examples=50)
+@given(some_problems, st.integers(0, 9), st.integers(0, 2), st.booleans())
+def test_exchanges_lower_the_cost_of_a_legal_plan(problem, seed, doublings, new_options):
+    space, placed_on = problem
+    tables, state = constructed(space, placed_on, seed)
+    balance(tables, state, doublings, 0, 0.0, new_options)  # only counts the cost
+    cost, options = state.cost.sum(), state.chosen.copy()
+    changes = balance(tables, state, doublings, 200_000, 0.0, new_options)
+    assert state.cost.sum() <= cost * (1 + 1e-9)
+    assert changes == 0 or state.cost.sum() < cost
+    assert new_options or (state.chosen == options).all()
+    present = state._replace(best_chosen=state.chosen, best_ranks=state.ranks)
+    expected = held_by(space, placed_on, *present.best_plan(tables))
+    assert (state.memory == expected[:, 1:4]).all()
+    assert state.perf == pytest.approx(expected[:, 0], abs=1e-9 * expected[:, 0].max())
 
 
 @settings(max_examples=30)

@@ -20,7 +20,7 @@ from planners.embedding.search.space import Floats, Placement
 
 Bools = npt.NDArray[np.bool_]
 
-_MOST_SHARDS = 4_000_000  # uniform options times ranks; above, presolve would take too long
+_MOST_SHARDS = 4_000_000  # uniform options times ranks; above, fitting would take too long
 _SAFETY = 1 + 1e-9  # allows for rounding of sums
 _PER_BLOCK = 2_000_000  # most elements of a temporary array, to limit memory
 
@@ -37,13 +37,13 @@ class Presolve:
         self._table = space.table[found.options]
         self._placement = space.placement[found.options]
         self._counts = np.diff(space.first_shard)[found.options]
-        figures = np.column_stack([space.total, space.storage.astype(np.float64)])
-        shards = [space.estimates_of(option) for option in found.options.tolist()]
-        smallest = [figures[estimates].min(axis=0) for estimates in shards]
-        self._least = np.array(smallest).reshape(-1, 4)
         self._uniform = np.flatnonzero(self._placement == Placement.UNIFORM)
-        self.worth_it = len(self._uniform) * devices.ranks <= _MOST_SHARDS
-        if self.worth_it:
+        self._worth_fitting = len(self._uniform) * devices.ranks <= _MOST_SHARDS
+        if self._worth_fitting:
+            figures = np.column_stack([space.total, space.storage.astype(np.float64)])
+            shards = [space.estimates_of(option) for option in found.options.tolist()]
+            smallest = [figures[estimates].min(axis=0) for estimates in shards]
+            self._least = np.array(smallest).reshape(-1, 4)
             on_ranks = [figures[shards[option]] for option in self._uniform.tolist()]
             self._on_ranks = np.array(on_ranks).reshape(-1, devices.ranks, 4)
         self._relaxation: LinearRelaxation | None = None
@@ -52,7 +52,7 @@ class Presolve:
         """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
         found = self._found
         allowed = found.largest <= limit if allowed is None else allowed & (found.largest <= limit)
-        if not self.worth_it:
+        if not self._worth_fitting:
             return allowed
         time = np.where(found.usable, limit * _SAFETY, 0.0)
         room = np.column_stack([time, found.devices.storage.astype(np.float64)])
@@ -146,8 +146,6 @@ def presolve_bound(
     `at_most` is the rating of a known plan, or infinity.
     """
     presolve = Presolve(found)
-    if not presolve.worth_it:
-        return at_least, found
     refuted, allowed = presolve.refuted(at_most, deadline)
     if refuted:
         return at_most, found

@@ -103,13 +103,16 @@ class LinearRelaxation:
             values = np.append(storage, 1.0)
             self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
 
-    def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
+    def solve(self, limit: float, deadline: Deadline, fill: float = 1.0) -> tuple[float, Ints]:
         """Return a lower bound in milliseconds, and each table's option with the largest fraction.
 
-        Options with shards above `limit` milliseconds are left out. The bound is infinite if it is
+        Options with shards above `limit` milliseconds are left out, and the options use at most
+        `fill` of the memory, although the bound is for all of it. The bound is infinite if it is
         proven that no solution exists. Without a solution, the options are -1.
         """
         allowed = self._found.largest <= limit
+        for kind in range(self._kinds):
+            self._highs.changeRowBounds(kind, -highspy.kHighsInf, fill)
         self._solve(allowed, deadline)
         first = self._found.first
         none = np.full(len(first) - 1, -1)

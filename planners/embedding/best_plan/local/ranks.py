@@ -18,7 +18,7 @@ from planners.embedding.best_plan.local.state import (
     Tables,
 )
 from planners.embedding.search.compiling import inlined, subroutine
-from planners.embedding.search.space import Floats, Ints, Ints2
+from planners.embedding.search.space import Floats, Ints, Ints2, Placement
 
 _MEMORY_WEIGHT = 0.1  # memory within capacity decides only between plans of about equal perf
 _MOST_LOAD = 100.0  # highest load, times the target; more would overflow at the highest power
@@ -66,12 +66,15 @@ def estimates_of(tables: Tables, option: int) -> Ints:
 @inlined
 def ranks_of(tables: Tables, state: State, table: int) -> Ints:
     """Return the ranks of a table's shards, as a view."""
-    begin, count = tables.slot[table], len(estimates_of(tables, state.chosen[table]))
-    return state.ranks[begin : begin + count]
+    option = state.chosen[table]
+    ranks, begin = state.ranks, tables.slot[table]
+    if tables.placement[option] == Placement.UNIFORM:
+        ranks, begin = tables.everywhere, 0
+    return ranks[begin : begin + len(estimates_of(tables, option))]
 
 
 @subroutine
-def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
+def rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
     """Return the cost of a rank with this perf and memory."""
     load = min(perf / state.figures[TARGET], _MOST_LOAD)
     load *= load
@@ -92,7 +95,7 @@ def _rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, d
 @subroutine
 def cost_with(tables: Tables, state: State, rank: int, estimate: int) -> float:
     """Return the cost of a rank with one more shard."""
-    return _rank_cost(
+    return rank_cost(
         tables,
         state,
         rank,
@@ -114,9 +117,16 @@ def put(tables: Tables, state: State, rank: int, estimate: int, sign: int) -> No
 
 
 @subroutine
+def fits_on(tables: Tables, state: State, rank: int) -> bool:
+    """Whether the shards on a rank fit in its memory."""
+    used, capacity = state.memory[rank], tables.capacity[rank]
+    return bool(used[0] <= capacity[0] and used[1] <= capacity[1])
+
+
+@subroutine
 def recount(tables: Tables, state: State, rank: int) -> None:
     """Update the cost of a rank from its perf and memory."""
-    state.cost[rank] = _rank_cost(
+    state.cost[rank] = rank_cost(
         tables, state, rank, state.perf[rank], state.memory[rank, 0], state.memory[rank, 1]
     )
 

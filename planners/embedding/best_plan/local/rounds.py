@@ -20,6 +20,7 @@ from planners.embedding.best_plan.local.ranks import (
     copy_rows,
     count_moves,
     estimates_of,
+    fits_on,
     put,
     ranks_of,
     recount,
@@ -65,7 +66,7 @@ _target_of = subroutine(target_of)
 
 
 @subroutine
-def _random(state: State, below: int) -> int:
+def random_below(state: State, below: int) -> int:
     """Return a random integer from 0 to `below` - 1 (xorshift, Marsaglia 2003)."""
     x = state.random[0]
     x ^= x << np.uint64(13)
@@ -77,11 +78,10 @@ def _random(state: State, below: int) -> int:
 
 @subroutine
 def _fits(tables: Tables, state: State) -> bool:
-    for rank in range(len(tables.capacity)):
-        for kind in range(2):
-            if state.memory[rank, kind] > tables.capacity[rank, kind]:
-                return False
-    return True
+    rank = 0
+    while rank < len(tables.capacity) and fits_on(tables, state, rank):
+        rank += 1
+    return bool(rank == len(tables.capacity))
 
 
 @subroutine
@@ -156,15 +156,15 @@ def _pick(tables: Tables, state: State) -> int:
     """
     count = len(state.chosen)
     ranks = len(state.perf)
-    wanted = min(2 + _random(state, MOST_REMOVED - 1), count)
+    wanted = min(2 + random_below(state, MOST_REMOVED - 1), count)
     costliest = where_largest(state.cost)
-    if _random(state, 4) == 0:
-        costliest = _random(state, ranks)
-    other = _random(state, ranks)
+    if random_below(state, 4) == 0:
+        costliest = random_below(state, ranks)
+    other = random_below(state, ranks)
     done = 0
     tries = 0
     while done < wanted:
-        table = _random(state, count)
+        table = random_below(state, count)
         tries += 1
         known = False
         for index in range(done):
@@ -179,7 +179,7 @@ def _pick(tables: Tables, state: State) -> int:
                 continue
         state.picked[done] = table
         done += 1
-    if _random(state, _MIXED_ORDER) > 0:
+    if random_below(state, _MIXED_ORDER) > 0:
         _largest_first(tables, state, wanted)
     return wanted
 
@@ -245,7 +245,7 @@ def _search(
             insert(tables, state, state.picked[index], state.figures[BEST])
         changed = all_cost(state)
         # Threshold accepting (Dueck and Scheuer 1990): a random threshold that shrinks linearly.
-        worse = temperature * (1.0 - part) * _random(state, 1000) / 1000.0
+        worse = temperature * (1.0 - part) * random_below(state, 1000) / 1000.0
         if changed <= cost * (1.0 + worse):
             fits = _note_if_best(tables, state)
             cost = all_cost(state)

@@ -5,10 +5,19 @@ import math
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import WORK_AT_ONCE, construct, improve
-from planners.embedding.best_plan.local.state import TARGET, State, local_tables, new_state
+from planners.embedding.best_plan.local.state import PENALTY, TARGET, State, local_tables, new_state
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Ints, Placement
+
+_NO_TABLES = np.empty(0, np.int64)
+
+# Doublings of the power of perf (first for all ranks, then for the slowest), and whether tables may
+# get other options, which takes work for all ranks.
+_BALANCED_WITH = ((0, False), (2, False), (2, True))
+_MOST_PENALTY = 1e6  # so that memory comes before milliseconds
+_NEAR = 0.004  # ranks within this part of the bound need no exchange; it is less than NEAR_ENOUGH
 
 
 class LocalSearch:
@@ -39,6 +48,17 @@ class LocalSearch:
         self.improve(state, work, 0.7, 0.9, temperature=1.0)
         return state
 
+    def balanced_start(self, options: Ints, work: int) -> State:
+        """Return a plan with these options, balanced by exchanges of shards instead of rounds."""
+        state = self._empty(doublings=0)
+        construct(self.tables, state, self._order(options), options)
+        state.figures[TARGET], state.figures[PENALTY] = self._scale, _MOST_PENALTY
+        for doublings, new_options in _BALANCED_WITH:
+            balance(self.tables, state, doublings, work, self._scale * (1 + _NEAR), new_options)
+        construct(self.tables, state, _NO_TABLES, state.chosen)  # records the plan if it fits
+        self._record(state)
+        return state
+
     def start_that_fits(self, work: int, deadline: Deadline) -> State:
         """Return the proposed plan; if there is none, search until a plan fits or work runs out."""
         state = self._empty(doublings=0)
@@ -65,6 +85,9 @@ class LocalSearch:
     ) -> None:
         """Improve a plan, as `rounds.improve` does, and record it if it is the best so far."""
         self.rounds += improve(self.tables, state, work, begin, end, temperature)
+        self._record(state)
+
+    def _record(self, state: State) -> None:
         if state.best_rating < self.best_rating:
             self.best, self.best_rating = state, state.best_rating
 

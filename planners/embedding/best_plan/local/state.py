@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.best_plan.candidates import Candidates
-from planners.embedding.search.space import Floats, Floats2, Ints, Ints2
+from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
 
 NOWHERE = 1e300
 """A number above the rating and the cost of any plan."""
@@ -32,7 +32,7 @@ class Tables(NamedTuple):
     options: Ints  # the candidates' option numbers, table by table
     first: Ints  # the index of each table's first candidate
     size: Floats  # memory of each table's smallest option, as a part of all memory
-    slot: Ints  # the index of each table's first shard in `State.ranks`
+    slot: Ints  # the index of each table's first shard in `State.ranks`, if it is not on all ranks
     first_shard: Ints
     estimate: Ints
     storage: Ints2
@@ -44,13 +44,14 @@ class Tables(NamedTuple):
     host_ranks: int
     home: Ints  # the previous rank of each shard, or -1; empty without a previous plan
     weight: Ints  # bytes moved if a shard is on any rank but its home
+    everywhere: Ints  # all ranks: those of the shards of each uniform option
 
 
 class State(NamedTuple):
     """The current plan of a local search, and the best plan that it has found."""
 
     chosen: Ints  # the option of each table
-    ranks: Ints  # the rank of each shard; table t's begin at slot[t]
+    ranks: Ints  # the rank of each shard that is not of a uniform option; table t's from slot[t]
     perf: Floats  # milliseconds of each rank
     memory: Ints2  # bytes used on each rank, shape (ranks, 3)
     cost: Floats  # the cost of each rank (see local.ranks)
@@ -83,8 +84,12 @@ class State(NamedTuple):
     def best_plan(self, tables: Tables) -> tuple[Ints, Ints]:
         """Return the best plan: the option of each table, and the rank of each of their shards."""
         counts = np.diff(tables.first_shard)[self.best_chosen].tolist()
-        slots = zip(tables.slot.tolist(), counts, strict=False)
-        ranks = [self.best_ranks[slot : slot + count] for slot, count in slots]
+        uniform = tables.placement[self.best_chosen] == Placement.UNIFORM
+        slots = zip(tables.slot.tolist(), counts, uniform.tolist(), strict=False)
+        ranks = [
+            tables.everywhere if everywhere else self.best_ranks[slot : slot + count]
+            for slot, count, everywhere in slots
+        ]
         return self.best_chosen.copy(), np.concatenate(ranks)
 
     def place(self, tables: Tables, table_of: Ints, options: Ints, ranks: Ints) -> None:
@@ -93,13 +98,15 @@ class State(NamedTuple):
         for option, on in zip(options.tolist(), np.split(ranks, ends[:-1]), strict=False):
             table = table_of[option]
             self.chosen[table] = option
-            self.ranks[tables.slot[table] : tables.slot[table] + len(on)] = on
+            if tables.placement[option] != Placement.UNIFORM:
+                self.ranks[tables.slot[table] : tables.slot[table] + len(on)] = on
 
 
 def local_tables(found: Candidates) -> Tables:
     """Return the arrays of the local search for some candidates, without a previous plan."""
     space, storage = found.space, found.devices.storage
-    most = np.maximum.reduceat(np.diff(space.first_shard)[found.options], found.first[:-1])
+    counts = np.where(space.placement == Placement.UNIFORM, 0, np.diff(space.first_shard))
+    most = np.maximum.reduceat(counts[found.options], found.first[:-1])
     part = (found.space.option_storage / np.maximum(storage.sum(axis=0), 1)).sum(axis=1)
     return Tables(
         options=found.options,
@@ -117,6 +124,7 @@ def local_tables(found: Candidates) -> Tables:
         host_ranks=found.devices.host_ranks,
         home=np.empty(0, np.int64),
         weight=np.empty(0, np.int64),
+        everywhere=np.arange(len(storage)),
     )
 
 
