@@ -20,9 +20,9 @@ def test_some_steps_are_upstreams_to_the_last_bit(variant, options):
     for name in ("upstream", variant):
         problem = problem_of(f"optimizer[{options},params=6,lr=changing,clip=norm]/{HOST}")
         prepared = FAMILY.find(name).prepared(problem)
+        if variant == "plain-step" and name == "upstream":
+            problem.program.optimizer.step()  # the limit takes one to make its state
         with prepared.installed():
-            if variant == "plain-step" and name == "upstream":
-                problem.program.optimizer.step()  # the limit takes one to make its state
             decisions = [prepared.run() for _ in range(3)]
         values.append([each.to_local().clone() for each in decisions[-1].outputs])
     assert all(map(torch.equal, *values))
