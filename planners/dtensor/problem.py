@@ -17,7 +17,6 @@ from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.build import OpProgram, build_program
 from planners.dtensor.programs.world import playing_one_rank
 
-
 # Some caches keep a call's plan when they see the call for the second time.
 _WARM_UPS = 2
 
