@@ -106,8 +106,13 @@ class Runner:
                 "--continue-on-collection-errors",
                 "--hypothesis-seed=0",
             ),
-            # The names of tests' packages are not those of the installed library's.
-            *(["--import-mode=importlib"] if suite.from_checkout and self.installed else []),
+            # The names of tests' packages are not those of the installed library's, which is
+            # imported first, so that no folder of the checkout takes its place.
+            *(
+                ["--import-mode=importlib", "-p", suite.library]
+                if suite.from_checkout and self.installed
+                else []
+            ),
             *("-o", f"faulthandler_timeout={self.limit}"),
             *("-o", "faulthandler_exit_on_timeout=true"),
             *map(str, suite.paths_in(checkout)),
