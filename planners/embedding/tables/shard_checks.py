@@ -3,6 +3,7 @@
 All checks raise InfeasibleDecision; its message names the table, the shard or the rank.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -132,7 +133,7 @@ def _box(size: Sequence[int], offset: Sequence[int]) -> str:
 def check_names(placed: Sequence[str], expected: Collection[str]) -> None:
     """Check that a plan places each table (torchrec's `fqn`) exactly once."""
     wrong = set(placed).symmetric_difference(expected) or {
-        name for name in placed if placed.count(name) > 1
+        name for name, times in Counter(placed).items() if times > 1
     }
     if wrong:
         raise InfeasibleDecision(
