@@ -41,7 +41,7 @@ _SHARE_OF_LIMIT = 0.7  # for the local search; the rest is for set-up, bounds an
 
 # Without a limit: with the bounds, a user waits about 5 s at most; longer if tables times ranks is
 # over a million.
-_MOST_SECONDS, _SECONDS_PER_RANK = 4.0, 3e-7
+_MOST_SECONDS, _SECONDS_PER_RANK = 4.0, 2e-6
 
 NEAR_ENOUGH = 0.005
 """A plan within this part of the bound ends the search: estimates are not that exact."""
@@ -63,8 +63,9 @@ _LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
 # With more tables times ranks, rounds are slow, so other starts come first: balanced by exchanges,
 # and from relaxed plans that use a part of the memory, since their shards are easier to place.
 _BALANCED = 100_000
-_FILLS = (0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
-_WORK_TO_BALANCE = 0.03  # part of all work, up to three times for each start
+_FILLS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7)
+# Part of all work, up to three times for each start; more where no regions improve it afterwards.
+_WORK_TO_BALANCE, _WORK_WITHOUT_REGIONS = 0.03, 0.08
 _WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
 _WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
 
@@ -207,23 +208,38 @@ class CertifiedSearch:
         self._rule_out()
         many = self._found.space.tables * self._found.devices.ranks > _BALANCED
         if many:
-            work = int(self._work * _WORK_TO_BALANCE) + 1
-            for options in self._relaxed_plans((1.0, fill) for fill in _FILLS):
+            starts = self._balanced_starts()
+            if starts and not self._near_enough and self._local.has_regions:
+                start = min(starts, key=lambda state: (state.best_rating, state.cost.sum()))
+                self._local.improve_regions(start, self._work, self._deadline)
+        if self._local.best is None or not many:
+            for options in self._relaxed_plans((part, 1.0) for part in _LARGEST_PARTS):
                 if self._ended:
                     break
-                starts.append(self._local.balanced_start(options, work))
-        for options in self._relaxed_plans((part, 1.0) for part in _LARGEST_PARTS):
-            if self._ended:
-                break
-            starts.append(self._start_at(options))
+                starts.append(self._start_at(options))
         if self._deadline.passed:
             return
         if not self._near_enough:
             self._rule_out()
         self._solve(_FIRST_EXACT_SHARE)
         if not self._near_enough:
-            self._search_locally(starts)
+            if not (many and self._local.has_regions and self._local.best):
+                self._search_locally(starts)
             self._solve(1 - _FIRST_EXACT_SHARE)
+
+    def _balanced_starts(self) -> list[State]:
+        """Return balanced starts, until one fits into memory."""
+        part = _WORK_TO_BALANCE if self._local.has_regions else _WORK_WITHOUT_REGIONS
+        work = int(self._work * part) + 1
+        starts: list[State] = []
+        for options in self._relaxed_plans((1.0, fill) for fill in _FILLS):
+            for giants_first in (False, True):
+                if self._ended:
+                    return starts
+                starts.append(self._local.balanced_start(options, work, giants_first))
+            if self._local.best is not None:
+                break
+        return starts
 
     def _search_locally(self, starts: list[State]) -> None:
         """Raise the bound with the provers of step 5, then run local search (step 6)."""

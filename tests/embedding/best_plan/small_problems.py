@@ -169,13 +169,13 @@ def constructed(space, placed_on, seed=0, doublings=0):
     return tables, state
 
 
-def varied(tables=8):
-    """Return tables with an option per placement, and two hosts of two ranks plus a fifth rank."""
+def varied(tables=8, hosts=2):
+    """Return tables with an option per placement, and hosts of two ranks plus one more rank."""
     random = np.random.default_rng(5)
     options = []
     for table in range(tables):
         for kind, count in (
-            ("uniform", 5),
+            ("uniform", 2 * hosts + 1),
             ("device", 2),
             ("host_rows", 2),
             ("host_columns", 3),
@@ -185,7 +185,7 @@ def varied(tables=8):
             options.append(
                 option(table, kind, *[(*size, random.random() / count) for size in sizes])
             )
-    return search_space(options), devices(*[(30, 8)] * 4, (25, 5), host_ranks=2)
+    return search_space(options), devices(*[(30, 8)] * 2 * hosts, (25, 5), host_ranks=2)
 
 
 def searched(seed, work=700_000):

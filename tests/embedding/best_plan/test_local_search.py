@@ -19,6 +19,7 @@ from small_problems import (
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.local import regions
 from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import improve
 from planners.embedding.best_plan.local.state import (
@@ -29,6 +30,7 @@ from planners.embedding.best_plan.local.state import (
     new_state,
     target_of,
 )
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 
 
@@ -74,6 +76,39 @@ def test_exchanges_lower_the_cost_of_a_legal_plan(problem, seed, doublings, new_
     expected = held_by(space, placed_on, *present.best_plan(tables))
     assert (state.memory == expected[:, 1:4]).all()
     assert state.perf == pytest.approx(expected[:, 0], abs=1e-9 * expected[:, 0].max())
+
+
+@settings(max_examples=20)
+@given(st.integers(3, 30), st.integers(3, 7), st.integers(0, 9))
+def test_regions_improve_a_legal_plan(tables, hosts, seed):
+    problem = varied(tables, hosts)
+    found = candidates(*problem)
+    tables, state = constructed(*problem, seed)
+    before, fitted = state.perf.max(), (state.memory <= tables.capacity).all()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(regions, "_RANKS", 4)  # two hosts
+        random = np.random.default_rng(seed)
+        regions.improve_regions(found, tables, state, 0.01, 4_000_000, random, Deadline())
+    present = state._replace(best_chosen=state.chosen, best_ranks=state.ranks)
+    expected = held_by(*problem, *present.best_plan(tables))
+    assert (state.memory == expected[:, 1:4]).all()
+    assert state.perf == pytest.approx(expected[:, 0], abs=1e-9 * expected[:, 0].max())
+    if fitted:
+        assert fit(expected, problem[1])
+        assert state.perf.max() <= before * (1 + 1e-9)
+
+
+def test_regions_repair_memory_and_lower_the_rating():
+    problem = varied(40, 8)
+    found = candidates(*problem)
+    tables, state = constructed(*problem)
+    before = state.perf.max(), np.maximum(state.memory - tables.capacity, 0).sum()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(regions, "_RANKS", 4)
+        random = np.random.default_rng(0)
+        regions.improve_regions(found, tables, state, 0.01, 20_000_000, random, Deadline())
+    after = state.perf.max(), np.maximum(state.memory - tables.capacity, 0).sum()
+    assert after < before, (before, after)
 
 
 @settings(max_examples=30)

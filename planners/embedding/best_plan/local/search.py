@@ -6,6 +6,7 @@ import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.best_plan.local.exchanges import balance
+from planners.embedding.best_plan.local.regions import hosts_of_region, improve_regions
 from planners.embedding.best_plan.local.rounds import WORK_AT_ONCE, construct, improve
 from planners.embedding.best_plan.local.state import PENALTY, TARGET, State, local_tables, new_state
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -18,6 +19,7 @@ _NO_TABLES = np.empty(0, np.int64)
 _BALANCED_WITH = ((0, False), (2, False), (2, True))
 _MOST_PENALTY = 1e6  # so that memory comes before milliseconds
 _NEAR = 0.004  # ranks within this part of the bound need no exchange; it is less than NEAR_ENOUGH
+_GIANT = 0.25  # part of a rank's memory
 
 
 class LocalSearch:
@@ -48,13 +50,13 @@ class LocalSearch:
         self.improve(state, work, 0.7, 0.9, temperature=1.0)
         return state
 
-    def balanced_start(self, options: Ints, work: int) -> State:
+    def balanced_start(self, options: Ints, work: int, giants_first: bool) -> State:
         """Return a plan with these options, balanced by exchanges of shards instead of rounds."""
         state = self._empty(doublings=0)
-        construct(self.tables, state, self._order(options), options)
+        construct(self.tables, state, self._order(options, giants_first), options)
         state.figures[TARGET], state.figures[PENALTY] = self._scale, _MOST_PENALTY
         for doublings, new_options in _BALANCED_WITH:
-            balance(self.tables, state, doublings, work, self._scale * (1 + _NEAR), new_options)
+            balance(self.tables, state, doublings, work, self._goal, new_options)
         construct(self.tables, state, _NO_TABLES, state.chosen)  # records the plan if it fits
         self._record(state)
         return state
@@ -87,6 +89,18 @@ class LocalSearch:
         self.rounds += improve(self.tables, state, work, begin, end, temperature)
         self._record(state)
 
+    def improve_regions(self, state: State, work: int, deadline: Deadline) -> None:
+        """Improve a plan host by host, for `work` ratings of a rank at most, and record it."""
+        random = np.random.default_rng([self._seed, self.starts])
+        state.figures[TARGET], state.figures[PENALTY] = self._scale, _MOST_PENALTY
+        improve_regions(self._found, self.tables, state, self._goal, work, random, deadline)
+        self._record(state)
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether there are more hosts than in a region."""
+        return self._found.devices.hosts > hosts_of_region(self.tables.host_ranks)
+
     def _record(self, state: State) -> None:
         if state.best_rating < self.best_rating:
             self.best, self.best_rating = state, state.best_rating
@@ -101,14 +115,24 @@ class LocalSearch:
         """Milliseconds by which ranks' loads are scaled: the bound, or a fallback if it is 0."""
         return self.bound or float(self._found.largest.max()) or 1.0
 
-    def _order(self, options: Ints) -> Ints:
-        """Return the tables in placing order: most restricted placement first, then largest."""
+    @property
+    def _goal(self) -> float:
+        """Milliseconds below which ranks need no improvement."""
+        return self._scale * (1 + _NEAR)
+
+    def _order(self, options: Ints, giants_first: bool = False) -> Ints:
+        """Return the tables in placing order: most restricted placement first, then largest.
+
+        If `giants_first`, blocks of rows come after the shards that take much of a rank's memory.
+        Such shards then share few hosts, and blocks of rows, which need memory on all ranks of a
+        host, get the others.
+        """
         space = self._found.space
         first = space.estimate[space.first_shard[options]]
         parts = (space.storage[first] * self.tables.share.min(0)).max(1)
         size = np.maximum(parts, space.total[first] / self._scale)
         placement = space.placement[options]
-        freedom = np.select(
-            [placement == Placement.UNIFORM, placement == Placement.DEVICE], [0, 2], default=1
-        )
+        device = placement == Placement.DEVICE
+        giant = device & (parts > _GIANT) & giants_first
+        freedom = np.select([placement == Placement.UNIFORM, giant, device], [0, 1, 3], default=2)
         return np.lexsort((-size, freedom))
