@@ -12,20 +12,8 @@ from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
-from harness.measuring.jobs import (
-    TOGETHER,
-    run_check,
-    run_figures,
-    run_sampling,
-    start_server_for,
-)
-from harness.measuring.monitor import (
-    CHECKING,
-    Event,
-    Listener,
-    OverBudget,
-    run_job,
-)
+from harness.measuring.jobs import TOGETHER, run_check, run_figures, run_sampling, start_server_for
+from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
 from harness.measuring.request import BUILDING, Request
 from harness.measuring.time_left import TIMING, ComparisonTime
 from harness.measuring.timing.sampling import Limits

@@ -20,12 +20,7 @@ from harness.model.errors import ShardbenchError, UsageError, one_line, unknown
 from harness.model.files import replace_file
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.record.declared import (
-    RecordedCommits,
-    RecordedProfile,
-    RecordedStudy,
-    RecordedTable,
-)
+from harness.record.declared import RecordedCommits, RecordedProfile, RecordedStudy, RecordedTable
 from harness.series.commits import Runner
 from harness.series.points import libraries
 from harness.series.repository import Repository

@@ -13,9 +13,7 @@ from made_up_suite import PROBLEM, asv_benchmark, made_up, suite_of
 
 from benchmarks import families
 from benchmarks.outline import registered
-from harness.contract import (
-    Quality,
-)
+from harness.contract import Quality
 from harness.contract.registry import Registry
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock

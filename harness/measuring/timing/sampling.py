@@ -17,13 +17,7 @@ from harness.measuring.timing.forecast import block_seconds, blocks_needed, coun
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
 from harness.measuring.timing.verdict import CONFIDENCE, judge
-from harness.measuring.timing.ways import (
-    InForks,
-    SideBySide,
-    Variants,
-    cores,
-    in_turns,
-)
+from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores, in_turns
 from harness.model.cell import CountedWork, Ratio, Way
 from harness.model.settings import SamplingRule
 

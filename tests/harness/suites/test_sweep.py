@@ -16,14 +16,7 @@ from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_cells
-from harness.suites.sweep import (
-    Site,
-    is_outdated,
-    registered_requests,
-    resumed,
-    set_aside,
-    sweep,
-)
+from harness.suites.sweep import Site, is_outdated, registered_requests, resumed, set_aside, sweep
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]

@@ -10,10 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from harness.contract import (
-    Prepared,
-    Progress,
-)
+from harness.contract import Prepared, Progress
 from toy.family import TOY, Decision, Observed, ToyProblem, round_robin
 
 

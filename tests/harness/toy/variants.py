@@ -3,13 +3,7 @@
 import os
 import subprocess
 
-from harness.contract import (
-    Claim,
-    Measured,
-    NotApplicable,
-    Prepared,
-    UsageError,
-)
+from harness.contract import Claim, Measured, NotApplicable, Prepared, UsageError
 from toy.family import NOT_THERE, TOY, Decision, ToyProblem, round_robin, work
 
 
