@@ -69,11 +69,4 @@ def arrays(problem: EmbeddingProblem) -> tuple[SearchSpace, Devices]:
     """Return the problem's options and the capacities of its devices as arrays."""
     enumerator = problem.enumerator(DistinctShardEnumerator)
     space = search_space(enumerator.enumerate(problem.module, problem.sharders))
-    topology = problem.storage_reservation().reserve(
-        topology=problem.topology,
-        batch_size=problem.batch_size,
-        module=problem.module,
-        sharders=problem.sharders,
-        constraints=problem.constraints,
-    )
-    return space, devices_of(topology)
+    return space, devices_of(problem.reserved())

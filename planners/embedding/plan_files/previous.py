@@ -31,9 +31,8 @@ class PreviousTable:
     compute_kernel: str
     size: tuple[int, int] | None
     item_bytes: int | None
-    boxes: tuple[
-        _Box, ...
-    ]  # of the shards; none for a data-parallel table, which is whole on each rank
+    # Of the shards; none for a data-parallel table, which is whole on each rank.
+    boxes: tuple[_Box, ...]
     ranks: tuple[int, ...]  # of the shards; -1 if the rank is gone
 
 

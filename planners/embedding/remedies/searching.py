@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.contract import Remedy
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.candidates import candidates
@@ -100,3 +101,35 @@ def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
         option_perf=np.add.reduceat(of_shards, first),
         largest_shard=np.maximum.reduceat(of_shards, first),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The amounts of a Remedy; `found` is a plan that fits in `flat`, the changed `problem`."""
+
+    name: str
+    unit: str
+    now: float
+    sufficient: float
+    proven: float
+    size: float
+    changes: tuple[str, ...]
+    problem: EmbeddingProblem
+    flat: Flat
+    found: Found
+
+    def remedy(self, deadline: Deadline) -> Remedy[EmbeddingProblem, Plan]:
+        """Return the remedy, with the best plan found by the deadline."""
+        best = self.flat.best_from(self.found, deadline)
+        return Remedy(
+            name=self.name,
+            unit=self.unit,
+            now=self.now,
+            sufficient=self.sufficient,
+            proven=self.proven,
+            size=self.size,
+            changes=self.changes,
+            rating=best.rating,
+            problem=replace(self.problem, changes=self.changes),
+            decision=self.flat.plan(best),
+        )
