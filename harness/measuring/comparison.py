@@ -223,7 +223,7 @@ class Comparison:
                 continue
             if variant is self._against:
                 cell.decision = "reference"
-            elif not self._must_reproduce(variant):
+            elif variant.same_as is None and not self._is_like_against(variant):
                 cell.decision = "own"
             else:
                 expected = self._expected_fingerprint(variant)
@@ -233,9 +233,6 @@ class Comparison:
     def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
         """Return whether `variant` and the variant to compare with must make the same decision."""
         return self.family.root(variant) is self.family.root(self._against)
-
-    def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:
-        return variant.same_as is not None or self._is_like_against(variant)
 
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
         """Return the fingerprint that `variant` must have; None if it is unknown.

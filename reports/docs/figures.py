@@ -52,10 +52,6 @@ def overview_frame(rows: list[SystemResult]) -> pd.DataFrame:
     return pd.DataFrame([row(found) for found in rows])
 
 
-def _overview() -> Iterator[Drawing]:
-    return draw_overview(overview_frame(system_results(record())))
-
-
 def _flames() -> Iterator[Drawing]:
     """Draw the first profile that the suite declares."""
     for profile in record().declared.profile[:1]:
@@ -70,7 +66,7 @@ def _of_family(
 
 
 FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
-    "overview": _overview,
+    "overview": lambda: draw_overview(overview_frame(system_results(record()))),
     "flames": _flames,
     "ladder": _of_family("embedding", draw_ladder),
     "growth": _of_family("embedding", draw_growth),

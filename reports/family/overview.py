@@ -46,18 +46,15 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     """
     found = []
     for family in families:
-        declared = [row for row in _declared(family) if row.problem in family.against]
-        found += [(row.place, _row(family, row)) for row in declared or _undeclared(family)]
+        declared = dict.fromkeys(row for cell in family.records for row in cell.overview)
+        measured = [row for row in declared if row.problem in family.against]
+        found += [(row.place, _row(family, row)) for row in measured or _undeclared(family)]
     found.sort(key=lambda placed: placed[0])  # stable, so that families stay together
     table = pd.DataFrame([row for _, row in found], columns=_COLUMNS)
     texts = table.select_dtypes(exclude="number").columns
     numbers = ["published", "measured", "done", "enough", "times_as_fast"]
     numbers += [f"{figure}_{whose}" for figure in ("gap", "quality") for whose in ("today", "ours")]
     return table.astype({**dict.fromkeys(texts, object), **dict.fromkeys(numbers, float)})
-
-
-def _declared(family: FamilyView) -> list[OverviewRow]:
-    return list(dict.fromkeys(row for cell in family.records for row in cell.overview))
 
 
 def _undeclared(family: FamilyView) -> list[OverviewRow]:

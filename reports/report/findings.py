@@ -20,13 +20,9 @@ def family_findings(family: FamilyView, others: Iterable[Finding] = ()) -> list[
     """Return a family's findings and `others` on it: the first of each kind, then the rest."""
     tellers = (gains, effects, goals, repetition, shortfalls)
     found = [*(finding for tell in tellers for finding in tell(family)), *others]
-    found.sort(key=_importance)
+    found.sort(key=lambda finding: KINDS.index(finding.kind))
     firsts = {finding.kind: finding for finding in reversed(found)}
     return sorted(found, key=lambda finding: finding is not firsts[finding.kind])
-
-
-def _importance(finding: Finding) -> int:
-    return KINDS.index(finding.kind)
 
 
 def file_findings(results: Results) -> Iterator[Finding]:

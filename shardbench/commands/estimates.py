@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Family
-from harness.contract.abilities.estimates import BenchOptions, FittedMachine, Workbench
+from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.family import load
 from harness.estimates.calibration import calibrate, topology_file
 from harness.estimates.kept_times import Stopwatch, TimesFile
@@ -222,7 +222,9 @@ def calibrate_command(
     text = topology_file(out.stem, base, machine, bench.device, environment(seed))
     read_topologies(text, str(out))
     write(out, text)
-    show_or_write(json, to_builtins(machine), _calibration_shown(machine))
+    fitted = as_terminal(figures_table(machine), "Fitted, with 95 % intervals\n")
+    errors = as_terminal(errors_table(machine), "Geometric mean error\n")
+    show_or_write(json, to_builtins(machine), Group(fitted, "", errors))
     messages.print(f"Wrote {out}")
 
 
@@ -279,13 +281,4 @@ def _shown(found: Validation) -> RenderableType:
         as_terminal(residuals_table(found), "Factors by which the estimates are off\n"),
         "",
         Text("Communication is modelled: it is in neither estimate nor measurement here."),
-    )
-
-
-def _calibration_shown(machine: FittedMachine) -> RenderableType:
-    """Render the fitted coefficients, and their errors on sizes that were not fitted."""
-    return Group(
-        as_terminal(figures_table(machine), "Fitted, with 95 % intervals\n"),
-        "",
-        as_terminal(errors_table(machine), "Geometric mean error\n"),
     )
