@@ -58,7 +58,6 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
 
 
 def _undeclared(family: FamilyView) -> list[OverviewRow]:
-    """Return a row for a family that declares none."""
     problem = family.ladder_problem
     against = family.against[problem]
     here = family.cells[(family.cells["problem"] == problem) & (family.cells["decision"] == "same")]
@@ -113,7 +112,6 @@ def _described(family: FamilyView) -> dict[str, str]:
 
 
 def _first_qualities(family: FamilyView, problem: str) -> dict[str, float]:
-    """Return the values of the family's first quality on a problem, by variant."""
     rated = family.primary_qualities[family.primary_qualities["problem"] == problem]
     return dict(zip(rated["variant"], rated["value"].astype(float), strict=True))
 

@@ -111,7 +111,6 @@ def _chapter(
 
 
 def _published(table: pd.DataFrame, recorded: Recorded) -> Iterator[PageChapter]:
-    """Yield the chapter on published changes, if there is one."""
     changes = published_table(table, recorded.reproductions())
     if changes.rows:
         section = PageSection(

@@ -139,7 +139,6 @@ def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
 
 
 def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
-    """Return the name of a suite (and of its results file), and its requests."""
     if name.endswith(".toml"):
         suite = read_suite(Path(name), registry)
         return suite.name, suite.requests

@@ -181,7 +181,6 @@ def _loose(problem: EmbeddingProblem, finer: int) -> dict[str, ParameterConstrai
 def _allowing(
     constraint: ParameterConstraints | None, option: ShardingOption
 ) -> tuple[ParameterConstraints, str]:
-    """Return a constraint that allows an option, and a sentence on the change."""
     kept = copy.copy(constraint) if constraint else ParameterConstraints()
     words = []
     kernel, sharding_type = option.compute_kernel, option.sharding_type

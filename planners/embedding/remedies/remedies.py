@@ -17,8 +17,7 @@ from planners.embedding.remedies.changes import (
     with_memory,
 )
 from planners.embedding.remedies.relaxing import relaxed
-from planners.embedding.remedies.searching import DDR, GIB, HBM, Flat, Shown
-from planners.embedding.remedies.single_tables import fitting_nowhere
+from planners.embedding.remedies.searching import DDR, GIB, HBM, Flat, Shown, fitting_nowhere
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found
 
