@@ -27,14 +27,7 @@ from harness.store.results import to_json
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology
 from reports.core.terminal import as_terminal
-from reports.estimates.table import (
-    agreements_table,
-    decisions_table,
-    errors_table,
-    figures_table,
-    residuals_table,
-    summary_table,
-)
+from reports.estimates import table as tables
 from shardbench import completion, display, options, problem_options
 from shardbench.command import resumable
 from shardbench.commands.memory import validate_the_memory
@@ -152,7 +145,7 @@ def validate_command(
 
         options.write(figure, draw_validation(done[0]).as_file(figure.suffix))
     if len(done) > 1:
-        summary = as_terminal(summary_table(done), f"{len(done)} problems\n")
+        summary = as_terminal(tables.summary_table(done), f"{len(done)} problems\n")
         options.show_or_write(json, to_builtins(done), summary)
     else:
         options.show_or_write(json, to_builtins(done[0]), _shown(done[0]))
@@ -202,8 +195,8 @@ def calibrate_command(
     text = topology_file(out.stem, base, machine, bench.device, environment(seed))
     read_topologies(text, str(out))
     options.write(out, text)
-    fitted = as_terminal(figures_table(machine), "Fitted, with 95 % intervals\n")
-    errors = as_terminal(errors_table(machine), "Geometric mean error\n")
+    fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
+    errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
     options.show_or_write(json, to_builtins(machine), Group(fitted, "", errors))
     options.messages.print(f"Wrote {out}")
 
@@ -254,11 +247,11 @@ def _shown(found: Validation) -> RenderableType:
         Text(f"{found.device}, indices {found.inputs}, {found.measured_s:.0f} s of timing"),
         *(Text(note) for note in found.notes),
         "",
-        as_terminal(decisions_table(found)),
+        as_terminal(tables.decisions_table(found)),
         "",
-        as_terminal(agreements_table([found])),
+        as_terminal(tables.agreements_table([found])),
         "",
-        as_terminal(residuals_table(found), "Factors by which the estimates are off\n"),
+        as_terminal(tables.residuals_table(found), "Factors by which the estimates are off\n"),
         "",
         Text("Communication is modelled: it is in neither estimate nor measurement here."),
     )

@@ -5,22 +5,15 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
-from harness.contract.parameters import (
-    CAPTURED_FILE,
-    Count,
-    Parameters,
-    Seed,
-    read_parameters,
-    workload_parameters,
-)
+from harness.contract import parameters
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 
 
-class Drawn(Parameters, frozen=True):
+class Drawn(parameters.Parameters, frozen=True):
     tables: Annotated[int, Meta(ge=1, le=1000)] = 100
-    calls: Count | None = None
-    seed: Seed = 0
+    calls: parameters.Count | None = None
+    seed: parameters.Seed = 0
     share: Annotated[float, Meta(gt=0, le=2)] | None = None
     rule: Literal["adamw", "sgd"] = "adamw"
     shape: (
@@ -36,11 +29,11 @@ class Drawn(Parameters, frozen=True):
             raise ValueError("'calls' and 'shape' exclude each other")
 
 
-KINDS = {"drawn": Drawn, "plain": Parameters, CAPTURED_FILE: Drawn}
+KINDS = {"drawn": Drawn, "plain": parameters.Parameters, parameters.CAPTURED_FILE: Drawn}
 
 
-def read(text: str) -> Parameters:
-    return workload_parameters(WorkloadSpec.parse(text), "toys", KINDS)
+def read(text: str) -> parameters.Parameters:
+    return parameters.workload_parameters(WorkloadSpec.parse(text), "toys", KINDS)
 
 
 def test_each_type_is_read_from_its_text():
@@ -58,8 +51,8 @@ def test_each_type_is_read_from_its_text():
 
 def test_what_is_left_out_has_its_default():
     assert read("drawn") == Drawn()
-    assert read("plain") == Parameters()
-    assert read_parameters(WorkloadSpec("any"), Drawn) == Drawn()
+    assert read("plain") == parameters.Parameters()
+    assert parameters.read_parameters(WorkloadSpec("any"), Drawn) == Drawn()
 
 
 def test_a_captured_file_takes_its_own_parameters():
@@ -86,7 +79,7 @@ WHOLE = ["0", "-1", "1.5", "many", "", "+5", "1_0", "\N{ARABIC-INDIC DIGIT THREE
 )
 def test_a_value_that_is_not_possible_is_named_with_its_limits(name, value, limits):
     with pytest.raises(UsageError) as refused:
-        read_parameters(WorkloadSpec("drawn", {name: value}), Drawn)
+        parameters.read_parameters(WorkloadSpec("drawn", {name: value}), Drawn)
     said = str(refused.value)
     assert said.startswith(f"Parameter '{name}' of workload 'drawn[{name}=")
     assert limits in said
