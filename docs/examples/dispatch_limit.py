@@ -26,8 +26,7 @@ from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.optimizer.stepping import with_everything
 from planners.dtensor.problem import build, clear
-from planners.dtensor.programs import build as programs
-from planners.dtensor.programs import fsdp
+from planners.dtensor.programs import fsdp, training
 from planners.dtensor.programs.world import playing_one_rank
 
 STEPS = 40
@@ -113,7 +112,7 @@ def main() -> None:
             kinds["plain"] = (Dispatch, build(named.workload, topology))
         kinds["accelerated"] = (Accelerated, problem)
     if named.workload.name == "optimizer":
-        with mock.patch.object(programs, "_placed", lambda mesh, local, *_: local):
+        with mock.patch.object(training, "placed", lambda mesh, local, *_: local):
             plain = build(named.workload, topology)
         kinds["plain"] = (Dispatch, plain)
     least = dict.fromkeys(kinds, float("inf"))
