@@ -15,6 +15,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.nn.utils import clip_grad_norm_ as torch_clip_grad_norm_
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from planners.dtensor.dispatch.torch_path import is_watched
 from planners.dtensor.optimizer import obstacles
 
 Parts = Mapping[tuple[int, ...], list[torch.Tensor]]
@@ -58,7 +59,7 @@ class Clipping:
         """
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         grads = [grad for parameter in listed if (grad := parameter.grad) is not None]
-        parts = None if obstacles.is_watched() else self._local_parts(grads)
+        parts = None if is_watched() else self._local_parts(grads)
         if parts is None or not 0 < float(norm_type) < float("inf"):
             return torch_clip_grad_norm_(
                 listed or parameters, max_norm, norm_type, error_if_nonfinite, foreach
