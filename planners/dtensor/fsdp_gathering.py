@@ -26,6 +26,7 @@ from planners.dtensor.dispatch.torch_path import is_watched
 _copy_out = _fsdp_collectives.foreach_all_gather_copy_out
 _inputs = _fsdp_collectives._get_param_all_gather_inputs
 _SIZES = 4096
+_DEVICES = ("cpu", "cuda")  # others may have copies of their own
 
 
 def quicker_gathering() -> Iterable[tuple[Any, str, Any]]:
@@ -37,7 +38,7 @@ def quicker_gathering() -> Iterable[tuple[Any, str, Any]]:
         lists = [param.all_gather_outputs for param in params]
         if (
             gathered is None
-            or ranks != gathered.ranks
+            or (ranks, len(lists)) != (gathered.ranks, len(gathered.lists))
             or not all(map(is_, lists, gathered.lists))
             or _is_observed()
         ):
@@ -85,7 +86,10 @@ def _gathered(result: Any, params: Sequence[FSDPParam], ranks: int) -> _Gathered
     if len(outputs) != len(params) or any(param.fsdp_placement.dim for param in params):
         return None
     dtype = result.all_gather_output.dtype
-    if any(output.dtype != dtype or output.is_inference() for output in outputs):
+    if any(
+        output.dtype != dtype or output.is_inference() or output.device.type not in _DEVICES
+        for output in outputs
+    ):
         return None
     with torch.no_grad():
         return _Gathered(lists, tuple(output.view(ranks, -1) for output in outputs), ranks)
@@ -106,10 +110,11 @@ def _shards(params: list[FSDPParam]) -> list[list[torch.Tensor]]:
 
 
 def _direct(op: Callable[..., Any], kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs an op's kernel, or dispatches the op if it is observed."""
+    """Return a function that runs an op's kernel for CPUs and CUDA, unless the op is observed."""
 
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return (op if _is_observed() else kernel)(*args, **kwargs)
+    def called(tensors: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        is_dispatched = _is_observed() or tensors[0].device.type not in _DEVICES
+        return (op if is_dispatched else kernel)(tensors, *args, **kwargs)
 
     return called
 
