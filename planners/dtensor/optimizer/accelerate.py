@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from harness.contract import SupportedReleases, UsageError
 
-SUPPORTED = SupportedReleases("torch", ("2.13.0",))
+SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 
 
 class OptimizerInfo(NamedTuple):
