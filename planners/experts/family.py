@@ -6,7 +6,7 @@ This module must not import NumPy or torch, so that listing variants is quick.
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Family, Goal, Quality, Study, WorkloadSpec, read_file
-from planners.experts.workloads import WORKLOADS, is_file, parameters_of
+from planners.experts.workloads import WORKLOADS, brings, is_file, parameters_of
 
 if TYPE_CHECKING:
     from planners.experts.problem import ExpertsProblem, Placement
@@ -38,6 +38,7 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     summary="replicas of a model's experts on GPUs: EPLB of DeepSeek, SGLang and vLLM",
     implementation="planners.experts.implementation",
     label=label,
+    brings=brings,
     qualities=(
         Quality("imbalance", "", "lower", "largest over mean load of a GPU, mean over layers"),
         Quality("bound", "", "higher", "least imbalance that is possible", bounds="imbalance"),
@@ -55,6 +56,7 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     abilities=Abilities(
         planning="planners.experts.planning:PLANNING",
         explain="planners.experts.explaining:explain",
+        capture="planners.experts.drop_in.recording:capturing",
         figures="planners.experts.implementation:figures",
     ),
     studies=(

@@ -8,10 +8,11 @@ from operator import methodcaller
 
 import numpy as np
 
-from harness.contract import InfeasibleDecision, Recorder, Topology, WorkloadSpec
+from harness.contract import InfeasibleDecision, Recorder, Topology, UsageError, WorkloadSpec
 from planners.experts.balancing.bounds import layer_bounds
+from planners.experts.captured import Captured, captured
 from planners.experts.loads import drawn, recorded, windows_of
-from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
+from planners.experts.problem import ExpertsProblem, Loads, Placement, fetched, imbalance
 from planners.experts.published.vllm import compiled_placement
 from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
 
@@ -29,6 +30,9 @@ def build(spec: WorkloadSpec, topology: Topology) -> ExpertsProblem:
     asked = parameters_of(spec)
     is_drawn = isinstance(asked, ModelParameters)
     windows = drawn(spec, asked) if isinstance(asked, ModelParameters) else recorded(spec.name)
+    record = captured(spec.name)
+    if record and topology.gpus == record.gpus and (asked.redundant, asked.groups) == (0, 1):
+        return _as_captured(record, windows, asked.budget, spec.name)
     first, now, following = windows_of(windows)
     fits = sizes(spec, asked, windows.shape[2], topology)
     problem = ExpertsProblem(
@@ -44,6 +48,32 @@ def build(spec: WorkloadSpec, topology: Topology) -> ExpertsProblem:
     if len(windows) < 3:
         return replace(problem, loads=now)
     return replace(problem, loads=now, previous=compiled_placement(problem).slots)
+
+
+def _as_captured(record: Captured, windows: Loads, budget: int, path: str) -> ExpertsProblem:
+    """Return the last rebalancing that another one follows, with its sizes and placement."""
+    problem = ExpertsProblem(
+        loads=windows[max(len(windows) - 2, 0)],
+        following=windows[-1],
+        gpus=record.gpus,
+        per_gpu=record.slots // record.gpus,
+        groups=record.groups,
+        nodes=record.nodes,
+        budget=budget or None,
+    )
+    if problem.experts % record.groups or problem.experts > record.slots:
+        raise UsageError(f"{path} must have slots for all experts, in groups of equal size.")
+    previous = record.steps[max(len(windows) - 2, 0)].placement
+    if previous is None:
+        return problem
+    try:
+        slots = np.array(previous, dtype=np.int64)
+        validate(problem, Placement(slots))
+    except ValueError:
+        raise UsageError(f"{path} must have as many slots in each layer.") from None
+    except InfeasibleDecision:  # an engine's first placement may have groups on several nodes
+        return problem
+    return replace(problem, previous=slots)
 
 
 def fingerprint(decision: Placement) -> str:

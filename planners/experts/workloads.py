@@ -13,11 +13,13 @@ from harness.contract import (
     UsageError,
     Workload,
     WorkloadSpec,
+    captured_topology,
     read_parameters,
     unknown,
 )
+from planners.experts.captured import captured
 
-SUFFIXES = (".json", ".csv", ".pt")
+SUFFIXES = (".json", ".json.gz", ".csv", ".pt")
 _MIB = 2**20
 
 
@@ -52,8 +54,9 @@ WORKLOADS = (
     ),
     Workload(
         "FILE.json, FILE.csv or FILE.pt",
-        "recorded loads of layers x experts, or of windows x layers x experts",
-        "SGLang's expert distribution recorder ('logical_count'); CSV has a line for each layer",
+        "captured rebalancings, or loads of layers x experts, or of windows x layers x experts",
+        "shardbench.capture; SGLang's expert distribution recorder ('logical_count'); vLLM's "
+        "'expert_load_window' with 'physical_to_logical_map'; CSV with a line for each layer",
     ),
 )
 
@@ -96,6 +99,12 @@ def parameters_of(spec: WorkloadSpec) -> PlacementParameters:
 def is_file(spec: WorkloadSpec) -> bool:
     """Return whether a workload is a file of recorded loads."""
     return spec.name.endswith(SUFFIXES)
+
+
+def brings(spec: WorkloadSpec) -> Topology | None:
+    """Return the GPUs of a captured file, None for other workloads."""
+    record = captured(spec.name)
+    return captured_topology(record.gpus, record.gpus // record.nodes) if record else None
 
 
 def sizes(

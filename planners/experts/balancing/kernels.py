@@ -49,7 +49,7 @@ def pack(order: Array, share: Array, gpus: int) -> Array:
     rows, slots = share.shape
     per_gpu = slots // gpus
     packed = np.empty((rows, slots), dtype=np.int64)
-    load = np.empty(gpus)
+    load = np.empty(gpus, share.dtype)
     used = np.empty(gpus, dtype=np.int64)
     for row in range(rows):
         load[:] = 0.0
