@@ -5,7 +5,16 @@ This module must not import NumPy or torch, so that listing variants is quick.
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Abilities, Family, Goal, Quality, Study, WorkloadSpec, read_file
+from harness.contract import (
+    Abilities,
+    Family,
+    Goal,
+    OverviewRow,
+    Quality,
+    Study,
+    WorkloadSpec,
+    read_file,
+)
 from planners.experts.workloads import WORKLOADS, brings, is_file, parameters_of
 
 if TYPE_CHECKING:
@@ -14,6 +23,7 @@ if TYPE_CHECKING:
 _LADDER = ("deepseek", "heap", "numpy-pack", "numpy", "batched", "zigzag", "compiled", "certified")
 _MOVING = ("numpy", "swift", "certified", "few-moves")
 _GLOBAL = "deepseek-v3/dgx_h100:32"
+_FEW_LAYERS = "deepseek-v3[layers=8]/dgx_h100:32"
 _FOR_VLLM = "deepseek-v3[seed=1]/dgx_h100:32"
 _GROUPED = "deepseek-v3[groups=8]/dgx_h100:32"
 
@@ -60,7 +70,13 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
         figures="planners.experts.implementation:figures",
     ),
     studies=(
-        Study(_FOR_VLLM, ("numpy", "batched", "compiled", "certified"), "vLLM's", against="numpy"),
+        Study(_FEW_LAYERS, (*_LADDER, "few-moves"), "8 of 58 layers"),
+        Study(
+            _FOR_VLLM,
+            ("numpy", "batched", "compiled", "certified", "few-moves"),
+            "vLLM's policy",
+            against="numpy",
+        ),
         Study(_GLOBAL, (*_LADDER, "few-moves"), "global policy", large=True),
         Study(_GROUPED, (*_LADDER, "few-moves"), "groups share a node", large=True),
         Study("deepseek-v3/dgx_h100:144", _LADDER, "two slots per GPU", large=True),
@@ -69,6 +85,19 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
             _MOVING,
             "at most 32 fetches in a layer",
             large=True,
+        ),
+    ),
+    overview=(
+        OverviewRow(
+            "vLLM, experts",
+            problem=_FOR_VLLM,
+            today="numpy",
+            ours="compiled",
+            place=50,
+            published="heap",
+            best="certified",
+            today_is="a stand-in: the method of vLLM 0.33, written anew",
+            next_step="vLLM, SGLang: `accelerate_experts()` in each worker (docs/experts.md).",
         ),
     ),
     goals=(

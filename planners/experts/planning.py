@@ -24,6 +24,8 @@ from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalan
 _GIB = 2**30
 _PARTS = (0.0, *(2.0**-power for power in range(6, -1, -1)))
 _FORMAT = "shardbench-placement"
+_MOST_FRONT = 600_000
+"""Layers times slots times GPUs: DeepSeek-V3 on 32 GPUs is below."""
 
 
 class PlacementDocument(Struct, frozen=True, kw_only=True):
@@ -113,9 +115,16 @@ def _front(problem: ExpertsProblem) -> Iterator[tuple[ExpertsProblem, Placement]
             yield limited, found
 
 
+def _near(problem: ExpertsProblem, decision: Placement) -> ExpertsProblem | None:
+    """Return the next window's problem with a decision in force; its front takes seconds."""
+    if problem.layers * problem.slots * problem.gpus > _MOST_FRONT:
+        return None
+    return replace(problem, loads=problem.following, previous=decision.slots, budget=None, known={})
+
+
 PLANNING: Planning[ExpertsProblem, Placement] = Planning(
     variant="few-moves",
     document=document,
     ranks=_ranks,
-    moving=Moving(_within, _moved, _front),
+    moving=Moving(_within, _moved, _front, _near),
 )
