@@ -68,9 +68,13 @@ def _as_captured(record: Captured, windows: Loads, budget: int, path: str) -> Ex
         return problem
     try:
         slots = np.array(previous, dtype=np.int64)
-        validate(problem, Placement(slots))
+        validate(replace(problem, nodes=1), Placement(slots))
     except ValueError:
         raise UsageError(f"{path} must have as many slots in each layer.") from None
+    except InfeasibleDecision as error:
+        raise UsageError(f"{path}: {error}") from None
+    try:
+        validate(problem, Placement(slots))
     except InfeasibleDecision:  # an engine's first placement may have groups on several nodes
         return problem
     return replace(problem, previous=slots)

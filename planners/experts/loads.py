@@ -43,12 +43,13 @@ def recorded(path: str) -> Loads:
     if record := captured(path):
         held = [step.loads for step in record.steps]
     elif path.endswith(".csv"):
-        text = read_file(path).decode("utf-8", "replace")
-        held = [row for row in csv.reader(io.StringIO(text)) if row]
+        held = _rows(path)
     elif path.endswith(".pt"):
         held = _tensor(path)
+    elif "logical_count" not in (held := read_json(path)):
+        raise UsageError(f"{path} holds no 'logical_count', and no captured rebalancings.")
     else:
-        held = read_json(path).get("logical_count")
+        held = held["logical_count"]
     try:
         loads = np.array(held, dtype=np.float64)
     except (TypeError, ValueError):
@@ -56,12 +57,32 @@ def recorded(path: str) -> Loads:
     if loads.ndim == 2:
         loads = loads[None]
     if loads.ndim != 3 or not 0 < loads.size <= _MOST:
-        raise UsageError(f"{path} must hold loads of layers x experts, or a series of these.")
-    if not np.isfinite(loads).all() or loads.min() < 0 or loads.max() > 2.0**53:
-        raise UsageError(f"{path} must hold loads from 0 to {2**53:,}.")
+        raise UsageError(
+            f"{path} must hold loads of layers x experts, as many in each, or a series of these."
+        )
+    if len(wrong := np.argwhere(~((loads >= 0) & (loads <= 2.0**53)))):
+        step, layer, expert = wrong[0]
+        raise UsageError(
+            f"{path} must hold loads from 0 to {2**53:,}, not {loads[step, layer, expert]:g} for "
+            f"expert {expert} of layer {layer}."
+        )
     if len(loads) > _WINDOWS and not record:
         return np.array([part.sum(axis=0) for part in np.array_split(loads, _WINDOWS)])
     return loads
+
+
+def _rows(path: str) -> list[list[float]]:
+    rows: list[list[float]] = []
+    lines = csv.reader(io.StringIO(read_file(path).decode("utf-8", "replace")))
+    try:
+        for row in filter(None, lines):
+            rows.append(list(map(float, row)))
+            if len(row) != len(rows[0]):
+                few = f"it has {len(row)} loads, and the first one has {len(rows[0])}"
+                raise UsageError(f"{path}, line {lines.line_num}: {few}.")
+    except (ValueError, csv.Error):
+        raise UsageError(f"{path}, line {lines.line_num}: each load must be a number.") from None
+    return rows
 
 
 def _tensor(path: str) -> Any:
@@ -70,7 +91,13 @@ def _tensor(path: str) -> Any:
     try:
         held = torch.load(io.BytesIO(read_file(path)), weights_only=True, map_location="cpu")
         if isinstance(held, dict) and "expert_load_window" in held:
-            return _of_vllm(held["expert_load_window"], held["physical_to_logical_map"])
+            window, owner = held["expert_load_window"], held["physical_to_logical_map"]
+            if window.shape[1:] != owner.shape:
+                raise UsageError(
+                    f"{path}: 'expert_load_window' must be steps of {tuple(owner.shape)}, as "
+                    f"'physical_to_logical_map', not of {tuple(window.shape[1:])}."
+                )
+            return _of_vllm(window, owner)
         count = held["logical_count"] if isinstance(held, dict) else held
         return count.double().numpy()
     except UsageError:
