@@ -6,6 +6,8 @@ from msgspec import Meta, Struct
 
 from harness.contract import checked, is_captured_file, read_captured, read_json
 
+SIZES = ("gpus", "slots", "groups", "nodes")
+
 _Amount = Annotated[float, Meta(ge=0, le=2**53)]
 _Size = Annotated[int, Meta(ge=1, le=2**20)]
 _Expert = Annotated[int, Meta(ge=0, lt=2**20)]

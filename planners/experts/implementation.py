@@ -10,9 +10,9 @@ import numpy as np
 
 from harness.contract import InfeasibleDecision, Recorder, Topology, UsageError, WorkloadSpec
 from planners.experts.balancing.bounds import layer_bounds
-from planners.experts.captured import Captured, captured
+from planners.experts.captured import captured
 from planners.experts.loads import drawn, recorded, windows_of
-from planners.experts.problem import ExpertsProblem, Loads, Placement, fetched, imbalance
+from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched, imbalance
 from planners.experts.published.vllm import compiled_placement
 from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
 
@@ -25,59 +25,57 @@ facts = methodcaller("facts")
 def build(spec: WorkloadSpec, topology: Topology) -> ExpertsProblem:
     """Return the problem of a workload; raises UsageError if it does not fit the topology.
 
-    The placement in force is vLLM's for the first window, unless there is only one.
+    The placement in force is the captured one, or vLLM's for the first window. There is none for a
+    single window. A captured file has its own sizes, unless it is placed on other GPUs.
     """
     asked = parameters_of(spec)
     is_drawn = isinstance(asked, ModelParameters)
     windows = drawn(spec, asked) if isinstance(asked, ModelParameters) else recorded(spec.name)
-    record = captured(spec.name)
-    if record and topology.gpus == record.gpus and (asked.redundant, asked.groups) == (0, 1):
-        return _as_captured(record, windows, asked.budget, spec.name)
     first, now, following = windows_of(windows)
-    fits = sizes(spec, asked, windows.shape[2], topology)
+    record = captured(spec.name)
+    if record and (record.gpus != topology.gpus or asked.redundant or asked.groups > 1):
+        record = None
+    fits = sizes(spec, asked, windows.shape[2], topology, record)
     problem = ExpertsProblem(
         loads=first,
         following=following,
         gpus=topology.gpus,
         per_gpu=fits.per_gpu,
-        groups=asked.groups,
+        groups=record.groups if record else asked.groups,
         nodes=fits.nodes,
         expert_bytes=MODELS[spec.name].expert_bytes if is_drawn else 0,
         budget=asked.budget or None,
     )
-    if len(windows) < 3:
-        return replace(problem, loads=now)
-    return replace(problem, loads=now, previous=compiled_placement(problem).slots)
+    previous = None
+    if record:
+        previous = _in_force(problem, record.steps[max(len(windows) - 2, 0)].placement, spec.name)
+    elif len(windows) >= 3:
+        previous = compiled_placement(problem).slots
+    return replace(problem, loads=now, previous=previous)
 
 
-def _as_captured(record: Captured, windows: Loads, budget: int, path: str) -> ExpertsProblem:
-    """Return the last rebalancing that another one follows, with its sizes and placement."""
-    problem = ExpertsProblem(
-        loads=windows[max(len(windows) - 2, 0)],
-        following=windows[-1],
-        gpus=record.gpus,
-        per_gpu=record.slots // record.gpus,
-        groups=record.groups,
-        nodes=record.nodes,
-        budget=budget or None,
-    )
-    if problem.experts % record.groups or problem.experts > record.slots:
-        raise UsageError(f"{path} must have slots for all experts, in groups of equal size.")
-    previous = record.steps[max(len(windows) - 2, 0)].placement
-    if previous is None:
-        return problem
+def _in_force(problem: ExpertsProblem, rows: list[list[int]] | None, path: str) -> Slots | None:
+    """Return a captured placement, None if an engine's first one has groups on several nodes."""
+    if rows is None:
+        return None
+    slots = placement_of(replace(problem, nodes=1), rows, path).slots
     try:
-        slots = np.array(previous, dtype=np.int64)
-        validate(replace(problem, nodes=1), Placement(slots))
-    except ValueError:
+        validate(problem, Placement(slots))
+    except InfeasibleDecision:
+        return None
+    return slots
+
+
+def placement_of(problem: ExpertsProblem, rows: list[list[int]], path: str) -> Placement:
+    """Return a file's placement; raises UsageError if it is none for the problem."""
+    try:
+        made = Placement(np.array(rows, dtype=np.int64))
+        validate(problem, made)
+    except (ValueError, OverflowError):
         raise UsageError(f"{path} must have as many slots in each layer.") from None
     except InfeasibleDecision as error:
         raise UsageError(f"{path}: {error}") from None
-    try:
-        validate(problem, Placement(slots))
-    except InfeasibleDecision:  # an engine's first placement may have groups on several nodes
-        return problem
-    return replace(problem, previous=slots)
+    return made
 
 
 def fingerprint(decision: Placement) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 from msgspec import Struct, to_builtins
 
 from harness.contract import (
-    InfeasibleDecision,
     Moving,
     Planning,
     RankTable,
@@ -18,7 +17,7 @@ from harness.contract import (
     read_json,
 )
 from planners.experts.balancing.few_moves import few_moves
-from planners.experts.implementation import quality, validate
+from planners.experts.implementation import placement_of, quality
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
 
 _GIB = 2**30
@@ -79,14 +78,8 @@ def _within(
         raise UsageError(
             f"{path} is for {read.gpus} GPUs; the GPUs must be the same, and none may be lost."
         )
-    try:
-        slots = np.array(read.physical_to_logical_map, dtype=np.int64)
-        validate(problem, Placement(slots))
-    except (ValueError, OverflowError):
-        raise UsageError(f"{path} must have as many slots in each layer.") from None
-    except InfeasibleDecision as error:
-        raise UsageError(f"{path}: {error}") from None
-    return replace(problem, previous=slots, budget=_budget(problem, gib))
+    made = placement_of(problem, read.physical_to_logical_map, str(path))
+    return replace(problem, previous=made.slots, budget=_budget(problem, gib))
 
 
 def _budget(problem: ExpertsProblem, gib: float) -> int | None:

@@ -1,7 +1,6 @@
 """The workloads of the experts family: models with generated loads, and files of recorded loads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta
@@ -17,7 +16,7 @@ from harness.contract import (
     read_parameters,
     unknown,
 )
-from planners.experts.captured import captured
+from planners.experts.captured import Captured, captured
 
 SUFFIXES = (".json", ".json.gz", ".csv", ".pt")
 _MIB = 2**20
@@ -79,8 +78,7 @@ class ModelParameters(PlacementParameters, frozen=True):
     seed: Seed = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """The numbers of nodes and of slots per GPU."""
 
     nodes: int
@@ -108,10 +106,18 @@ def brings(spec: WorkloadSpec) -> Topology | None:
 
 
 def sizes(
-    spec: WorkloadSpec, asked: PlacementParameters, experts: int, topology: Topology
+    spec: WorkloadSpec,
+    asked: PlacementParameters,
+    experts: int,
+    topology: Topology,
+    record: Captured | None = None,
 ) -> Sizes:
     """Return the numbers of nodes and of slots per GPU; raises UsageError if they do not fit."""
     gpus = topology.gpus
+    if record:
+        if experts % record.groups or experts > record.slots:
+            raise UsageError(f"{spec.name} must have slots for all experts, in equal groups.")
+        return Sizes(record.nodes, record.slots // gpus)
     slots = experts + asked.redundant if asked.redundant else experts + -(-experts // 8)
     per_gpu = -(-slots // gpus)
     if asked.redundant and slots % gpus:

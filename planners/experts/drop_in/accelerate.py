@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, get_args
@@ -19,9 +20,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
-from harness.contract import UsageError, one_line
+from harness.contract import InfeasibleDecision, UsageError, one_line
 from planners.experts.balancing.few_moves import few_moves
-from planners.experts.drop_in.engines import find_engine, hooked
+from planners.experts.drop_in.engines import find_engine
 from planners.experts.drop_in.recording import Recording
 from planners.experts.implementation import validate
 from planners.experts.problem import ExpertsProblem, Placement
@@ -84,29 +85,25 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
         if check and mode == "few-moves":
             raise UsageError("Mode 'few-moves' decides otherwise than upstream; leave out 'check'.")
         self._engine = find_engine(engine)
-        self._recording = (
-            None if capture is None else Recording(self._engine.releases.library, capture)
-        )
+        self._library = self._engine.releases.library
+        self._recording = None if capture is None else Recording(self._library, capture)
         self._mode, self._budget, self._check = mode, budget, check
         self._ours, self._by_upstream = 0, Counter[str]()
         self._distrusted = ""
         self._deciding = Lock()
-        self._end: Callable[[], None] = lambda: None
+        self._end: Callable[[], None] | None = lambda: None
         if not _switch.acquire(blocking=False):
             raise UsageError("Experts are accelerated already; stop that one first.")
         try:
-            release = self._engine.release
-            if self._engine.releases.allow(
-                "accelerate_experts()", release, any_release=any_release
-            ):
-                self._owner = self._engine.owner
-                self._parts = self._engine.parts(release)
+            release = str(import_module(self._library).__version__)
+            tested = self._engine.releases
+            if tested.allow("accelerate_experts()", release, any_release=any_release):
+                self._owner, self._parts = self._engine.owner, self._engine.parts(release)
                 self._compile()
-                self._end = hooked(self._engine, self._decide)
+                self._end = self._engine.hooked(self._decide)
         except BaseException:
             _switch.release()
             raise
-        self._is_on = True
 
     def info(self) -> ExpertsInfo:
         """Return the numbers of rebalancings; `stop` keeps them."""
@@ -114,9 +111,9 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
 
     def stop(self) -> None:
         """Leave all further rebalancings to the engine's policy."""
-        if self._is_on:
-            self._is_on = False
+        if self._end:
             self._end()
+            self._end = None
             _switch.release()
 
     def __exit__(self, *_: object) -> None:
@@ -125,68 +122,57 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
     def _compile(self) -> None:
         """Compile the loops for small problems, so that no rebalancing waits for it."""
         if self._mode == "same-placement":
-            self._same(self._owner.rebalance_experts, *self._engine.example)
+            self._same(self._owner.rebalance_experts, torch.ones(1, 4), 4, 1, 1, 2, None)
             return
-        loads = np.arange(1.0, 9.0).reshape(1, 8)
+        loads, held = np.arange(1.0, 9.0).reshape(1, 8), np.arange(8).reshape(1, 8)
         for groups in (1, 2):
-            held = np.arange(8).reshape(1, 8)
             few_moves(ExpertsProblem(loads, loads, 4, 2, groups, groups, previous=held))
 
     def _decide(self, upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Answer one rebalancing."""
-        with self._deciding:  # the parts of a module are replaced for the time of one call
-            obstacle, found = self._distrusted, None
-            try:
-                problem = self._engine.asked(*arguments, **named)
-                if self._recording is not None:
-                    self._recording.add(problem)
-            except (ValueError, TypeError, ArithmeticError, AttributeError, IndexError) as error:
-                obstacle = obstacle or one_line(error)
-            if not obstacle:
-                try:
-                    if self._mode == "same-placement":
-                        found = self._same(upstream, *arguments, **named)
-                    else:
-                        found = self._with_few_moves(problem)
-                except _NotCompiled as error:
-                    obstacle = str(error)
-                except Exception as error:  # an engine must go on, whatever fails here
-                    obstacle = self._distrust(f"the compiled code failed: {one_line(error)}")
-        if obstacle or self._check:
+        reason, found = self._distrusted, None
+        try:
+            problem = self._engine.asked(*arguments, **named)
+            if self._recording is not None:
+                self._recording.add(problem)
+            if not reason and self._mode == "few-moves":
+                found = self._with_few_moves(problem)
+            elif not reason:
+                found = self._same(upstream, *arguments, **named)
+        except ValueError as error:
+            reason = reason or str(error)
+        except Exception as error:  # an engine must go on, whatever fails here
+            reason = reason or self._distrust(f"our code failed: {one_line(error)}")
+        if reason or self._check:
             expected = upstream(*arguments, **named)
-            if not obstacle and not _equal(found, expected):
-                obstacle = self._distrust("the engine's policy decided otherwise")
+            if not reason and not _equal(found, expected):
+                reason = self._distrust("it decided otherwise")
             found = expected
-        if obstacle:
-            self._by_upstream[obstacle] += 1
-        else:
-            self._ours += 1
+        self._ours += not reason
+        self._by_upstream.update([reason] if reason else [])
         return found
 
     def _same(self, upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        with replaced((self._owner, name, part) for name, part in self._parts.items()):
+        parts = ((self._owner, name, part) for name, part in self._parts.items())
+        with self._deciding, replaced(parts):  # another thread would restore our parts
             return upstream(*arguments, **named)
 
     def _with_few_moves(self, problem: ExpertsProblem) -> Any:
         if problem.previous is None:
-            raise _NotCompiled("no placement is in force")
+            raise ValueError("no placement is in force")
         try:
             validate(problem, Placement(problem.previous))
-        except Exception:  # of another size, with empty slots, or with groups on several nodes
-            raise _NotCompiled("the placement in force is not valid for these sizes") from None
+        except InfeasibleDecision:  # an engine's first placement may have groups on several nodes
+            raise ValueError("the placement in force is not valid") from None
         made = few_moves(replace(problem, budget=self._budget))
         validate(problem, made)
         return self._engine.result(problem, made.slots)
 
     def _distrust(self, reason: str) -> str:
         self._distrusted = reason
-        text = f"Experts are placed by {self._engine.releases.library} from now on: {reason}."
+        text = f"{self._library}'s own policy places experts from now on: {reason}."
         warnings.warn(text, DifferentPlacement, stacklevel=4)
         return reason
-
-
-class _NotCompiled(Exception):
-    """A reason, as a clause, to leave a rebalancing to the engine's policy."""
 
 
 def _equal(found: Any, expected: Any) -> bool:

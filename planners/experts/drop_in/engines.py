@@ -27,10 +27,9 @@ class Engine:
     Attributes:
         releases: the tested releases.
         home: the module of the policy, with the name of its class if it has one.
-        asked: the problem of a call, from its arguments; it raises any error for wrong ones.
+        asked: the problem of a call, from its arguments; raises ValueError with a reason.
         parts: faster functions with the results of upstream's, by name, for a release.
         result: upstream's return value for the expert of each slot by layer.
-        example: the arguments of a small call.
     """
 
     releases: SupportedReleases
@@ -38,7 +37,6 @@ class Engine:
     asked: Callable[..., ExpertsProblem]
     parts: Callable[[str], Mapping[str, Any]]
     result: Callable[[ExpertsProblem, Slots], Any]
-    example: tuple[Any, ...]
 
     @property
     def owner(self) -> Any:
@@ -47,19 +45,39 @@ class Engine:
         found = import_module(module)
         return getattr(found, name) if name else found
 
-    @property
-    def release(self) -> str:
-        """The installed release."""
-        return str(import_module(self.releases.library).__version__)
+    def hooked(self, decide: Callable[..., Any]) -> Callable[[], None]:
+        """Let `decide(upstream, *arguments)` answer rebalancings; return a function that ends it.
+
+        If another program replaced the function since, the end passes all calls to upstream.
+        """
+        owner, is_on = self.owner, True
+        original = vars(owner)["rebalance_experts"]
+
+        def rebalance_experts(*arguments: Any, **named: Any) -> Any:
+            upstream = original
+            if isinstance(original, classmethod):
+                upstream, arguments = partial(original.__func__, arguments[0]), arguments[1:]
+            call = partial(decide, upstream) if is_on else upstream
+            return call(*arguments, **named)
+
+        is_method = isinstance(original, classmethod)
+        replacement = classmethod(rebalance_experts) if is_method else rebalance_experts
+        owner.rebalance_experts = replacement
+
+        def end() -> None:
+            nonlocal is_on
+            is_on = False
+            if vars(owner)["rebalance_experts"] is replacement:
+                owner.rebalance_experts = original
+
+        return end
 
 
 def find_engine(name: str = "") -> Engine:
     """Return an engine by name, or the only installed one; raise UsageError if there is none."""
-    if name:
-        if name not in ENGINES:
-            raise unknown("engine", name, ENGINES)
-        return ENGINES[name]
-    installed = [name for name in ENGINES if name in sys.modules or find_spec(name)]
+    if name and name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+    installed = [name] if name else [name for name in ENGINES if find_spec(name)]
     if len(installed) != 1:
         found = "both are" if installed else "none is"
         raise UsageError(f"Name the engine, {' or '.join(ENGINES)}: {found} installed.")
@@ -67,9 +85,8 @@ def find_engine(name: str = "") -> Engine:
 
 
 def _problem(
-    weight: torch.Tensor, slots: int, groups: int, nodes: int, gpus: int, old: torch.Tensor | None
+    weight: Any, slots: int, groups: int, nodes: int, gpus: int, old: Any
 ) -> ExpertsProblem:
-    """Return the problem of a call; raise ValueError for sizes that do not fit."""
     loads = weight.float().cpu().numpy().astype(np.float64)
     if not (np.isfinite(loads).all() and loads.size and loads.min() >= 0):
         raise ValueError("a load is negative or not finite")
@@ -82,15 +99,15 @@ def _problem(
     return ExpertsProblem(loads, loads, gpus, slots // gpus, groups, nodes, previous=previous)
 
 
-def _placed_in_packs(order: Any, weight: Any, packs: int) -> tuple[Slots, Slots]:
+def _packed(order: Any, weight: Any, packs: int) -> tuple[Slots, Slots]:
     """Return the pack of each item, and its place in the pack, with the heaviest items first."""
     place = np.arange(weight.shape[1])
     if packs == len(place):
         return np.tile(place, (len(weight), 1)), np.zeros(weight.shape, dtype=np.int64)
     packed = pack(np.ascontiguousarray(order), np.ascontiguousarray(weight), packs)
-    size = len(place) // packs
     at = np.empty_like(packed)
     np.put_along_axis(at, packed, np.broadcast_to(place, packed.shape), axis=1)
+    size = len(place) // packs
     return at // size, at % size
 
 
@@ -109,32 +126,25 @@ def _with_slots_kept(slots: Slots, gpus: int, old: Slots) -> Slots:
     return kept.reshape(slots.shape)
 
 
+def _parts_for_vllm(_: str) -> Mapping[str, Any]:
+    made: Mapping[str, Callable[..., Any]] = {
+        "balanced_packing": lambda weight, packs: _packed(
+            np.argsort(-weight, axis=-1), weight.astype(np.float64), packs
+        ),
+        "replicate_experts": lambda weight, slots: replicate(np.ascontiguousarray(weight), slots)[
+            ::2
+        ],
+        "preserve_intragpu_slots": _with_slots_kept,
+    }
+    return {name: staticmethod(part) for name, part in made.items()}
+
+
 def _asked_of_vllm(
-    weight: torch.Tensor,
-    num_replicas: int,
-    num_groups: int,
-    num_nodes: int,
-    num_ranks: int,
-    old_global_expert_indices: torch.Tensor | None = None,
-) -> ExpertsProblem:
+    weight: Any, num_replicas: int, num_groups: int, num_nodes: int, num_ranks: int,
+    old_global_expert_indices: Any = None,
+) -> ExpertsProblem:  # fmt: skip
     sizes = (num_groups, num_nodes) if num_groups % num_nodes == 0 else (1, 1)
     return _problem(weight, num_replicas, *sizes, num_ranks, old_global_expert_indices)
-
-
-def _parts_of_vllm(_: str) -> Mapping[str, Any]:
-    def balanced_packing(_: Any, weight: Any, num_packs: int) -> Any:
-        order = np.argsort(-weight, axis=-1)
-        return _placed_in_packs(order, weight.astype(np.float64), num_packs)
-
-    def replicate_experts(_: Any, weight: Any, num_phy: int) -> Any:
-        owner, _, counts = replicate(np.ascontiguousarray(weight), num_phy)
-        return owner, counts
-
-    def preserve_intragpu_slots(_: Any, phy2log: Any, num_ranks: int, old_phy2log: Any) -> Any:
-        return _with_slots_kept(phy2log, num_ranks, old_phy2log)
-
-    made = (balanced_packing, replicate_experts, preserve_intragpu_slots)
-    return {part.__name__: classmethod(part) for part in made}
 
 
 def _result_of_vllm(problem: ExpertsProblem, slots: Slots) -> Any:
@@ -143,94 +153,44 @@ def _result_of_vllm(problem: ExpertsProblem, slots: Slots) -> Any:
 
 
 def _asked_of_sglang(
-    weight: torch.Tensor,
-    num_replicas: int,
-    num_groups: int | None,
-    num_nodes: int,
-    num_gpus: int,
+    weight: Any, num_replicas: int, num_groups: int | None, num_nodes: int, num_gpus: int,
     enable_hierarchical: bool,
-) -> ExpertsProblem:
-    groups, nodes = (num_groups or 0, num_nodes) if enable_hierarchical else (1, 1)
-    return _problem(weight, num_replicas, groups, nodes, num_gpus, _in_force_at_sglang())
-
-
-def _in_force_at_sglang() -> torch.Tensor | None:
-    """Return the expert of each slot by layer, None before the engine has placed any."""
+) -> ExpertsProblem:  # fmt: skip
+    sizes = (num_groups or 1, num_nodes) if enable_hierarchical else (1, 1)
     module = sys.modules.get("sglang.srt.eplb.expert_location")
-    found = module and module.get_global_expert_location_metadata()
-    return found.physical_to_logical_map_cpu if found else None
+    in_force = module and module.get_global_expert_location_metadata()
+    old = in_force.physical_to_logical_map_cpu if in_force else None
+    return _problem(weight, num_replicas, *sizes, num_gpus, old)
 
 
-def _parts_of_sglang(release: str) -> Mapping[str, Any]:
+def _packed_for_sglang(release: str, weight: torch.Tensor, packs: int) -> Any:
     kind = np.float64 if Version(release) >= _FLOAT64_SUMS else np.float32
-
-    def balanced_packing(weight: torch.Tensor, num_packs: int) -> Any:
-        order = weight.float().sort(-1, descending=True).indices.numpy()
-        placed = _placed_in_packs(order, weight.numpy().astype(kind), num_packs)
-        return tuple(map(torch.from_numpy, placed))
-
-    return {"balanced_packing": balanced_packing}
+    order = weight.float().sort(-1, descending=True).indices.numpy()
+    return tuple(map(torch.from_numpy, _packed(order, weight.numpy().astype(kind), packs)))
 
 
 def _result_of_sglang(problem: ExpertsProblem, slots: Slots) -> Any:
     """Return the slots, the slots of each expert padded by -1, and the counts of replicas."""
     counts = Placement(slots).counts(problem.experts)
-    order = np.argsort(slots, axis=1, kind="stable")
     held = np.arange(counts.max()) < counts[:, :, None]
     padded = np.full(held.shape, -1, dtype=np.int64)
-    padded[held] = order.ravel()
+    padded[held] = np.argsort(slots, axis=1, kind="stable").ravel()
     return torch.from_numpy(slots), torch.from_numpy(padded), torch.from_numpy(counts)
 
-
-_EXAMPLE = (torch.ones(1, 4), 4, 1, 1, 2)
 
 ENGINES: Mapping[str, Engine] = {
     "vllm": Engine(
         SupportedReleases("vllm", ("0.33.0",)),
         "vllm.distributed.eplb.policy.default:DefaultEplbPolicy",
         _asked_of_vllm,
-        _parts_of_vllm,
+        _parts_for_vllm,
         _result_of_vllm,
-        _EXAMPLE,
     ),
     "sglang": Engine(
         SupportedReleases("sglang", ("0.5.5", "0.5.9", "0.5.10", "0.5.12", "0.5.23")),
         "sglang.srt.eplb.eplb_algorithms.deepseek",
         _asked_of_sglang,
-        _parts_of_sglang,
+        lambda release: {"balanced_packing": partial(_packed_for_sglang, release)},
         _result_of_sglang,
-        (*_EXAMPLE, False),
     ),
 }
-
-
-def hooked(engine: Engine, decide: Callable[..., Any]) -> Callable[[], None]:
-    """Let `decide(upstream, *arguments)` answer each rebalancing; return a function that ends it.
-
-    If another program replaced the function since, the end leaves it, and calls go to upstream.
-    """
-    owner = engine.owner
-    original = vars(owner)["rebalance_experts"]
-    is_method = isinstance(original, classmethod)
-    answering = decide
-
-    def rebalance_experts(*arguments: Any, **named: Any) -> Any:
-        if is_method:
-            upstream: Any = partial(original.__func__, arguments[0])
-            return answering(upstream, *arguments[1:], **named)
-        return answering(original, *arguments, **named)
-
-    replacement = classmethod(rebalance_experts) if is_method else rebalance_experts
-    owner.rebalance_experts = replacement
-
-    def end() -> None:
-        nonlocal answering
-        answering = _by_upstream
-        if vars(owner)["rebalance_experts"] is replacement:
-            owner.rebalance_experts = original
-
-    return end
-
-
-def _by_upstream(upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    return upstream(*arguments, **named)

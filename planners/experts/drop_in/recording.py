@@ -3,7 +3,7 @@
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from harness.contract import (
     one_line,
     write_captured,
 )
-from planners.experts.captured import Captured, StepRecord
-from planners.experts.drop_in.engines import find_engine, hooked
+from planners.experts.captured import SIZES, Captured, StepRecord
+from planners.experts.drop_in.engines import find_engine
 from planners.experts.problem import ExpertsProblem
 
 _MOST_STEPS = 16
@@ -32,43 +32,36 @@ class Recording:
     """
 
     def __init__(self, engine: str, path: str | Path | None = None) -> None:
-        self._engine = engine
         self._path = None if path is None else Path(path)
         if self._path and not (is_captured_file(self._path.name) and self._path.parent.is_dir()):
             raise UsageError(f"{path} must end in .json or .json.gz, in a folder that exists.")
-        self._sizes: dict[str, int] = {}
+        self._engine, self._sizes = engine, dict[str, int]()
         self._steps: deque[StepRecord] = deque(maxlen=_MOST_STEPS)
 
     def add(self, problem: ExpertsProblem) -> None:
         """Record a rebalancing; an error while writing is a warning."""
-        names = ("gpus", "slots", "groups", "nodes")
-        sizes = {name: getattr(problem, name) for name in names}
+        sizes = {name: getattr(problem, name) for name in SIZES}
         if sizes != self._sizes:
             self._steps.clear()
             self._sizes = sizes
         old = problem.previous
         placement = None if old is None or old.min() < 0 else old.tolist()
         self._steps.append(StepRecord(problem.loads.tolist(), placement))
-        if self._path and _is_first_rank():
+        group = torch.distributed
+        is_other_rank = group.is_available() and group.is_initialized() and group.get_rank()
+        if self._path and not is_other_rank:
             try:
                 write_captured(self._path, "experts", Names(), self.content())
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 warnings.warn(f"{self._path} was not written: {one_line(error)}.", stacklevel=2)
 
     def content(self) -> Mapping[str, Any]:
         """Return the rebalancings as JSON types; raises ShardbenchError if there was none."""
         if not self._steps:
             raise ShardbenchError("no rebalancing was made inside.")
-        steps = list(self._steps)
-        content: Mapping[str, Any] = to_builtins(
-            Captured(engine=self._engine, steps=steps, **self._sizes)
-        )
+        record = Captured(engine=self._engine, steps=list(self._steps), **self._sizes)
+        content: Mapping[str, Any] = to_builtins(record)
         return content
-
-
-def _is_first_rank() -> bool:
-    group = torch.distributed
-    return not (group.is_available() and group.is_initialized()) or group.get_rank() == 0
 
 
 @contextmanager
@@ -78,13 +71,11 @@ def capturing(_: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
     recording = Recording(engine.releases.library)
 
     def decide(upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        try:
+        with suppress(Exception):  # wrong arguments; the engine raises its own error
             recording.add(engine.asked(*arguments, **named))
-        except Exception as error:  # the engine goes on, and raises errors of its own
-            warnings.warn(f"A rebalancing was not captured: {one_line(error)}.", stacklevel=2)
         return upstream(*arguments, **named)
 
-    end = hooked(engine, decide)
+    end = engine.hooked(decide)
     try:
         yield recording.content
     finally:
