@@ -126,17 +126,12 @@ def _with_slots_kept(slots: Slots, gpus: int, old: Slots) -> Slots:
     return kept.reshape(slots.shape)
 
 
-def _parts_for_vllm(_: str) -> Mapping[str, Any]:
-    made: Mapping[str, Callable[..., Any]] = {
-        "balanced_packing": lambda weight, packs: _packed(
-            np.argsort(-weight, axis=-1), weight.astype(np.float64), packs
-        ),
-        "replicate_experts": lambda weight, slots: replicate(np.ascontiguousarray(weight), slots)[
-            ::2
-        ],
-        "preserve_intragpu_slots": _with_slots_kept,
-    }
-    return {name: staticmethod(part) for name, part in made.items()}
+def _packed_for_vllm(weight: Any, packs: int) -> Any:
+    return _packed(np.argsort(-weight, axis=-1), weight.astype(np.float64), packs)
+
+
+def _replicated_for_vllm(weight: Any, slots: int) -> Any:
+    return replicate(np.ascontiguousarray(weight), slots)[::2]
 
 
 def _asked_of_vllm(
@@ -183,7 +178,11 @@ ENGINES: Mapping[str, Engine] = {
         SupportedReleases("vllm", ("0.33.0",)),
         "vllm.distributed.eplb.policy.default:DefaultEplbPolicy",
         _asked_of_vllm,
-        _parts_for_vllm,
+        lambda release: {
+            "balanced_packing": staticmethod(_packed_for_vllm),
+            "replicate_experts": staticmethod(_replicated_for_vllm),
+            "preserve_intragpu_slots": staticmethod(_with_slots_kept),
+        },
         _result_of_vllm,
     ),
     "sglang": Engine(
