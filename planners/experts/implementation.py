@@ -58,12 +58,12 @@ def _in_force(problem: ExpertsProblem, rows: list[list[int]] | None, path: str) 
     """Return a captured placement, None if an engine's first one has groups on several nodes."""
     if rows is None:
         return None
-    slots = placement_of(replace(problem, nodes=1), rows, path).slots
     try:
-        validate(problem, Placement(slots))
-    except InfeasibleDecision:
+        return placement_of(problem, rows, path).slots
+    except UsageError:
+        if problem.nodes == 1:
+            raise
         return None
-    return slots
 
 
 def placement_of(problem: ExpertsProblem, rows: list[list[int]], path: str) -> Placement:

@@ -91,21 +91,15 @@ def _tensor(path: str) -> Any:
     try:
         held = torch.load(io.BytesIO(read_file(path)), weights_only=True, map_location="cpu")
         if isinstance(held, dict) and "expert_load_window" in held:
-            window, owner = held["expert_load_window"], held["physical_to_logical_map"]
-            if window.shape[1:] != owner.shape:
-                raise UsageError(
-                    f"{path}: 'expert_load_window' must be steps of {tuple(owner.shape)}, as "
-                    f"'physical_to_logical_map', not of {tuple(window.shape[1:])}."
-                )
-            return _of_vllm(window, owner)
+            return _of_vllm(held["expert_load_window"], held["physical_to_logical_map"])
         count = held["logical_count"] if isinstance(held, dict) else held
         return count.double().numpy()
     except UsageError:
         raise
     except Exception as error:  # a damaged pickle raises anything
         raise UsageError(
-            f"{path} holds no tensor 'logical_count', and no 'expert_load_window' with "
-            f"'physical_to_logical_map' ({type(error).__name__})."
+            f"{path} holds no tensor 'logical_count', and no 'expert_load_window' with a "
+            f"'physical_to_logical_map' that fits ({type(error).__name__})."
         ) from None
 
 

@@ -126,7 +126,7 @@ def test_vllms_window_is_summed_by_expert(tmp_path):
     torch.save(state, path)
     assert problem(str(path), 4).loads.tolist() == [[15, 5, 5, 5, 5, 5], [5, 5, 5, 5, 5, 10]]
     torch.save({**state, "physical_to_logical_map": torch.zeros(2, 7)}, path)
-    with pytest.raises(UsageError, match="must be steps of"):
+    with pytest.raises(UsageError, match="that fits"):
         problem(str(path), 4)
 
 

@@ -132,7 +132,7 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
         """Answer one rebalancing."""
         reason, found = self._distrusted, None
         try:
-            problem = self._engine.asked(*arguments, **named)
+            problem = self._engine.problem(upstream, *arguments, **named)
             if self._recording is not None:
                 self._recording.add(problem)
             if not reason and self._mode == "few-moves":

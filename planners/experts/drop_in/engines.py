@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,15 @@ class Engine:
     Attributes:
         releases: the tested releases.
         home: the module of the policy, with the name of its class if it has one.
-        asked: the problem of a call, from its arguments; raises ValueError with a reason.
+        in_force: whether groups must share a node, and the placement in force; from whether nodes
+            can have as many groups each, and from the last argument of a call.
         parts: faster functions with the results of upstream's, by name, for a release.
         result: upstream's return value for the expert of each slot by layer.
     """
 
     releases: SupportedReleases
     home: str
-    asked: Callable[..., ExpertsProblem]
+    in_force: Callable[[bool, Any], tuple[bool, Any]]
     parts: Callable[[str], Mapping[str, Any]]
     result: Callable[[ExpertsProblem, Slots], Any]
 
@@ -45,6 +47,25 @@ class Engine:
         found = import_module(module)
         return getattr(found, name) if name else found
 
+    def problem(self, upstream: Any, *arguments: Any, **named: Any) -> ExpertsProblem:
+        """Return the problem of a call; raise ValueError with a reason if it has none."""
+        bound = signature(upstream).bind(*arguments, **named)
+        bound.apply_defaults()
+        weight, slots, groups, nodes, gpus, last = bound.arguments.values()
+        is_grouped, old = self.in_force(bool(groups) and groups % nodes == 0, last)
+        if not is_grouped:
+            groups = nodes = 1
+        loads = weight.float().cpu().numpy().astype(np.float64)
+        if not (np.isfinite(loads).all() and loads.size and loads.min() >= 0):
+            raise ValueError("a load is negative or not finite")
+        experts = loads.shape[1]
+        if slots % gpus or slots < experts or gpus % nodes or experts % groups or groups % nodes:
+            raise ValueError("the sizes do not fit each other")
+        previous = None if old is None else old.cpu().numpy().astype(np.int64)
+        if previous is not None and previous.shape != (len(loads), slots):
+            raise ValueError("the placement in force has other sizes")
+        return ExpertsProblem(loads, loads, gpus, slots // gpus, groups, nodes, previous=previous)
+
     def hooked(self, decide: Callable[..., Any]) -> Callable[[], None]:
         """Let `decide(upstream, *arguments)` answer rebalancings; return a function that ends it.
 
@@ -52,15 +73,17 @@ class Engine:
         """
         owner, is_on = self.owner, True
         original = vars(owner)["rebalance_experts"]
+        is_method = isinstance(original, classmethod)
+        function = original.__func__ if is_method else original
 
+        @wraps(function)
         def rebalance_experts(*arguments: Any, **named: Any) -> Any:
-            upstream = original
-            if isinstance(original, classmethod):
-                upstream, arguments = partial(original.__func__, arguments[0]), arguments[1:]
+            upstream = function
+            if is_method:
+                upstream, arguments = partial(function, arguments[0]), arguments[1:]
             call = partial(decide, upstream) if is_on else upstream
             return call(*arguments, **named)
 
-        is_method = isinstance(original, classmethod)
         replacement = classmethod(rebalance_experts) if is_method else rebalance_experts
         owner.rebalance_experts = replacement
 
@@ -82,21 +105,6 @@ def find_engine(name: str = "") -> Engine:
         found = "both are" if installed else "none is"
         raise UsageError(f"Name the engine, {' or '.join(ENGINES)}: {found} installed.")
     return ENGINES[installed[0]]
-
-
-def _problem(
-    weight: Any, slots: int, groups: int, nodes: int, gpus: int, old: Any
-) -> ExpertsProblem:
-    loads = weight.float().cpu().numpy().astype(np.float64)
-    if not (np.isfinite(loads).all() and loads.size and loads.min() >= 0):
-        raise ValueError("a load is negative or not finite")
-    experts = loads.shape[1]
-    if slots % gpus or slots < experts or gpus % nodes or experts % groups or groups % nodes:
-        raise ValueError("the sizes do not fit each other")
-    previous = None if old is None else old.cpu().numpy().astype(np.int64)
-    if previous is not None and previous.shape != (len(loads), slots):
-        raise ValueError("the placement in force has other sizes")
-    return ExpertsProblem(loads, loads, gpus, slots // gpus, groups, nodes, previous=previous)
 
 
 def _packed(order: Any, weight: Any, packs: int) -> tuple[Slots, Slots]:
@@ -134,28 +142,15 @@ def _replicated_for_vllm(weight: Any, slots: int) -> Any:
     return replicate(np.ascontiguousarray(weight), slots)[::2]
 
 
-def _asked_of_vllm(
-    weight: Any, num_replicas: int, num_groups: int, num_nodes: int, num_ranks: int,
-    old_global_expert_indices: Any = None,
-) -> ExpertsProblem:  # fmt: skip
-    sizes = (num_groups, num_nodes) if num_groups % num_nodes == 0 else (1, 1)
-    return _problem(weight, num_replicas, *sizes, num_ranks, old_global_expert_indices)
-
-
 def _result_of_vllm(problem: ExpertsProblem, slots: Slots) -> Any:
     assert problem.previous is not None
     return torch.from_numpy(_with_slots_kept(slots, problem.gpus, problem.previous))
 
 
-def _asked_of_sglang(
-    weight: Any, num_replicas: int, num_groups: int | None, num_nodes: int, num_gpus: int,
-    enable_hierarchical: bool,
-) -> ExpertsProblem:  # fmt: skip
-    sizes = (num_groups or 1, num_nodes) if enable_hierarchical else (1, 1)
+def _in_force_at_sglang() -> Any:
     module = sys.modules.get("sglang.srt.eplb.expert_location")
-    in_force = module and module.get_global_expert_location_metadata()
-    old = in_force.physical_to_logical_map_cpu if in_force else None
-    return _problem(weight, num_replicas, *sizes, num_gpus, old)
+    found = module and module.get_global_expert_location_metadata()
+    return found.physical_to_logical_map_cpu if found else None
 
 
 def _packed_for_sglang(release: str, weight: torch.Tensor, packs: int) -> Any:
@@ -177,7 +172,7 @@ ENGINES: Mapping[str, Engine] = {
     "vllm": Engine(
         SupportedReleases("vllm", ("0.33.0",)),
         "vllm.distributed.eplb.policy.default:DefaultEplbPolicy",
-        _asked_of_vllm,
+        lambda nests, old: (nests, old),
         lambda release: {
             "balanced_packing": staticmethod(_packed_for_vllm),
             "replicate_experts": staticmethod(_replicated_for_vllm),
@@ -188,7 +183,7 @@ ENGINES: Mapping[str, Engine] = {
     "sglang": Engine(
         SupportedReleases("sglang", ("0.5.5", "0.5.9", "0.5.10", "0.5.12", "0.5.23")),
         "sglang.srt.eplb.eplb_algorithms.deepseek",
-        _asked_of_sglang,
+        lambda _, is_grouped: (bool(is_grouped), _in_force_at_sglang()),
         lambda release: {"balanced_packing": partial(_packed_for_sglang, release)},
         _result_of_sglang,
     ),

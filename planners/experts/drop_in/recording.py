@@ -72,7 +72,7 @@ def capturing(_: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
 
     def decide(upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         with suppress(Exception):  # wrong arguments; the engine raises its own error
-            recording.add(engine.asked(*arguments, **named))
+            recording.add(engine.problem(upstream, *arguments, **named))
         return upstream(*arguments, **named)
 
     end = engine.hooked(decide)
