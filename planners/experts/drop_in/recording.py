@@ -40,6 +40,8 @@ class Recording:
 
     def add(self, problem: ExpertsProblem) -> None:
         """Record a rebalancing; an error while writing is a warning."""
+        if not problem.loads.any():  # an engine's trial run, before any token
+            return
         sizes = {name: getattr(problem, name) for name in SIZES}
         if sizes != self._sizes:
             self._steps.clear()
