@@ -12,6 +12,9 @@ from numba import njit
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
+ROUNDING = 1e-9
+_FREE = 0.05  # a step that fetches nothing counts as a part of a fetch
+
 
 def compiled(function: F) -> F:
     """Compile a function at its first call, and keep the machine code next to this file."""
@@ -23,12 +26,14 @@ def replicate(weights: Array, slots: int) -> tuple[Array, Array, Array]:
     """Give each spare slot to the expert with the largest replica, the first of equal ones.
 
     This minimises the largest replica. Returns the expert and share of every slot, and the counts.
+    Shares have the type of the weights. In float32 they are rounded as torch's: a quotient in
+    float64 that is rounded again is the same (Figueroa 1995).
     """
     rows, experts = weights.shape
     owner = np.empty((rows, slots), dtype=np.int64)
-    share = np.empty((rows, slots), dtype=np.float64)
+    share = np.empty((rows, slots), dtype=weights.dtype)
     counts = np.ones((rows, experts), dtype=np.int64)
-    largest = np.empty(experts)
+    largest = np.empty(experts, dtype=weights.dtype)
     for row in range(rows):
         for expert in range(experts):
             largest[expert] = weights[row, expert]
@@ -37,7 +42,7 @@ def replicate(weights: Array, slots: int) -> tuple[Array, Array, Array]:
             expert = int(np.argmax(largest))
             owner[row, slot] = expert
             counts[row, expert] += 1
-            largest[expert] = np.float64(weights[row, expert]) / counts[row, expert]
+            largest[expert] = weights[row, expert] / counts[row, expert]
         for slot in range(slots):
             share[row, slot] = largest[owner[row, slot]]
     return owner, share, counts
@@ -45,11 +50,14 @@ def replicate(weights: Array, slots: int) -> tuple[Array, Array, Array]:
 
 @compiled
 def pack(order: Array, share: Array, gpus: int) -> Array:
-    """Return the slots of each GPU: each item of `order` goes to the lightest GPU with space."""
+    """Return the slots of each GPU: each item of `order` goes to the lightest GPU with space.
+
+    Sums have the type of the shares.
+    """
     rows, slots = share.shape
     per_gpu = slots // gpus
     packed = np.empty((rows, slots), dtype=np.int64)
-    load = np.empty(gpus)
+    load = np.empty(gpus, dtype=share.dtype)
     used = np.empty(gpus, dtype=np.int64)
     for row in range(rows):
         load[:] = 0.0
@@ -67,236 +75,192 @@ def pack(order: Array, share: Array, gpus: int) -> Array:
 
 
 @compiled
-def _gpu_loads(weights: Array, held: Array, counts: Array) -> Array:
-    load = np.zeros(held.shape[0])
-    for gpu in range(held.shape[0]):
-        for slot in range(held.shape[1]):
-            load[gpu] += weights[held[gpu, slot]] / counts[held[gpu, slot]]
-    return load
-
-
-@compiled
-def _has(held: Array, gpu: int, expert: int) -> bool:
-    found = False
-    for slot in range(held.shape[1]):
-        found |= held[gpu, slot] == expert
-    return found
-
-
-@compiled
-def _new_at(old: Array, gpu: int, expert: int) -> int:
-    return 0 if old.shape[0] and _has(old, gpu, expert) else 1
-
-
-@compiled
 def _over(load: float, limit: float) -> float:
     return load - limit if load > limit else 0.0
 
 
 @compiled
-def _excess_after(
-    weights: Array, held: Array, counts: Array, load: Array, limit: float, gpu: int, slot: int,
-    added: int,
-) -> float:  # fmt: skip
-    """Return the sum over GPUs of the load above `limit` if `added` replaces a replica."""
-    removed = held[gpu, slot]
-    more = weights[added] / (counts[added] + 1) - weights[added] / counts[added]
-    less = weights[removed] / (counts[removed] - 1) - weights[removed] / counts[removed]
-    total = 0.0
-    for other in range(held.shape[0]):
-        now = load[other]
-        for place in range(held.shape[1]):
-            if other == gpu and place == slot:
-                now += weights[added] / (counts[added] + 1) - weights[removed] / counts[removed]
-            elif held[other, place] == added:
-                now += more
-            elif held[other, place] == removed:
-                now += less
-        total += _over(now, limit)
-    return total
+def _exchange(
+    share: Array, held: Array, on: Array, was: Array, load: Array, limit: float, counted: bool
+) -> tuple[float, int, int, int, int]:
+    """Return the best exchange of a replica of the heaviest GPU for a smaller one.
+
+    The gain is divided by the number of fetches if they are counted. Returns it with the slot of
+    the heaviest GPU, the other GPU and its slot, and the number of exchanges that were tried.
+    """
+    top = int(np.argmax(load))
+    best, a, b, c, tried = 0.0, -1, 0, 0, 0
+    for slot in range(held.shape[1]):
+        expert = held[top, slot]
+        for gpu in range(held.shape[0]):
+            if on[gpu, expert] or load[gpu] >= load[top]:
+                continue
+            for place in range(held.shape[1]):
+                other = held[gpu, place]
+                delta = share[expert] - share[other]
+                if delta <= 0 or load[gpu] + delta >= load[top] or on[top, other]:
+                    continue
+                tried += 1
+                gain = min(delta, load[top] - load[gpu] - delta)
+                cost = 1.0
+                if counted:
+                    gain = min(delta, load[top] - limit)
+                    gain -= _over(load[gpu] + delta, limit) - _over(load[gpu], limit)
+                    kept = was[gpu, expert] + was[top, other]
+                    cost = max(was[top, expert] + was[gpu, other] - kept, _FREE)
+                if gain > best * cost and gain > ROUNDING * load[top]:
+                    best, a, b, c = gain / cost, slot, gpu, place
+    return best, a, b, c, tried
 
 
 @compiled
-def _most_saved(
-    weights: Array, held: Array, counts: Array, load: Array, limit: float, expert: int
-) -> float:
-    """Return the most that one more replica of an expert takes from the loads above `limit`."""
-    share = weights[expert] / counts[expert] - weights[expert] / (counts[expert] + 1)
-    total = 0.0
-    for gpu in range(held.shape[0]):
-        for slot in range(held.shape[1]):
-            if held[gpu, slot] == expert:
-                total += min(share, _over(load[gpu], limit))
-    return total
+def _replication(
+    weights: Array, share: Array, counts: Array, held: Array, on: Array, was: Array, load: Array,
+    limit: float, counted: bool,
+) -> tuple[float, int, int, int, int]:  # fmt: skip
+    """Return the best replication of an expert of the heaviest GPU, as `_exchange` does.
+
+    The new replica takes the place of a spare one of another expert. The other replicas of both
+    experts change their loads too; none may be above the heaviest GPU's.
+    """
+    top = int(np.argmax(load))
+    before = 0.0
+    for gpu in range(load.shape[0]):
+        before += _over(load[gpu], limit)
+    best, a, b, c, tried = 0.0, -1, 0, 0, 0
+    spare = np.flatnonzero(counts > 1)
+    after = np.empty_like(load)
+    for slot in range(held.shape[1]):
+        expert = held[top, slot]
+        smaller = weights[expert] / (counts[expert] + 1)
+        for other in spare:
+            if other == expert:
+                continue
+            more = weights[other] / (counts[other] - 1)
+            total, blocked = 0.0, 0
+            for gpu in range(load.shape[0]):
+                after[gpu] = load[gpu] + on[gpu, other] * (more - share[other])
+                after[gpu] -= on[gpu, expert] * (share[expert] - smaller)
+                total += _over(after[gpu], limit)
+                blocked += after[gpu] > load[gpu] and after[gpu] >= load[top]
+            for gpu in range(load.shape[0]):
+                if not on[gpu, other] or on[gpu, expert]:
+                    continue
+                left = blocked - (after[gpu] > load[gpu] and after[gpu] >= load[top])
+                now = after[gpu] - more + smaller
+                if left or now >= load[top]:
+                    continue
+                tried += 1
+                gain = before - total + _over(after[gpu], limit) - _over(now, limit)
+                cost = 1.0
+                if counted:
+                    cost = max(was[gpu, other] - was[gpu, expert], _FREE)
+                if gain > best * cost and gain > ROUNDING * load[top]:
+                    best, a, b = gain / cost, slot, gpu
+                    c = int(np.argmax(held[gpu] == other))
+    return best, a, b, c, tried
 
 
 @compiled
-def improve(weights: Array, held: Array, old: Array, limit: float, steps: int) -> float:
+def improve(
+    weights: Array, held: Array, old: Array, limit: float, steps: int
+) -> tuple[float, int, int, int]:
     """Move and replicate experts of the heaviest GPU until no GPU is above `limit`.
 
     A step exchanges two replicas, or puts one more replica of an expert in the place of another
     expert's spare one. With a placement `old`, it is the step that lowers the sum of the loads
     above `limit` most for each expert to fetch. With an empty `old`, exchanges come first, and each
-    lowers the larger of the two loads most.
-    `held` is changed in place. Returns the largest load.
+    lowers the larger of the two loads most. No step raises the largest load.
+    `held` is changed in place. Returns the largest load, and the numbers of steps tried, of
+    exchanges and of replications.
     """
     gpus, per_gpu = held.shape
-    counts = np.zeros(weights.shape[0], dtype=np.int64)
+    counted = old.shape[0] > 0
+    on = np.zeros((gpus, weights.shape[0]), dtype=np.int64)
+    was = np.zeros((gpus if counted else 0, weights.shape[0]), dtype=np.int64)
     for gpu in range(gpus):
         for slot in range(per_gpu):
-            counts[held[gpu, slot]] += 1
-    load = _gpu_loads(weights, held, counts)
-    counted = old.shape[0] > 0
-    for _ in range(steps):
-        top = int(np.argmax(load))
-        if load[top] <= limit:
-            break
-        excess = 0.0
+            on[gpu, held[gpu, slot]] += 1
+            if counted:
+                was[gpu, old[gpu, slot]] = 1
+    counts = on.sum(axis=0)
+    load = np.empty(gpus)
+    tried, exchanges, replications = 0, 0, 0
+    while True:
+        share = weights / np.maximum(counts, 1)
         for gpu in range(gpus):
-            excess += _over(load[gpu], limit)
-        best = 0.0
-        kind, a, b, c = 0, 0, 0, 0
-        for slot in range(per_gpu):
-            expert = held[top, slot]
-            share = weights[expert] / counts[expert]
-            for gpu in range(gpus):
-                if gpu == top or _has(held, gpu, expert):
-                    continue
-                for place in range(per_gpu):
-                    other = held[gpu, place]
-                    delta = share - weights[other] / counts[other]
-                    if delta <= 0 or load[gpu] + delta >= load[top]:
-                        continue
-                    if _has(held, top, other):
-                        continue
-                    gain = _over(load[top], limit) - _over(load[top] - delta, limit)
-                    gain -= _over(load[gpu] + delta, limit) - _over(load[gpu], limit)
-                    if not counted:
-                        gain = load[top] - max(load[top] - delta, load[gpu] + delta)
-                    cost = 1.0
-                    if counted:
-                        cost = _new_at(old, gpu, expert) + _new_at(old, top, other)
-                        cost -= _new_at(old, top, expert) + _new_at(old, gpu, other)
-                        cost = max(cost, 0.05)
-                    if gain > best * cost and gain > 1e-12 * load[top]:
-                        best, kind, a, b, c = gain / cost, 1, slot, gpu, place
-        if kind == 0 or counted:
+            load[gpu] = 0.0
             for slot in range(per_gpu):
-                expert = held[top, slot]
-                most = _most_saved(weights, held, counts, load, limit, expert)
-                if most * 20 <= best:
-                    continue
-                for gpu in range(gpus):
-                    if gpu == top or _has(held, gpu, expert):
-                        continue
-                    for place in range(per_gpu):
-                        other = held[gpu, place]
-                        if counts[other] < 2 or other == expert:
-                            continue
-                        if (
-                            load[gpu]
-                            + weights[expert] / (counts[expert] + 1)
-                            - weights[other] / counts[other]
-                            >= load[top]
-                        ):
-                            continue
-                        cost = 1.0
-                        if counted:
-                            cost = _new_at(old, gpu, expert) - _new_at(old, gpu, other)
-                            cost = max(cost, 0.05)
-                        if most <= best * cost:
-                            continue
-                        gain = excess - _excess_after(
-                            weights, held, counts, load, limit, gpu, place, expert
-                        )
-                        if gain > best * cost and gain > 1e-9 * load[top]:
-                            best, kind, a, b, c = gain / cost, 2, slot, gpu, place
-        if kind == 0:
+                load[gpu] += share[held[gpu, slot]]
+        if load.max() <= limit or exchanges + replications == steps:
             break
-        expert, other = held[top, a], held[b, c]
+        top = int(np.argmax(load))
+        gain, a, b, c, found = _exchange(share, held, on, was, load, limit, counted)
+        tried += found
+        replicates = False
+        if a < 0 or counted:
+            more, slot, gpu, place, found = _replication(
+                weights, share, counts, held, on, was, load, limit, counted
+            )
+            tried += found
+            if more > gain:
+                a, b, c = slot, gpu, place
+                replicates = True
+        if a < 0:
+            break
+        expert, taken = held[top, a], held[b, c]
         held[b, c] = expert
-        if kind == 1:
-            held[top, a] = other
-        else:
+        on[b, expert] += 1
+        on[b, taken] -= 1
+        if replicates:
             counts[expert] += 1
-            counts[other] -= 1
-        load = _gpu_loads(weights, held, counts)
-    return float(np.max(load))
-
-
-@compiled
-def _paired(weights: Array, counts: Array, slots: int) -> float:
-    """Return the largest load of two slots per GPU, the largest share with the smallest."""
-    share = np.empty(slots)
-    at = 0
-    for expert in range(weights.shape[0]):
-        for _ in range(counts[expert]):
-            share[at] = weights[expert] / counts[expert]
-            at += 1
-    share.sort()
-    most = 0.0
-    for slot in range(slots // 2):
-        most = max(most, share[slot] + share[slots - 1 - slot])
-    return most
-
-
-@compiled
-def better_counts(weights: Array, counts: Array, slots: int) -> None:
-    """Take replicas from one expert for another while two slots per GPU get a lower maximum."""
-    now = _paired(weights, counts, slots)
-    improved = True
-    while improved:
-        improved = False
-        least, given, taken = now, -1, -1
-        for expert in range(weights.shape[0]):
-            if weights[expert] / counts[expert] * 2 < now:
-                continue
-            for other in range(weights.shape[0]):
-                if other == expert or counts[other] < 2:
-                    continue
-                if weights[other] / (counts[other] - 1) >= now:
-                    continue
-                counts[expert] += 1
-                counts[other] -= 1
-                found = _paired(weights, counts, slots)
-                counts[expert] -= 1
-                counts[other] += 1
-                if found < least * (1 - 1e-12):
-                    least, given, taken = found, expert, other
-        if given >= 0:
-            counts[given] += 1
             counts[taken] -= 1
-            now, improved = least, True
+            replications += 1
+        else:
+            held[top, a] = taken
+            on[top, expert] -= 1
+            on[top, taken] += 1
+            exchanges += 1
+    return load.max(), tried, exchanges, replications
 
 
 @compiled
-def halves_needed(weights: Array, counts: Array, limit: float, part: float, spare: int) -> int:
-    """Return the least number of half GPUs that slots of at least `part` * `limit` fill.
+def fill(share: Array, gpus: int, limit: float) -> tuple[Array, float]:
+    """Return the GPU of each replica with the least largest load below `limit`, by trying all.
 
-    A slot above (1 - part) * limit fills a GPU, one of at least part * limit a half; of two slots
-    that share a GPU within `limit`, that counts at most 1. `counts` are the fewest possible ones,
-    and all ways to distribute `spare` slots over the experts are tried (a dynamic programme).
+    `share` must decrease. GPUs are used in order, and equal shares go to GPUs in increasing order:
+    other placements are the same with other names. Returns the limit if there is no such placement.
     """
-    unreachable = 4 * (spare + counts.sum()) + 4
-    least = np.full(spare + 1, unreachable)
-    least[0] = 0
-    for expert in range(weights.shape[0]):
-        if weights[expert] / counts[expert] < part * limit:
-            continue  # it fills nothing, and fills nothing with more replicas
-        after = np.full(spare + 1, unreachable)
-        for added in range(spare + 1):
-            replicas = counts[expert] + added
-            share = weights[expert] / replicas
-            filled = 0
-            if share > (1 - part) * limit:
-                filled = 2 * replicas
-            elif share >= part * limit:
-                filled = replicas
-            for used in range(spare + 1 - added):
-                total = least[used] + filled
-                if total < after[used + added]:
-                    after[used + added] = total
-            if filled == 0:
-                break  # more replicas are of no use
-        least = after
-    return int(np.min(least))
+    slots = share.shape[0]
+    chosen = np.full(slots, -1)
+    best = chosen.copy()
+    load = np.zeros(gpus)
+    used = np.zeros(gpus, dtype=np.int64)
+    before = np.empty(slots)
+    at = 0
+    while at >= 0:
+        gpu = chosen[at]
+        if gpu >= 0:
+            load[gpu] = before[at]
+            used[gpu] -= 1
+            gpu += 1
+        else:
+            gpu = chosen[at - 1] if at > 0 and share[at] == share[at - 1] else 0
+        chosen[at] = -1
+        while gpu < gpus and (gpu == 0 or used[gpu - 1] > 0):
+            if used[gpu] < slots // gpus and load[gpu] + share[at] < limit * (1 - ROUNDING):
+                chosen[at] = gpu
+                break
+            gpu += 1
+        if chosen[at] < 0:
+            at -= 1
+            continue
+        before[at] = load[gpu]
+        load[gpu] += share[at]
+        used[gpu] += 1
+        if at + 1 < slots:
+            at += 1
+        else:
+            limit = load.max()
+            best[:] = chosen
+    return best, limit

@@ -1,14 +1,16 @@
 """Packing without comparing loads: sorted replicas in zigzag over the GPUs."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from planners.experts.problem import Slots
-from planners.experts.published.vllm import Weights
 
 
-def pack_in_zigzag(weight: Weights, packs: int) -> Slots:
+def pack_in_zigzag(share: NDArray[np.floating[Any]], packs: int) -> Slots:
     """Deal the sorted replicas to the GPUs in turns, each turn in the reverse order."""
-    rows, items = weight.shape
-    turns = np.argsort(-weight, axis=-1, kind="stable").reshape(rows, items // packs, packs)
+    rows, items = share.shape
+    turns = np.argsort(-share, axis=-1, kind="stable").reshape(rows, items // packs, packs)
     turns[:, 1::2] = turns[:, 1::2, ::-1].copy()
     return np.ascontiguousarray(turns.transpose(0, 2, 1)).reshape(rows, items)
