@@ -15,8 +15,8 @@ from itertools import combinations
 
 import numpy as np
 
-from planners.experts.balancing.kernels import pack, replicate
 from planners.experts.balancing.two_slots import pairs_bound
+from planners.experts.kernels import pack, replicate
 from planners.experts.problem import ExpertsProblem, Loads, Slots
 
 _MOST_GROUPS = 12

@@ -7,39 +7,36 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from planners.experts.balancing import kernels, two_slots
+from planners.experts import kernels
+from planners.experts.balancing import two_slots
 from planners.experts.balancing.bounds import assign, bounds_of, experts_of, node_bounds
-from planners.experts.balancing.zigzag import pack_in_zigzag
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
+from planners.experts.published.deepseek import FLOAT32
+from planners.experts.published.vllm import COMPILED, MIXED, ZIGZAG
 
 NOTHING = np.empty((0, 0), dtype=np.int64)
+_PUBLISHED = (COMPILED, MIXED, FLOAT32, ZIGZAG)
 _STEPS = 2000
 _CLOSE = 1e-4
 _FAR = 1e-3
+_SMALL = 100
 _FEW = 12
 
 
-def balanced(weights: Loads, gpus: int, per_gpu: int, *previous: Slots) -> Slots:
-    """Return rows x GPUs x slots: the experts of each GPU.
+def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
+    """Return rows x GPUs x slots: the experts of each GPU, never worse than one of the starts.
 
-    It is never worse than the published placements, which it starts from, or than `previous` ones.
+    One more start is the greedy placement.
     """
     owner, share, _ = kernels.replicate(weights, gpus * per_gpu)
-    order = np.argsort(-share, axis=1, kind="stable")
-    packed = (
-        kernels.pack(order, share, gpus),
-        kernels.pack(order, share.astype(np.float32), gpus),
-        pack_in_zigzag(share, gpus),
-    )
-    starts = [np.take_along_axis(owner, items, axis=1) for items in packed]
-    starts += [slots.reshape(owner.shape) for slots in previous]
-    loads = np.array([Placement(slots).gpu_loads(weights, gpus).max(axis=1) for slots in starts])
-    bounds = bounds_of(weights, gpus, per_gpu)
+    packed = kernels.pack(np.argsort(-share, axis=1, kind="stable"), share, gpus)
+    placed = [np.take_along_axis(owner, packed, axis=1), *starts]
+    loads = np.array([Placement(slots).gpu_loads(weights, gpus).max(axis=1) for slots in placed])
     held = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
-    for row, bound in enumerate(bounds):
+    for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
         best = np.inf
         for start in np.argsort(loads[:, row], kind="stable"):
-            made = starts[start][row].reshape(gpus, per_gpu).copy()
+            made = placed[start][row].reshape(gpus, per_gpu).copy()
             load = _improved(weights[row], made, bound)
             if load < best:
                 best, held[row] = load, made
@@ -53,7 +50,8 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *previous: Slots) -> Slots
 def _improved(weights: Loads, held: Slots, bound: float) -> float:
     """Improve a layer in place; return its largest load."""
     if held.shape[1] != 2:
-        return kernels.improve(weights, held, NOTHING, bound * (1 + _CLOSE), _STEPS)[0]
+        close = kernels.ROUNDING if held.size <= _SMALL else _CLOSE
+        return kernels.improve(weights, held, NOTHING, bound * (1 + close), _STEPS)[0]
     counts = np.bincount(held.ravel(), minlength=len(weights))
     counts, load = two_slots.least_pairs(weights, counts, len(held), bound)
     held[:] = two_slots.paired(weights, counts)
@@ -74,12 +72,25 @@ def _least(weights: Loads, held: Slots, load: float) -> Slots:
 
 
 def certified(problem: ExpertsProblem) -> Placement:
-    """Return a placement with the best balance that was found; it does not count fetches."""
+    """Return a placement with the best balance that was found; it does not count fetches.
+
+    No layer is worse than in the published placements.
+    """
+    published = [balancer.place(problem) for balancer in _PUBLISHED]
     if problem.nodes > 1:
-        return _on_nodes(problem)
-    previous = () if problem.previous is None else (problem.previous,)
-    held = balanced(problem.loads, problem.gpus, problem.per_gpu, *previous)
+        return _better(problem, _on_nodes(problem), *published)
+    starts = [placement.slots for placement in published]
+    if problem.previous is not None:
+        starts.append(problem.previous)
+    held = balanced(problem.loads, problem.gpus, problem.per_gpu, *starts)
     return Placement(held.reshape(problem.layers, -1))
+
+
+def _better(problem: ExpertsProblem, *placements: Placement) -> Placement:
+    """Return the layers with the least largest loads."""
+    loads = [placement.gpu_loads(problem.loads, problem.gpus) for placement in placements]
+    best = np.max(loads, axis=2).argmin(axis=0)
+    return Placement(np.array([p.slots for p in placements])[best, np.arange(problem.layers)])
 
 
 def _on_nodes(problem: ExpertsProblem) -> Placement:

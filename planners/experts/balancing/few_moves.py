@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from planners.experts.balancing import kernels
+from planners.experts import kernels
 from planners.experts.balancing.bounds import assign, experts_of, node_bounds, sets_in_force
 from planners.experts.balancing.certified import certified
 from planners.experts.balancing.two_slots import held_by, paired_near

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import csr_array, hstack, vstack
 
-from planners.experts.balancing.kernels import ROUNDING, Array, compiled, replicate
+from planners.experts.kernels import ROUNDING, Array, compiled, replicate
 from planners.experts.problem import Loads, Slots
 
 _HALVINGS = 8

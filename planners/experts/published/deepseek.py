@@ -3,11 +3,12 @@
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from planners.experts.balancing import kernels
+from planners.experts import kernels
 from planners.experts.problem import Slots
 from planners.experts.published.balancer import Balancer, Weights
 
@@ -79,9 +80,10 @@ def _replicated_compiled(weight: Weights, slots: int) -> tuple[Slots, Weights]:
     return kernels.replicate(weight, slots)[:2]
 
 
-def _pack_compiled(share: Weights, packs: int) -> Slots:
-    # torch sorts equal replicas by slot, and sums in the type of the loads
-    return kernels.pack(np.argsort(-share, axis=1, kind="stable"), share, packs)
+def pack_float32_compiled(share: Weights, packs: int) -> Slots:
+    """Pack with sums in float32; equal replicas are packed in the order of their slots."""
+    shares = share.astype(np.float32)
+    return kernels.pack(np.argsort(-shares, axis=1, kind="stable"), shares, packs)
 
 
 def _total(weights: Weights) -> Weights:
@@ -93,4 +95,5 @@ def _total(weights: Weights) -> Weights:
 
 SCALARS = Balancer(_replicated, _pack_scalars, _total)
 HEAP = Balancer(_replicated, _pack_by_heap, _total)
-COMPILED = Balancer(_replicated_compiled, _pack_compiled, _total)
+FLOAT32 = Balancer(_replicated_compiled, pack_float32_compiled)
+COMPILED = replace(FLOAT32, total=_total)

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from planners.experts.balancing import kernels
-from planners.experts.balancing.zigzag import pack_in_zigzag
+from planners.experts import kernels
 from planners.experts.problem import Slots
 from planners.experts.published.balancer import Balancer, Weights
+from planners.experts.published.deepseek import pack_float32_compiled
+from planners.experts.published.zigzag import pack_in_zigzag
 
 
 def _replicated(weight: Weights, slots: int) -> tuple[Slots, Weights]:
@@ -74,4 +75,6 @@ NUMPY = Balancer(_replicated, _pack_rows)
 BATCHED = Balancer(_replicated, _pack_batched)
 ZIGZAG = Balancer(_replicated, pack_in_zigzag)
 COMPILED = Balancer(_replicated_compiled, _pack_compiled)
+# the decision of numpy-pack, with other names of equal experts
+MIXED = Balancer(_replicated_compiled, pack_float32_compiled)
 compiled_placement = COMPILED.place

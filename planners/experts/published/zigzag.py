@@ -1,14 +1,12 @@
 """Packing without comparing loads: sorted replicas in zigzag over the GPUs."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from planners.experts.problem import Slots
+from planners.experts.published.balancer import Weights
 
 
-def pack_in_zigzag(share: NDArray[np.floating[Any]], packs: int) -> Slots:
+def pack_in_zigzag(share: Weights, packs: int) -> Slots:
     """Deal the sorted replicas to the GPUs in turns, each turn in the reverse order."""
     rows, items = share.shape
     turns = np.argsort(-share, axis=-1, kind="stable").reshape(rows, items // packs, packs)

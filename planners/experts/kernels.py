@@ -114,6 +114,36 @@ def _exchange(
 
 
 @compiled
+def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array, int]:
+    """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
+
+    Returns its gain with two slots of the heaviest GPU, the other GPU and two slots of that, and
+    the number of exchanges that were tried.
+    """
+    top = int(np.argmax(load))
+    per_gpu = held.shape[1]
+    best, tried = ROUNDING * load[top], 0
+    found = np.full(5, -1)
+    for gpu in range(held.shape[0]):
+        room = load[top] - load[gpu]
+        if room <= best:
+            continue
+        for a in range(per_gpu):
+            for b in range(a):
+                given = share[held[top, a]] + share[held[top, b]]
+                for c in range(per_gpu):
+                    delta = given - share[held[gpu, c]]
+                    for d in range(c):
+                        now = delta - share[held[gpu, d]]
+                        gain = min(now, room - now)
+                        if gain > best:
+                            best = gain
+                            found[:] = (a, b, gpu, c, d)
+        tried += (per_gpu * (per_gpu - 1) // 2) ** 2
+    return best, found, tried
+
+
+@compiled
 def _replication(
     weights: Array, share: Array, counts: Array, held: Array, on: Array, was: Array, load: Array,
     limit: float, counted: bool,
@@ -192,7 +222,7 @@ def improve(
             load[gpu] = 0.0
             for slot in range(per_gpu):
                 load[gpu] += share[held[gpu, slot]]
-        if load.max() <= limit or exchanges + replications == steps:
+        if load.max() <= limit or exchanges + replications >= steps:
             break
         top = int(np.argmax(load))
         gain, a, b, c, found = _exchange(share, held, on, was, load, limit, counted)
@@ -206,6 +236,19 @@ def improve(
             if more > gain:
                 a, b, c = slot, gpu, place
                 replicates = True
+        if a < 0:
+            gain, two, found = _exchange_two(share, held, load)
+            tried += found
+            if two[0] >= 0:
+                b, exchanges = two[2], exchanges + 2
+                for slot, place in ((two[0], two[3]), (two[1], two[4])):
+                    expert, taken = held[top, slot], held[b, place]
+                    held[b, place], held[top, slot] = expert, taken
+                    on[b, expert] += 1
+                    on[b, taken] -= 1
+                    on[top, expert] -= 1
+                    on[top, taken] += 1
+                continue
         if a < 0:
             break
         expert, taken = held[top, a], held[b, c]
