@@ -13,6 +13,8 @@ Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 ROUNDING = 1e-9
+NOTHING = np.empty((0, 0), dtype=np.int64)
+_LAST = 1e300
 _FREE = 0.05  # a step that fetches nothing counts as a part of a fetch
 
 
@@ -49,28 +51,36 @@ def replicate(weights: Array, slots: int) -> tuple[Array, Array, Array]:
 
 
 @compiled
-def pack(order: Array, share: Array, gpus: int) -> Array:
+def pack(order: Array, share: Array, gpus: int, apart: Array) -> Array:
     """Return the slots of each GPU: each item of `order` goes to the lightest GPU with space.
 
-    Sums have the type of the shares.
+    Sums have the type of the shares. `apart` is empty, or has the expert of each slot; then GPUs
+    that got the previous replica of an expert come last. An expert's replicas must be consecutive.
     """
     rows, slots = share.shape
     per_gpu = slots // gpus
     packed = np.empty((rows, slots), dtype=np.int64)
     load = np.empty(gpus, dtype=share.dtype)
     used = np.empty(gpus, dtype=np.int64)
+    latest = np.empty(gpus, dtype=np.int64)
     for row in range(rows):
         load[:] = 0.0
         used[:] = 0
+        latest[:] = -1
         for position in range(slots):
             slot = order[row, position]
-            gpu = 0
-            for other in range(1, gpus):
-                if load[other] < load[gpu]:
-                    gpu = other
+            gpu, least = 0, np.inf
+            for other in range(gpus):
+                now = np.float64(load[other])
+                if apart.shape[0] and latest[other] == apart[row, slot]:
+                    now += _LAST
+                if now < least:
+                    gpu, least = other, now
             packed[row, gpu * per_gpu + used[gpu]] = slot
             used[gpu] += 1
             load[gpu] = np.inf if used[gpu] == per_gpu else load[gpu] + share[row, slot]
+            if apart.shape[0]:
+                latest[gpu] = apart[row, slot]
     return packed
 
 
@@ -151,7 +161,7 @@ def _replication(
     """Return the best replication of an expert of the heaviest GPU, as `_exchange` does.
 
     The new replica takes the place of a spare one of another expert. The other replicas of both
-    experts change their loads too; none may be above the heaviest GPU's.
+    experts change their loads too; none may rise to that of the heaviest GPU.
     """
     top = int(np.argmax(load))
     before = 0.0

@@ -15,8 +15,8 @@ from itertools import combinations
 
 import numpy as np
 
+from planners.experts import kernels
 from planners.experts.balancing.two_slots import pairs_bound
-from planners.experts.kernels import pack, replicate
 from planners.experts.problem import ExpertsProblem, Loads, Slots
 
 _MOST_GROUPS = 12
@@ -24,7 +24,7 @@ _MOST_GROUPS = 12
 
 def bounds_of(weights: Loads, gpus: int, per_gpu: int) -> Loads:
     """Return for each row of weights a bound on the largest load of a GPU, quick to compute."""
-    _, share, _ = replicate(weights, gpus * per_gpu)
+    _, share, _ = kernels.replicate(weights, gpus * per_gpu)
     quick: Loads = np.maximum(weights.sum(axis=1) / gpus, share.max(axis=1))
     return quick
 
@@ -51,7 +51,8 @@ def node_bounds(problem: ExpertsProblem) -> list[dict[int, float]]:
         sets *= problem.layers
     else:
         sums = problem.loads.reshape(problem.layers, problem.groups, -1).sum(axis=2)
-        packed = pack(np.argsort(-sums, axis=1, kind="stable"), sums, problem.nodes)
+        order = np.argsort(-sums, axis=1, kind="stable")
+        packed = kernels.pack(order, sums, problem.nodes, kernels.NOTHING)
         sets = [[_mask_of(part) for part in row.reshape(-1, size).tolist()] for row in packed]
         held = sets_in_force(problem)
         if all(mask.bit_count() == size for layer in held for mask in layer):

@@ -11,49 +11,53 @@ from planners.experts import kernels
 from planners.experts.balancing import two_slots
 from planners.experts.balancing.bounds import assign, bounds_of, experts_of, node_bounds
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
+from planners.experts.published import flashlb
 from planners.experts.published.deepseek import FLOAT32
 from planners.experts.published.vllm import COMPILED, MIXED, ZIGZAG
 
-NOTHING = np.empty((0, 0), dtype=np.int64)
 _PUBLISHED = (COMPILED, MIXED, FLOAT32, ZIGZAG)
 _STEPS = 2000
 _CLOSE = 1e-4
 _FAR = 1e-3
-_SMALL = 100
+_SMALL = 64
 _FEW = 12
 
 
 def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     """Return rows x GPUs x slots: the experts of each GPU, never worse than one of the starts.
 
-    One more start is the greedy placement.
+    More starts are the greedy placement and, where the bound stays far, FlashLB's.
     """
-    owner, share, _ = kernels.replicate(weights, gpus * per_gpu)
-    packed = kernels.pack(np.argsort(-share, axis=1, kind="stable"), share, gpus)
+    slots = gpus * per_gpu
+    owner, share, _ = kernels.replicate(weights, slots)
+    order = np.argsort(-share, axis=1, kind="stable")
+    packed = kernels.pack(order, share, gpus, kernels.NOTHING)
     placed = [np.take_along_axis(owner, packed, axis=1), *starts]
-    loads = np.array([Placement(slots).gpu_loads(weights, gpus).max(axis=1) for slots in placed])
+    loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in placed])
+    is_small = slots <= _SMALL
     held = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
     for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
+        limit = bound * (1 + (kernels.ROUNDING if is_small else _CLOSE))
+        enough = limit if is_small else bound * (1 + _FAR)
         best = np.inf
-        for start in np.argsort(loads[:, row], kind="stable"):
-            made = placed[start][row].reshape(gpus, per_gpu).copy()
-            load = _improved(weights[row], made, bound)
+        for at in (*np.argsort(loads[:, row], kind="stable"), -1):
+            made = flashlb.placed(weights[row], gpus, slots) if at < 0 else placed[at][row].copy()
+            load = _improved(weights[row], made.reshape(gpus, per_gpu), limit)
             if load < best:
-                best, held[row] = load, made
-            if best <= bound * (1 + _FAR) or per_gpu == 2:
+                best, held[row] = load, made.reshape(gpus, per_gpu)
+            if best <= enough or per_gpu == 2:
                 break  # with two slots, the result does not depend on the start
-        if best > bound and gpus * per_gpu <= _FEW:
+        if best > limit and slots <= _FEW:
             held[row] = _least(weights[row], held[row], best)
     return held
 
 
-def _improved(weights: Loads, held: Slots, bound: float) -> float:
-    """Improve a layer in place; return its largest load."""
+def _improved(weights: Loads, held: Slots, limit: float) -> float:
+    """Improve a layer in place until no load is above `limit`; return its largest load."""
     if held.shape[1] != 2:
-        close = kernels.ROUNDING if held.size <= _SMALL else _CLOSE
-        return kernels.improve(weights, held, NOTHING, bound * (1 + close), _STEPS)[0]
+        return kernels.improve(weights, held, kernels.NOTHING, limit, _STEPS)[0]
     counts = np.bincount(held.ravel(), minlength=len(weights))
-    counts, load = two_slots.least_pairs(weights, counts, len(held), bound)
+    counts, load = two_slots.least_pairs(weights, counts, len(held), limit)
     held[:] = two_slots.paired(weights, counts)
     return load
 

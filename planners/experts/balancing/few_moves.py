@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from planners.experts import kernels
 from planners.experts.balancing.bounds import assign, experts_of, node_bounds, sets_in_force
 from planners.experts.balancing.certified import certified
-from planners.experts.balancing.two_slots import held_by, paired_near
+from planners.experts.balancing.two_slots import paired_near
+from planners.experts.naming import held_by, renamed
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
 
 _STEPS = 2000
@@ -112,19 +112,8 @@ class _Layer:
         return made
 
     def _renamed(self) -> Slots:
-        """Return the best balance, with nodes and their GPUs renamed for the fewest fetches."""
-        experts, nodes = len(self.weights), max(len(self.sets), 1)
-        kept = held_by(self.old, experts) @ held_by(self.best, experts).T.astype(np.int64)
-        size = len(self.old) // nodes
-        blocks = kept.reshape(nodes, size, nodes, size).transpose(0, 2, 1, 3)
-        orders = np.array(
-            [[linear_sum_assignment(block, maximize=True)[1] for block in row] for row in blocks]
-        )
-        worth = np.take_along_axis(blocks, orders[..., None], axis=3).sum(axis=(2, 3))
-        node = linear_sum_assignment(worth, maximize=True)[1]
-        gpus = node[:, None] * size + orders[np.arange(nodes), node]
-        renamed: Slots = self.best[gpus.ravel()]
-        return renamed
+        """Return the best balance, with nodes and GPUs renamed for the fewest fetches."""
+        return renamed(self.best, self.old, len(self.weights), self.problem.nodes)
 
 
 def _replaced(held: Slots, weights: Loads, experts: Slots) -> Slots:

@@ -5,11 +5,11 @@ searched. Many replicas of a small expert are of use: they leave room for the la
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import csr_array, hstack, vstack
 
 from planners.experts.kernels import ROUNDING, Array, compiled, replicate
+from planners.experts.naming import held_by
 from planners.experts.problem import Loads, Slots
 
 _HALVINGS = 8
@@ -147,13 +147,6 @@ def paired(weights: Loads, counts: Slots) -> Slots:
     ordered = np.argsort(-weights / counts, kind="stable")
     large, small = np.split(np.repeat(ordered, counts[ordered]), 2)
     return np.stack((large, small[::-1]), axis=1)
-
-
-def held_by(held: Slots, experts: int) -> NDArray[np.bool_]:
-    """Return whether each GPU holds each expert."""
-    found = np.zeros((len(held), experts), dtype=bool)
-    np.put_along_axis(found, held, True, axis=1)
-    return found
 
 
 def paired_near(weights: Loads, start: Slots, old: Slots, limit: float) -> Slots:

@@ -83,7 +83,8 @@ def _replicated_compiled(weight: Weights, slots: int) -> tuple[Slots, Weights]:
 def pack_float32_compiled(share: Weights, packs: int) -> Slots:
     """Pack with sums in float32; equal replicas are packed in the order of their slots."""
     shares = share.astype(np.float32)
-    return kernels.pack(np.argsort(-shares, axis=1, kind="stable"), shares, packs)
+    order = np.argsort(-shares, axis=1, kind="stable")
+    return kernels.pack(order, shares, packs, kernels.NOTHING)
 
 
 def _total(weights: Weights) -> Weights:

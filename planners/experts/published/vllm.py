@@ -67,7 +67,9 @@ def _replicated_compiled(weight: Weights, slots: int) -> tuple[Slots, Weights]:
 
 
 def _pack_compiled(share: Weights, packs: int) -> Slots:
-    return kernels.pack(np.argsort(-share, axis=-1), share.astype(np.float64), packs)
+    return kernels.pack(
+        np.argsort(-share, axis=-1), share.astype(np.float64), packs, kernels.NOTHING
+    )
 
 
 NUMPY_PACK = Balancer(_replicated, _pack_float32)

@@ -94,3 +94,30 @@ def swift(problem: "ExpertsProblem") -> "Prepared[Placement]":
         return Placement(np.array([exchanged(*layer, problem.gpus) for layer in layers]))
 
     return Prepared(run)
+
+
+@FAMILY.variant(
+    "flashlb",
+    source="vllm-project/vllm-ascend#6477",
+    claim=Claim(232, 205, "tokens", "largest load of its example, as published"),
+)
+def flashlb(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """Search the replicas of four groups of experts in turn, each rated by a whole placement"""
+    import numpy as np
+
+    from planners.experts.naming import renamed
+    from planners.experts.problem import Placement
+    from planners.experts.published.flashlb import placed
+
+    if problem.nodes > 1:
+        raise NotApplicable("It knows no groups of experts.")
+
+    def run() -> Placement:
+        slots = np.array([placed(row, problem.gpus, problem.slots) for row in problem.loads])
+        if problem.previous is not None:
+            shape = (problem.layers, problem.gpus, problem.per_gpu)
+            rows = zip(slots.reshape(shape), problem.previous.reshape(shape), strict=True)
+            slots = np.array([renamed(*row, problem.experts) for row in rows])
+        return Placement(slots.reshape(problem.layers, -1))
+
+    return Prepared(run)
