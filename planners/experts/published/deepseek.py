@@ -3,7 +3,6 @@
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,13 +40,21 @@ def _replicated(weights: Weights, slots: int) -> tuple[Slots, Weights]:
     return owner.numpy(), (weight / counts).gather(1, owner).numpy()
 
 
+def _order(share: Weights) -> Slots:
+    """Return the slots of each row by decreasing share, equal ones in torch's order."""
+    import torch
+
+    order: Slots = torch.from_numpy(share).sort(-1, descending=True).indices.numpy()
+    return order
+
+
 def _pack_scalars(share: Weights, packs: int) -> Slots:
     import torch
 
     weight = torch.from_numpy(share)
     size = weight.shape[1] // packs
     packed = []
-    for row, order in zip(weight, weight.sort(-1, descending=True).indices.tolist(), strict=True):
+    for row, order in zip(weight, _order(share).tolist(), strict=True):
         loads: list[Any] = [0] * packs
         held: list[list[int]] = [[] for _ in range(packs)]
         for item in order:
@@ -62,7 +69,7 @@ def _pack_scalars(share: Weights, packs: int) -> Slots:
 def _pack_by_heap(share: Weights, packs: int) -> Slots:
     size = share.shape[1] // packs
     packed = []
-    for row, order in zip(share, np.argsort(-share, axis=1, kind="stable").tolist(), strict=True):
+    for row, order in zip(share, _order(share).tolist(), strict=True):
         loads = [(np.float32(0), pack) for pack in range(packs)]
         held: list[list[int]] = [[] for _ in range(packs)]
         for item in order:
@@ -80,8 +87,12 @@ def _replicated_compiled(weight: Weights, slots: int) -> tuple[Slots, Weights]:
     return kernels.replicate(weight, slots)[:2]
 
 
+def _pack_compiled(share: Weights, packs: int) -> Slots:
+    return kernels.pack(_order(share), share, packs, kernels.NOTHING)
+
+
 def pack_float32_compiled(share: Weights, packs: int) -> Slots:
-    """Pack with sums in float32; equal replicas are packed in the order of their slots."""
+    """Pack with sums in float32, without torch: other experts of equal shares can come first."""
     shares = share.astype(np.float32)
     order = np.argsort(-shares, axis=1, kind="stable")
     return kernels.pack(order, shares, packs, kernels.NOTHING)
@@ -96,5 +107,5 @@ def _total(weights: Weights) -> Weights:
 
 SCALARS = Balancer(_replicated, _pack_scalars, _total)
 HEAP = Balancer(_replicated, _pack_by_heap, _total)
+COMPILED = Balancer(_replicated_compiled, _pack_compiled, _total)
 FLOAT32 = Balancer(_replicated_compiled, pack_float32_compiled)
-COMPILED = replace(FLOAT32, total=_total)

@@ -81,7 +81,7 @@ def swift(problem: "ExpertsProblem") -> "Prepared[Placement]":
     import numpy as np
 
     from planners.experts.problem import Placement
-    from planners.experts.published.swift import exchanged
+    from planners.experts.published import swift as policy
 
     previous = problem.previous
     if previous is None:
@@ -91,7 +91,7 @@ def swift(problem: "ExpertsProblem") -> "Prepared[Placement]":
 
     def run() -> Placement:
         layers = zip(problem.loads, previous, strict=True)
-        return Placement(np.array([exchanged(*layer, problem.gpus) for layer in layers]))
+        return Placement(np.array([policy.exchanged(*layer, problem.gpus) for layer in layers]))
 
     return Prepared(run)
 

@@ -21,10 +21,10 @@ def compiled(problem: "ExpertsProblem") -> "Prepared[Placement]":
 @FAMILY.variant("compiled-deepseek", same_as="deepseek", source="shardbench", requires=("torch",))
 def compiled_deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As deepseek, with compiled loops"""
-    from planners.experts.published.deepseek import COMPILED
+    from planners.experts.published.deepseek import COMPILED, one_thread
 
     COMPILED.place(problem)  # loads the machine code
-    return Prepared(lambda: COMPILED.place(problem))
+    return Prepared(lambda: COMPILED.place(problem), installed=one_thread)
 
 
 @FAMILY.variant("certified", source="shardbench")
