@@ -2,19 +2,30 @@
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from operator import methodcaller
 
 import numpy as np
 
-from harness.contract import InfeasibleDecision, Recorder, Topology, UsageError, WorkloadSpec
+from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadSpec
 from planners.experts.balancing.bounds import layer_bounds
 from planners.experts.captured import captured
 from planners.experts.loads import drawn, recorded, windows_of
+from planners.experts.observer import observe
 from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched, imbalance
 from planners.experts.published.vllm import compiled_placement
 from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
+
+__all__ = [
+    "build",
+    "facts",
+    "figures",
+    "fingerprint",
+    "observe",
+    "placement_of",
+    "quality",
+    "validate",
+]
 
 _GIB = 2**30
 
@@ -156,8 +167,3 @@ def _least_fetched(problem: ExpertsProblem, decision: Placement) -> float:
     needed = np.ceil(problem.loads / np.where(limit > 0, limit, 1) * (1 - 1e-9))
     holders = Placement(problem.previous).held(problem.experts, problem.gpus).sum(axis=1)
     return float(np.maximum(needed - holders, 0).sum(axis=1).mean())
-
-
-def observe(_: Recorder) -> AbstractContextManager[None]:
-    """Record nothing: the work of all variants is loops over arrays."""
-    return nullcontext()

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from planners.experts.problem import Placement
-from planners.experts.published.deepseek import pack_scalars
-from planners.experts.published.vllm import pack_rows, replicated
+from planners.experts.published.deepseek import SCALARS
+from planners.experts.published.vllm import NUMPY
 
 
 def in_packs(packed, packs):
@@ -29,11 +29,11 @@ class DefaultEplbPolicy:
 
     @classmethod
     def balanced_packing(cls, weight, num_packs):
-        return in_packs(pack_rows(weight, num_packs), num_packs)
+        return in_packs(NUMPY.pack(weight, num_packs), num_packs)
 
     @classmethod
     def replicate_experts(cls, weight, num_phy):
-        owner, _ = replicated(weight, num_phy)
+        owner, _ = NUMPY.replicate(weight, num_phy)
         return owner, Placement(owner).counts(weight.shape[1])
 
     @classmethod
@@ -68,7 +68,7 @@ class DefaultEplbPolicy:
 
 
 def balanced_packing(weight, num_packs):
-    packed = pack_scalars(weight.double(), num_packs).numpy()
+    packed = SCALARS.pack(weight.double().numpy(), num_packs)
     return tuple(map(torch.from_numpy, in_packs(packed, num_packs)))
 
 

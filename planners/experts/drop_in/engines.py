@@ -14,7 +14,7 @@ import torch
 from packaging.version import Version
 
 from harness.contract import SupportedReleases, UsageError, unknown
-from planners.experts.balancing.kernels import pack, replicate
+from planners.experts import kernels
 from planners.experts.problem import ExpertsProblem, Placement, Slots
 
 _FLOAT64_SUMS = Version("0.5.12")
@@ -112,7 +112,9 @@ def _packed(order: Any, weight: Any, packs: int) -> tuple[Slots, Slots]:
     place = np.arange(weight.shape[1])
     if packs == len(place):
         return np.tile(place, (len(weight), 1)), np.zeros(weight.shape, dtype=np.int64)
-    packed = pack(np.ascontiguousarray(order), np.ascontiguousarray(weight), packs)
+    packed = kernels.pack(
+        np.ascontiguousarray(order), np.ascontiguousarray(weight), packs, kernels.NOTHING
+    )
     at = np.empty_like(packed)
     np.put_along_axis(at, packed, np.broadcast_to(place, packed.shape), axis=1)
     size = len(place) // packs
@@ -139,7 +141,7 @@ def _packed_for_vllm(weight: Any, packs: int) -> Any:
 
 
 def _replicated_for_vllm(weight: Any, slots: int) -> Any:
-    return replicate(np.ascontiguousarray(weight), slots)[::2]
+    return kernels.replicate(np.ascontiguousarray(weight, dtype=np.float64), slots)[::2]
 
 
 def _result_of_vllm(problem: ExpertsProblem, slots: Slots) -> Any:
