@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, get_args
@@ -124,9 +125,9 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
         if self._mode == "same-placement":
             self._same(self._owner.rebalance_experts, torch.ones(1, 4), 4, 1, 1, 2, None)
             return
-        loads, held = np.arange(1.0, 9.0).reshape(1, 8), np.arange(8).reshape(1, 8)
-        for groups in (1, 2):
-            few_moves(ExpertsProblem(loads, loads, 4, 2, groups, groups, previous=held))
+        loads, held = np.array([[9.0, 3, 1, 8, 6, 4]]), np.array([[0, 1, 2, 2, 3, 4, 5, 5]])
+        for nodes, gpus in product((1, 2), (2, 4)):  # with four slots per GPU, and with two
+            few_moves(ExpertsProblem(loads, loads, gpus, 8 // gpus, nodes, nodes, previous=held))
 
     def _decide(self, upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Answer one rebalancing."""
