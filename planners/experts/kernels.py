@@ -103,12 +103,12 @@ def _exchange(
     for slot in range(held.shape[1]):
         expert = held[top, slot]
         for gpu in range(held.shape[0]):
-            if on[gpu, expert] or load[gpu] >= load[top]:
+            if on[expert, gpu] or load[gpu] >= load[top]:
                 continue
             for place in range(held.shape[1]):
                 other = held[gpu, place]
                 delta = share[expert] - share[other]
-                if delta <= 0 or load[gpu] + delta >= load[top] or on[top, other]:
+                if delta <= 0 or load[gpu] + delta >= load[top] or on[other, top]:
                     continue
                 tried += 1
                 gain = min(delta, load[top] - load[gpu] - delta)
@@ -179,12 +179,12 @@ def _replication(
             more = weights[other] / (counts[other] - 1)
             total, blocked = 0.0, 0
             for gpu in range(load.shape[0]):
-                after[gpu] = load[gpu] + on[gpu, other] * (more - share[other])
-                after[gpu] -= on[gpu, expert] * (share[expert] - smaller)
+                after[gpu] = load[gpu] + on[other, gpu] * (more - share[other])
+                after[gpu] -= on[expert, gpu] * (share[expert] - smaller)
                 total += _over(after[gpu], limit)
                 blocked += after[gpu] > load[gpu] and after[gpu] >= load[top]
             for gpu in range(load.shape[0]):
-                if not on[gpu, other] or on[gpu, expert]:
+                if not on[other, gpu] or on[expert, gpu]:
                     continue
                 left = blocked - (after[gpu] > load[gpu] and after[gpu] >= load[top])
                 now = after[gpu] - more + smaller
@@ -216,14 +216,14 @@ def improve(
     """
     gpus, per_gpu = held.shape
     counted = old.shape[0] > 0
-    on = np.zeros((gpus, weights.shape[0]), dtype=np.int64)
+    on = np.zeros((weights.shape[0], gpus), dtype=np.int64)
     was = np.zeros((gpus if counted else 0, weights.shape[0]), dtype=np.int64)
     for gpu in range(gpus):
         for slot in range(per_gpu):
-            on[gpu, held[gpu, slot]] += 1
+            on[held[gpu, slot], gpu] += 1
             if counted:
                 was[gpu, old[gpu, slot]] = 1
-    counts = on.sum(axis=0)
+    counts = on.sum(axis=1)
     load = np.empty(gpus)
     tried, exchanges, replications = 0, 0, 0
     while True:
@@ -254,25 +254,25 @@ def improve(
                 for slot, place in ((two[0], two[3]), (two[1], two[4])):
                     expert, taken = held[top, slot], held[b, place]
                     held[b, place], held[top, slot] = expert, taken
-                    on[b, expert] += 1
-                    on[b, taken] -= 1
-                    on[top, expert] -= 1
-                    on[top, taken] += 1
+                    on[expert, b] += 1
+                    on[taken, b] -= 1
+                    on[expert, top] -= 1
+                    on[taken, top] += 1
                 continue
         if a < 0:
             break
         expert, taken = held[top, a], held[b, c]
         held[b, c] = expert
-        on[b, expert] += 1
-        on[b, taken] -= 1
+        on[expert, b] += 1
+        on[taken, b] -= 1
         if replicates:
             counts[expert] += 1
             counts[taken] -= 1
             replications += 1
         else:
             held[top, a] = taken
-            on[top, expert] -= 1
-            on[top, taken] += 1
+            on[expert, top] -= 1
+            on[taken, top] += 1
             exchanges += 1
     return load.max(), tried, exchanges, replications
 

@@ -14,7 +14,6 @@ from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
 _STEPS = 2000
 _HALVINGS = 7
 _CLOSE = 1e-3
-_ROUNDING = 1e-9
 
 
 def few_moves(problem: ExpertsProblem) -> Placement:
@@ -76,23 +75,24 @@ class _Layer:
         if self.load(self.old) <= limit:
             return self.old
         found = self._changed(limit)
-        return found if self.load(found) <= limit * (1 + _ROUNDING) else self._renamed()
+        return found if self.load(found) <= limit * (1 + kernels.ROUNDING) else self._renamed()
 
     def at_most(self, budget: int) -> Slots:
         """Return the placement of the least load that fetches at most `budget` experts."""
         low, high = self.load(self.best), self.load(self.old)
-        candidates = [self.old, self._renamed()]
+        found, whole = self.old, self._renamed()
+        if self.fetches(whole) <= budget:
+            return whole
         for _ in range(_HALVINGS):
             if high <= low * (1 + _CLOSE):
                 break
             limit = (low + high) / 2
-            found = self._changed(limit)
-            candidates.append(found)
-            if self.fetches(found) <= budget and self.load(found) <= limit * (1 + _ROUNDING):
-                high = limit
+            made = self._changed(limit)
+            if self.fetches(made) <= budget and self.load(made) < high:
+                found, high = made, self.load(made)
             else:
                 low = limit
-        return min((held for held in candidates if self.fetches(held) <= budget), key=self.load)
+        return found
 
     def _changed(self, limit: float) -> Slots:
         """Return the placement in force, improved node by node until no GPU is above `limit`."""
@@ -108,7 +108,9 @@ class _Layer:
             if self.problem.per_gpu == 2:
                 held[:] = paired_near(self.weights, held, old, limit)
             else:
-                kernels.improve(self.weights, held, old, limit, _STEPS)
+                # nearly every step fetches an expert, so steps beyond the budget are of no use
+                steps = _STEPS if self.problem.budget is None else self.problem.budget
+                kernels.improve(self.weights, held, old, limit, steps)
         return made
 
     def _renamed(self) -> Slots:
