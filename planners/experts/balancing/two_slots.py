@@ -67,14 +67,19 @@ def _after(
 
 @compiled
 def _best_change(
-    weights: Array, counts: Array, least: Array, slots: int, limit: float, change: int
-) -> tuple[float, int]:
-    """Return the expert whose change of replicas leaves the least above `limit`, and that sum."""
+    weights: Array, counts: Array, least: Array, slots: int, limit: float, change: int,
+    above: float = 0.0,
+) -> tuple[float, int]:  # fmt: skip
+    """Return the least sum above `limit` after a change of one expert's replicas, and the expert.
+
+    It is -1 if there is none. Shares from a fifth of the limit to `above` of it are left out.
+    """
     share = _shares(weights, counts, slots)
     merged = np.empty(slots)
     best, chosen = np.inf, -1
     for expert in range(weights.shape[0]):
-        if counts[expert] + change < least[expert]:
+        now = weights[expert] / counts[expert] / limit
+        if counts[expert] + change < least[expert] or 0.2 < now < above:
             continue
         found = _after(share, merged, weights[expert], counts[expert], change, limit)
         if found < best:
@@ -116,8 +121,9 @@ def fit_counts(weights: Array, counts: Array, slots: int, limit: float) -> tuple
             if removed < 0:
                 return False, changes
             counts[removed] -= 1
-        left, expert = _best_change(weights, counts, least, slots, limit, 1)
-        if left >= now and (removed >= 0 or now > enough):
+        # Others hardly help: half of such a replica is as hard to pair.
+        left, expert = _best_change(weights, counts, least, slots, limit, 1, 0.7)
+        if expert < 0 or (left >= now and (removed >= 0 or now > enough)):
             return False, changes
         counts[expert] += 1
         now = left
@@ -237,8 +243,7 @@ def _is_impossible(weights: Loads, slots: int) -> bool:
     choices = least[:, None] + np.arange(spare + 1)
     share = weights[:, None] / choices
     limits = np.unique(share[:, :2][share[:, :2] > 0.5])
-    used = np.arange(spare + 1) < 2
-    used = np.tile(used, (len(weights), 1))
+    used = np.tile(np.arange(spare + 1) < 2, (len(weights), 1))
     while True:
         expert, column = np.nonzero(used)
         count, size = choices[expert, column], share[expert, column]
