@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.contract import (
     Abilities,
+    Counter,
     Family,
     Goal,
     OverviewRow,
@@ -62,6 +63,15 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
         Quality("least_fetched", "", "higher", "fetches that this balance needs", bounds="fetched"),
         Quality("wasted", "", "lower", "second replicas of an expert on one GPU, over all layers"),
     ),
+    counters=(
+        Counter("replicas_packed", "replicas put on a GPU, or groups on a node"),
+        Counter("steps_tried", "exchanges and replications that were tried"),
+        Counter("exchanges", "exchanges that were made"),
+        Counter("replications", "replicas that took another expert's place"),
+        Counter("limits_tried", "largest loads for which pairs of replicas were sought"),
+        Counter("layers_filled", "layers or nodes whose placements were all tried"),
+    ),
+    phases=("replicate", "pack", "improve", "assign", "bound"),
     workloads=lambda: WORKLOADS,
     requires=("numba",),
     preload=("torch",),
