@@ -5,7 +5,16 @@ This module must not import NumPy or torch, so that listing variants is quick.
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Abilities, Family, Goal, Quality, Study, WorkloadSpec, read_file
+from harness.contract import (
+    Abilities,
+    Counter,
+    Family,
+    Goal,
+    Quality,
+    Study,
+    WorkloadSpec,
+    read_file,
+)
 from planners.experts.workloads import WORKLOADS, is_file, parameters_of
 
 if TYPE_CHECKING:
@@ -51,6 +60,15 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
         Quality("least_fetched", "", "higher", "fetches that this balance needs", bounds="fetched"),
         Quality("wasted", "", "lower", "second replicas of an expert on one GPU, over all layers"),
     ),
+    counters=(
+        Counter("replicas_packed", "replicas that were put on a GPU by packing"),
+        Counter("steps_tried", "exchanges and replications that were rated"),
+        Counter("exchanges", "exchanges of two replicas that were made"),
+        Counter("replications", "spare replicas that were replaced by another expert's"),
+        Counter("limits_tried", "limits for which numbers of replicas were searched"),
+        Counter("fillings", "numbers of replicas for which all placements were tried"),
+    ),
+    phases=("replicate", "pack", "improve", "assign", "bound", "other"),
     workloads=lambda: WORKLOADS,
     requires=("numba",),
     preload=("torch",),
