@@ -1,4 +1,4 @@
-"""Count and time the steps of all balancers: replicate, pack, improve, bound."""
+"""Count and time the steps of all balancers."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -49,7 +49,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             step(Balancer, "pack", "pack", packed),
             step(kernels, "pack", "pack", packed),
             step(kernels, "improve", "improve", _improved),
-            step(kernels, "fill", "improve", lambda _: {"layers_filled": 1}),
+            step(kernels, "fill", "improve", lambda _: {"fillings": 1}),
             step(two_slots, "fit_counts", "improve", _fitted),
             step(few_moves, "paired_near", "assign"),
             step(few_moves, "renamed", "assign"),
