@@ -177,7 +177,10 @@ def cells(
 
     def value(name: str) -> Callable[[Cell], Entry]:
         def entry(found: Cell) -> Entry:
-            held = {**found.counters, **found.quality}.get(name)
+            values = {**found.counters, **found.quality}
+            if found.bound:
+                values.setdefault("gap", found.bound.gap(found.quality))
+            held = values.get(name)
             if held is None:
                 return Entry(MISSING)
             return Entry(gap(held) if name == "gap" else number(held), float(held))

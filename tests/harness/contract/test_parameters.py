@@ -15,6 +15,7 @@ class Drawn(parameters.Parameters, frozen=True):
     calls: parameters.Count | None = None
     seed: parameters.Seed = 0
     share: Annotated[float, Meta(gt=0, le=2)] | None = None
+    skew: Annotated[float, Meta(ge=0, lt=3)] = 0.0
     rule: Literal["adamw", "sgd"] = "adamw"
     shape: (
         Annotated[
@@ -72,6 +73,7 @@ WHOLE = ["0", "-1", "1.5", "many", "", "+5", "1_0", "\N{ARABIC-INDIC DIGIT THREE
             ("share", value, "a number above 0, at most 2")
             for value in ("0", "3", "nan", "inf", "a")
         ),
+        *(("skew", value, "a number of at least 0, below 3") for value in ("-1", "3", "nan", "a")),
         ("rule", "adam", "one of adamw, sgd"),
         *(("shape", value, "joined by x, at most 2") for value in ("1x2x3", "1x", "x", "0", "1*2")),
         *(("ops", value, "one of mm, t, or several joined by +") for value in ("mm+", "relu")),
