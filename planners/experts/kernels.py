@@ -50,12 +50,20 @@ def replicate(weights: Array, slots: int) -> tuple[Array, Array, Array]:
     return owner, share, counts
 
 
-@compiled
-def pack(order: Array, share: Array, gpus: int, apart: Array) -> Array:
+def pack(order: Array, share: Array, gpus: int) -> Array:
     """Return the slots of each GPU: each item of `order` goes to the lightest GPU with space.
 
-    Sums have the type of the shares. `apart` is empty, or has the expert of each slot; then GPUs
-    that got the previous replica of an expert come last. An expert's replicas must be consecutive.
+    Sums have the type of the shares.
+    """
+    return pack_apart(order, share, gpus, NOTHING)
+
+
+@compiled
+def pack_apart(order: Array, share: Array, gpus: int, apart: Array) -> Array:
+    """Pack with the replicas of an expert apart, as far as GPUs have space.
+
+    `apart` is empty, or has the expert of each slot; then GPUs that got the previous replica of an
+    expert come last. An expert's replicas must be consecutive.
     """
     rows, slots = share.shape
     per_gpu = slots // gpus

@@ -52,7 +52,7 @@ def node_bounds(problem: ExpertsProblem) -> list[dict[int, float]]:
     else:
         sums = problem.loads.reshape(problem.layers, problem.groups, -1).sum(axis=2)
         order = np.argsort(-sums, axis=1, kind="stable")
-        packed = kernels.pack(order, sums, problem.nodes, kernels.NOTHING)
+        packed = kernels.pack(order, sums, problem.nodes)
         sets = [[_mask_of(part) for part in row.reshape(-1, size).tolist()] for row in packed]
         held = sets_in_force(problem)
         if all(mask.bit_count() == size for layer in held for mask in layer):

@@ -31,7 +31,7 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     slots = gpus * per_gpu
     owner, share, _ = kernels.replicate(weights, slots)
     order = np.argsort(-share, axis=1, kind="stable")
-    packed = kernels.pack(order, share, gpus, kernels.NOTHING)
+    packed = kernels.pack(order, share, gpus)
     placed = [np.take_along_axis(owner, packed, axis=1), *starts]
     loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in placed])
     is_small = slots <= _SMALL

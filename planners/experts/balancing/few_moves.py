@@ -121,18 +121,14 @@ class _Layer:
 def _replaced(held: Slots, weights: Loads, experts: Slots) -> Slots:
     """Return slots in which the experts that must be there replace those that must not.
 
-    Spare slots get replicas of the experts with the largest replica.
+    Those without a replica come first, then those with the largest replica.
     """
     flat = held.ravel().copy()
-    wanted = set(experts.tolist())
-    free = [slot for slot, expert in enumerate(flat.tolist()) if expert not in wanted]
-    counts = dict.fromkeys(wanted, 0)
-    for expert in flat.tolist():
-        if expert in wanted:
-            counts[expert] += 1
-    missing = sorted((e for e in wanted if not counts[e]), key=lambda e: -weights[e])
+    free = np.flatnonzero(~np.isin(flat, experts))
+    counts = np.bincount(np.delete(flat, free), minlength=len(weights))[experts]
     for slot in free:
-        expert = missing.pop(0) if missing else max(wanted, key=lambda e: weights[e] / counts[e])
-        flat[slot] = expert
-        counts[expert] += 1
+        share = np.where(counts, weights[experts] / np.maximum(counts, 1), np.inf)
+        chosen = int(share.argmax())
+        flat[slot] = experts[chosen]
+        counts[chosen] += 1
     return flat.reshape(held.shape)

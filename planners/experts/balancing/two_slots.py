@@ -13,6 +13,7 @@ from planners.experts.naming import held_by
 from planners.experts.problem import Loads, Slots
 
 _HALVINGS = 8
+_MANY = 64
 _CLOSE = 1e-4
 _GAPS = (1e-3, 4e-3, 1.6e-2, 6.4e-2)
 _PROVEN = 1e-6
@@ -28,7 +29,7 @@ def _shares(weights: Array, counts: Array, slots: int) -> Array:
 
 
 @compiled
-def fold(share: Array, limit: float) -> tuple[float, float]:
+def _fold(share: Array, limit: float) -> tuple[float, float]:
     """Return the sum of the loads of pairs above `limit`, and the largest load of a pair."""
     load = share[: share.shape[0] // 2] + share[share.shape[0] // 2 :][::-1]
     return np.maximum(load - limit, 0.0).sum(), load.max()
@@ -104,7 +105,7 @@ def fit_counts(weights: Array, counts: Array, slots: int, limit: float) -> tuple
             return False, changes
         counts[np.argmin(smallest)] -= 1
         changes += 1
-    now, _ = fold(_shares(weights, counts, slots), limit)
+    now, _ = _fold(_shares(weights, counts, slots), limit)
     enough = ROUNDING * limit
     while True:
         empty = slots - counts.sum()
@@ -121,8 +122,9 @@ def fit_counts(weights: Array, counts: Array, slots: int, limit: float) -> tuple
             if removed < 0:
                 return False, changes
             counts[removed] -= 1
-        # Others hardly help: half of such a replica is as hard to pair.
-        left, expert = _best_change(weights, counts, least, slots, limit, 1, 0.7)
+        # With many slots, halves of other replicas hardly help, and are left out for time.
+        above = 0.7 if slots > _MANY else 0.0
+        left, expert = _best_change(weights, counts, least, slots, limit, 1, above)
         if expert < 0 or (left >= now and (removed >= 0 or now > enough)):
             return False, changes
         counts[expert] += 1
@@ -135,14 +137,14 @@ def least_pairs(weights: Loads, counts: Slots, gpus: int, low: float) -> tuple[S
 
     The search starts from `counts`, and does not look for less than `low`.
     """
-    high = fold(_shares(weights, counts, 2 * gpus), low)[1]
+    high = _fold(_shares(weights, counts, 2 * gpus), low)[1]
     for _ in range(_HALVINGS):
         if high <= low * (1 + _CLOSE):
             break
         limit = (low + high) / 2
         found = np.ones_like(counts)
         if fit_counts(weights, found, 2 * gpus, limit)[0]:
-            counts, high = found, min(high, fold(_shares(weights, found, 2 * gpus), low)[1])
+            counts, high = found, min(high, _fold(_shares(weights, found, 2 * gpus), low)[1])
         else:
             low = limit
     return counts, high

@@ -44,11 +44,12 @@ def _order(share: Weights) -> Slots:
     """Return the slots of each row by decreasing share, equal ones in torch's order."""
     import torch
 
-    order: Slots = torch.from_numpy(share).sort(-1, descending=True).indices.numpy()
+    order: Slots = torch.from_numpy(share).float().sort(-1, descending=True).indices.numpy()
     return order
 
 
-def _pack_scalars(share: Weights, packs: int) -> Slots:
+def pack_scalars(share: Weights, packs: int) -> Slots:
+    """Pack with torch scalars, as DeepSeek does."""
     import torch
 
     weight = torch.from_numpy(share)
@@ -88,14 +89,14 @@ def _replicated_compiled(weight: Weights, slots: int) -> tuple[Slots, Weights]:
 
 
 def _pack_compiled(share: Weights, packs: int) -> Slots:
-    return kernels.pack(_order(share), share, packs, kernels.NOTHING)
+    return kernels.pack(_order(share), share, packs)
 
 
 def pack_float32_compiled(share: Weights, packs: int) -> Slots:
     """Pack with sums in float32, without torch: other experts of equal shares can come first."""
     shares = share.astype(np.float32)
     order = np.argsort(-shares, axis=1, kind="stable")
-    return kernels.pack(order, shares, packs, kernels.NOTHING)
+    return kernels.pack(order, shares, packs)
 
 
 def _total(weights: Weights) -> Weights:
@@ -105,7 +106,7 @@ def _total(weights: Weights) -> Weights:
     return total
 
 
-SCALARS = Balancer(_replicated, _pack_scalars, _total)
+SCALARS = Balancer(_replicated, pack_scalars, _total)
 HEAP = Balancer(_replicated, _pack_by_heap, _total)
 COMPILED = Balancer(_replicated_compiled, _pack_compiled, _total)
 FLOAT32 = Balancer(_replicated_compiled, pack_float32_compiled)

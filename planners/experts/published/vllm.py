@@ -9,7 +9,8 @@ from planners.experts.published.deepseek import pack_float32_compiled
 from planners.experts.published.zigzag import pack_in_zigzag
 
 
-def _replicated(weight: Weights, slots: int) -> tuple[Slots, Weights]:
+def replicated(weight: Weights, slots: int) -> tuple[Slots, Weights]:
+    """Return the expert and the load of each slot, by row."""
     rows, experts = weight.shape
     owner = np.tile(np.arange(slots), (rows, 1))
     counts = np.ones((rows, experts), dtype=np.int64)
@@ -21,7 +22,7 @@ def _replicated(weight: Weights, slots: int) -> tuple[Slots, Weights]:
     return owner, np.take_along_axis(weight / counts, owner, axis=1)
 
 
-def _pack_rows(weight: Weights, packs: int, kind: type = np.float64) -> Slots:
+def pack_rows(weight: Weights, packs: int, kind: type = np.float64) -> Slots:
     """Pack row by row, with sums of type `kind`."""
     rows, items = weight.shape
     size = items // packs
@@ -40,7 +41,7 @@ def _pack_rows(weight: Weights, packs: int, kind: type = np.float64) -> Slots:
 
 def _pack_float32(weight: Weights, packs: int) -> Slots:
     """Pack row by row, with sums in float32."""
-    return _pack_rows(weight.astype(np.float32), packs, np.float32)
+    return pack_rows(weight.astype(np.float32), packs, np.float32)
 
 
 def _pack_batched(weight: Weights, packs: int) -> Slots:
@@ -67,15 +68,13 @@ def _replicated_compiled(weight: Weights, slots: int) -> tuple[Slots, Weights]:
 
 
 def _pack_compiled(share: Weights, packs: int) -> Slots:
-    return kernels.pack(
-        np.argsort(-share, axis=-1), share.astype(np.float64), packs, kernels.NOTHING
-    )
+    return kernels.pack(np.argsort(-share, axis=-1), share.astype(np.float64), packs)
 
 
-NUMPY_PACK = Balancer(_replicated, _pack_float32)
-NUMPY = Balancer(_replicated, _pack_rows)
-BATCHED = Balancer(_replicated, _pack_batched)
-ZIGZAG = Balancer(_replicated, pack_in_zigzag)
+NUMPY_PACK = Balancer(replicated, _pack_float32)
+NUMPY = Balancer(replicated, pack_rows)
+BATCHED = Balancer(replicated, _pack_batched)
+ZIGZAG = Balancer(replicated, pack_in_zigzag)
 COMPILED = Balancer(_replicated_compiled, _pack_compiled)
 # the decision of numpy-pack, with other names of equal experts
 MIXED = Balancer(_replicated_compiled, pack_float32_compiled)
