@@ -112,9 +112,7 @@ def _packed(order: Any, weight: Any, packs: int) -> tuple[Slots, Slots]:
     place = np.arange(weight.shape[1])
     if packs == len(place):
         return np.tile(place, (len(weight), 1)), np.zeros(weight.shape, dtype=np.int64)
-    packed = kernels.pack(
-        np.ascontiguousarray(order), np.ascontiguousarray(weight), packs, kernels.NOTHING
-    )
+    packed = kernels.pack(np.ascontiguousarray(order), np.ascontiguousarray(weight), packs)
     at = np.empty_like(packed)
     np.put_along_axis(at, packed, np.broadcast_to(place, packed.shape), axis=1)
     size = len(place) // packs
