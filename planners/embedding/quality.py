@@ -46,8 +46,11 @@ def bound(problem: EmbeddingProblem) -> float:
 
 
 def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return a lower bound in ms for all plans within the move budget, or 0 without a budget."""
-    if problem.moving is None or not math.isfinite(problem.moving.gib):
+    """Return a lower bound in ms for all plans within the move budget.
+
+    It is 0 without a budget, or if the plan's own planner has proven one.
+    """
+    if problem.moving is None or not math.isfinite(problem.moving.gib) or plan.bound_ms:
         return 0.0
     if "move_bound_ms" in problem.known:
         return problem.known["move_bound_ms"]

@@ -221,7 +221,9 @@ def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatc
     """TorchRec's proposals may list the tables in any order."""
     case = two_ranks()
     listed = Found(np.array([2, 0, 1]), np.array([1, 0, 1]), 4.0, 1, 1)
-    monkeypatch.setattr("planners.embedding.best_plan.near.search.best_plan", lambda *_: listed)
+    monkeypatch.setattr(
+        "planners.embedding.best_plan.near.search.search_in_order", lambda *_: listed
+    )
     near = case.search().search(2)
     assert sorted(near.found.options.tolist()) == [0, 1, 2]
     assert (near.found.rating, near.bytes) == (4.0, 2)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
     BUDGET,
@@ -28,11 +27,12 @@ from planners.embedding.best_plan.near.moves import (
     with_previous,
 )
 from planners.embedding.best_plan.search import (
-    best_plan,
     can_be_placed_locally,
     canonical_order,
+    search_in_order,
 )
 from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
+from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
 
@@ -54,7 +54,11 @@ class NearPlan:
 
     found: Found
     bytes: int  # bytes that the plan moves; above the budget if no plan was found within it
-    bound_ms: float  # no plan that moves at most max(bytes, budget) has a lower rating
+
+    @property
+    def bound_ms(self) -> float:
+        """No plan that moves at most `bytes` or the budget, if that is more, rates lower."""
+        return self.found.bound
 
 
 class NearSearch:
@@ -77,18 +81,18 @@ class NearSearch:
     ) -> None:
         self._order = canonical_order(space)
         self._space = search_space([space.options[number] for number in self._order.tolist()])
-        self._moves = moves(self._space)
         self._deadline, self._seed = deadline or Deadline(), seed
         self._work = math.ceil(effort * usual_work(space, devices, self._deadline.seconds))
+        warm_up.begin(warm_up.BEST_PLAN)
+        soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
+        self._unlimited = search_in_order(self._space, devices, soon, seed)
+        self._moves = moves(self._space)
         self._found = with_previous(self._space, devices, self._moves)
         self._stays = previous_options(self._found, self._moves)
         self._rounds = self._states = 0
         self._best: Found | None = None
-        self._bound = linear_bound(self._found, self._deadline).milliseconds
+        self._bound = math.inf if len(self._found.without_options) else self._unlimited.bound
         self._within = self._bound  # the lower bound on plans within the current budget
-        self._unlimited = best_plan(
-            self._space, devices, self._deadline.after(_SHARE_WITHOUT_BUDGET), seed
-        )
         if math.isfinite(self._bound):
             self._tables = local_tables(self._found)._replace(
                 home=self._moves.home, weight=self._moves.weight
@@ -115,8 +119,7 @@ class NearSearch:
     @property
     def _forced(self) -> int:
         """The bytes that every plan must move, because each option has shards without a home."""
-        away = np.where(self._moves.home < 0, self._moves.weight, 0)
-        of_option = np.add.reduceat(away, self._space.first_shard[:-1])[self._found.options]
+        of_option = self._moves.least_moved(self._space)[self._found.options]
         return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())
 
     def search(self, budget: float) -> NearPlan | NotFound:
@@ -125,9 +128,14 @@ class NearSearch:
             return NotFound(None, None, 0, self._bound)
         if self._best is not None and self._bytes(self._best) > budget:
             self._best = None
-        self._within = near_bound(self._found, self._moves, budget, self._bound, self._deadline)
+        self._within = self._bound
         self._take(self._unlimited, budget)
-        for from_best, temperature, doublings in _RUNS if budget >= self._forced else ():
+        possible = budget >= self._forced
+        if possible:
+            self._run(self._best, budget, *_RUNS[0][1:], work=0)
+        if not self._near_enough:
+            self._within = near_bound(self._found, self._moves, budget, self._bound, self._deadline)
+        for from_best, temperature, doublings in _RUNS if possible else ():
             start = self._best if from_best else self._unlimited
             self._run(start, budget, temperature, doublings, self._work / len(_RUNS))
         best = self._best
@@ -142,8 +150,8 @@ class NearSearch:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
         tried = self._rounds + 1
         options = self._order[best.options]
-        best = replace(best, options=options, proposals=tried, partitions=tried)
-        return NearPlan(best, moved, self._within)
+        best = replace(best, options=options, proposals=tried, partitions=tried, bound=self._within)
+        return NearPlan(best, moved)
 
     def _find_least_move(self, budget: float) -> None:
         """Bisect for a plan that moves few bytes, then improve it without moving more."""
