@@ -182,8 +182,7 @@ class _Shards:
 
     def __init__(self, option: ShardingOption) -> None:
         self._option, self._unmade = option, unmade_shards(option)
-        made = self._unmade is None
-        self.count = len(option.shards if made else self._unmade.layout.which)
+        self.count = len(self._unmade.layout.which if self._unmade else option.shards)
 
     @property
     def sizes(self) -> tuple[Sequence[Sequence[int]], Ints]:

@@ -89,7 +89,7 @@ class _Programme:
         load, room = np.zeros(of_ranks.shape), of_ranks.copy()
         np.add.at(load, rank, used)
         room[:, 0] = at_least / self._unit
-        crowded = (load > room).any(axis=1)
+        crowded = np.asarray((load > room).any(axis=1))
         of_ranks, there = of_ranks[crowded], crowded[rank]
         limit = self._first_rank + (np.cumsum(crowded) - 1)[rank] * self._stride
         own = limit[:, None] + np.arange(self._stride)

@@ -11,10 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
     BUDGET,
+    MOVED,
+    PENALTY,
     PRICE,
+    TARGET,
     State,
     local_tables,
     new_state,
@@ -44,6 +48,14 @@ _RUNS = ((True, 0.1, 2), (False, 0.1, 1), (True, 1.0, 0), (True, 0.1, 2))
 # The least move is found by bisection to about 1/4000, each step with a tenth of the work.
 _HALVINGS = 12
 _WORK_OF_HALVING = 0.1
+
+# With more tables times ranks, exchanges come before these runs, each for this part of all work and
+# for ranks above a goal, which begins at the rating and falls by this factor towards the bound.
+_BALANCED = 100_000
+_WORK_TO_BALANCE = 0.03
+_STEP = 0.8
+_NEAR = 0.004  # less than NEAR_ENOUGH
+_MOST_PENALTY = 1e6  # so that memory comes before milliseconds
 
 _SHARE_WITHOUT_BUDGET = 0.4  # part of a time limit for the best plan without a budget
 
@@ -133,6 +145,8 @@ class NearSearch:
         possible = budget >= self._forced
         if possible:
             self._run(self._best, budget, *_RUNS[0][1:], work=0)
+            if self._space.tables * self._found.devices.ranks > _BALANCED:
+                self._balance(budget)
         if not self._near_enough:
             self._within = near_bound(self._found, self._moves, budget, self._bound, self._deadline)
         for from_best, temperature, doublings in _RUNS if possible else ():
@@ -152,6 +166,26 @@ class NearSearch:
         options = self._order[best.options]
         best = replace(best, options=options, proposals=tried, partitions=tried, bound=self._within)
         return NearPlan(best, moved)
+
+    def _balance(self, budget: float) -> None:
+        """Lower the slowest ranks of the best plan by exchanges, until these use up the budget.
+
+        On many ranks, rounds of the local search are slow. Only ranks above a goal begin exchanges,
+        so most shards stay at home; the goal falls step by step while the plan is in the budget.
+        """
+        if self._best is None:
+            return
+        state, none = self._state(self._best, budget, 0), np.empty(0, np.int64)
+        state.figures[TARGET], state.figures[PENALTY] = self._within, _MOST_PENALTY
+        above = self._rating / self._within - 1
+        while above > _NEAR and state.figures[MOVED] <= budget and not self._deadline.passed:
+            above = max(_STEP * above, _NEAR)
+            for doublings in (0, 2):
+                work = int(_WORK_TO_BALANCE * self._work) + 1
+                goal = self._within * (1 + above)
+                balance(self._tables, state, doublings, work, goal, new_options=doublings > 0)
+            construct(self._tables, state, none, state.chosen)  # records the plan if it fits
+            self._note(state)
 
     def _find_least_move(self, budget: float) -> None:
         """Bisect for a plan that moves few bytes, then improve it without moving more."""
