@@ -173,11 +173,9 @@ class NearSearch:
         On many ranks, rounds of the local search are slow. Only ranks above a goal begin exchanges,
         so most shards stay at home; the goal falls step by step while the plan is in the budget.
         """
-        if self._best is None:
-            return
         state, none = self._state(self._best, budget, 0), np.empty(0, np.int64)
         state.figures[TARGET], state.figures[PENALTY] = self._within, _MOST_PENALTY
-        above = self._rating / self._within - 1
+        above = float(state.perf.max()) / self._within - 1
         while above > _NEAR and state.figures[MOVED] <= budget and not self._deadline.passed:
             above = max(_STEP * above, _NEAR)
             for doublings in (0, 2):
