@@ -81,7 +81,7 @@ def _together(points: pd.DataFrame) -> pd.DataFrame:
         if len(pairs) > 1 and pairs["size"].is_unique and pairs["gpus"].diff()[1:].gt(0).all():
             size_name = "sqrt(" + group["size_name"] + " * GPUs)"
             size = (group["size"] * group["gpus"]) ** 0.5
-            found.append(group.assign(sweep=sweep, size=size, size_name=size_name))
+            found.append(group.assign(sweep=str(sweep), size=size, size_name=size_name))
     return pd.concat(found)
 
 
