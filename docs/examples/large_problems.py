@@ -1,9 +1,9 @@
 """Large problems: python docs/examples/large_problems.py VARIANT@PROBLEM...
 
 A problem is written as synthetic[tables=1000,seed=7]/dgx_h100:128, and planned in a process of its
-own. Prints a row per plan in Markdown: the CPU seconds of the planner's call and of its phases, the peak
-of the process's memory up to the plan, and the plan's gap to the proven bound. Building the problem
-takes no part in the seconds.
+own. Prints a row per plan in Markdown: the CPU seconds of the planner's call and of its phases, the
+peak of the process's memory up to the plan, and the plan's gap to the proven bound. Building the
+problem takes no part in the seconds.
 """
 
 import logging
