@@ -301,7 +301,7 @@ def growth(family: str) -> str:
     fits = family_views()[family].exponents
 
     def sizes(row: Row) -> Entry:
-        return Entry(f"{row['smallest']:g} to {row['largest']:g} {row['size_name']}")
+        return Entry(f"{count(row['smallest'])} to {count(row['largest'])} {row['size_name']}")
 
     def exponent(row: Row) -> Entry:
         return Entry(with_interval(row["exponent"], row["low"], row["high"], _two_digits))

@@ -65,11 +65,18 @@ def _of_family(
     return lambda: draw(family_views()[name])
 
 
+def _growth_together() -> Iterator[Drawing]:
+    """Draw the sweeps with more GPUs for more tables."""
+    drawings = draw_growth(family_views()["embedding"])
+    return (one for one in drawings if one.data["size_name"].str.contains("GPUs").any())
+
+
 FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
     "overview": lambda: draw_overview(overview_frame(system_results(record()))),
     "flames": _flames,
     "ladder": _of_family("embedding", draw_ladder),
     "growth": _of_family("embedding", draw_growth),
+    "growth-together": _growth_together,
     "plans-that-move-little": _of_family("embedding", draw_fronts),
 }
 """The figures by the names of their files; each is the first one that its function draws."""

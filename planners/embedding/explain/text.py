@@ -24,9 +24,10 @@ def sentences(found: records.PlanExplained) -> Iterator[str]:
         "are within 1 % of it."
     )
     if slowest - bound > bound * _ROUNDING:
+        mean_above = mean - bound if abs(mean - bound) > bound * _ROUNDING else 0.0
         yield (
             f"Every plan needs at least {_ms(bound)}; this one is {_above(slowest, bound)} it. Of "
-            f"the {_ms(slowest - bound)} between them, {_ms(mean - bound)} are the mean of the "
+            f"the {_ms(slowest - bound)} between them, {_ms(mean_above)} are the mean of the "
             f"ranks above the bound, and {_ms(slowest - mean)} this rank above the mean."
         )
     else:
