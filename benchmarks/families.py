@@ -18,6 +18,7 @@ _CACHES: dict[str, Callable[[FamilyBenchmarks], Checks]] = {
     "dimspec": lambda suite: suite.check_cells(),
     "dtensor": lambda suite: suite.check_cells(),
     "embedding": lambda suite: suite.check_cells(),
+    "experts": lambda suite: suite.check_cells(),
     "reshard": lambda suite: suite.check_cells(),
 }
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # for mypy and editors; at run time, the table below counts
     from planners.embedding.estimates.estimator import calibrated_estimators
     from planners.embedding.plan_cache.cache import PlanCache
     from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
+    from planners.experts.drop_in.accelerate import accelerate_experts
 
 __all__ = [
     "JsonPlanLoader",
@@ -29,6 +30,7 @@ __all__ = [
     "PlannerProvider",
     "accelerate",
     "accelerate_colossalai",
+    "accelerate_experts",
     "accelerate_optimizer",
     "calibrated_estimators",
     "capture",
@@ -42,6 +44,7 @@ _HOMES = {
     "PlannerProvider": "planners.embedding.drop_in.provider:PlannerProvider",
     "accelerate": "planners.dtensor.accelerate:accelerate",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
+    "accelerate_experts": "planners.experts.drop_in.accelerate:accelerate_experts",
     "accelerate_optimizer": "planners.dtensor.optimizer.accelerate:accelerate_optimizer",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",

@@ -2,16 +2,13 @@
 
 Times the step of a dtensor problem, as mlp/dgx_h100:8, by torch, by `interned`, and by handlers
 that do nothing, in turns: each of these returns what its op made in an earlier step. An optimizer's
-step is also taken on the local tensors, without DTensors. A step of fsdp2-step is instead taken
-by the variant `accelerated`, and by a model that is not sharded, with an optimizer of its whole
-parameters.
+step is also taken on the local tensors, without DTensors.
 """
 
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 from unittest import mock
@@ -22,12 +19,9 @@ from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor.cache.interned import InternedDispatch
 from planners.dtensor.cache.recipes import make_dtensor
-from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.optimizer.stepping import with_everything
 from planners.dtensor.problem import build, clear
-from planners.dtensor.programs import build as programs
-from planners.dtensor.programs import fsdp
+from planners.dtensor.programs import training
 from planners.dtensor.programs.world import playing_one_rank
 
 STEPS = 40
@@ -65,24 +59,11 @@ class Nothing(InternedDispatch):
         return handler
 
 
-class Accelerated(ShapeClass):
-    """All of `accelerate` and `accelerate_optimizer`."""
-
-    optimizer: Any = None
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Install the cache, quicker hooks, and steps on local tensors."""
-        with super().installed(), with_everything(self.optimizer):
-            yield
-
-
 def step_us(dispatch: Dispatch, problem: Any) -> float:
     """Return the CPU time of a step, the least quarter of many."""
     step, times = problem.program.step, []
     with playing_one_rank(problem.ranks_per_host):
         clear(dispatch)
-        dispatch.optimizer = problem.program.optimizer
         with dispatch.installed():
             for _ in range(5):
                 if isinstance(dispatch, Nothing):
@@ -107,13 +88,8 @@ def main() -> None:
         "interned": (InternedDispatch, problem),
         "nothing": (Nothing, problem),
     }
-    if named.workload.name == "fsdp2-step":
-        del kinds["nothing"]  # its handlers return results of other sizes
-        with mock.patch.object(fsdp, "fully_shard", lambda module, **_: module):
-            kinds["plain"] = (Dispatch, build(named.workload, topology))
-        kinds["accelerated"] = (Accelerated, problem)
     if named.workload.name == "optimizer":
-        with mock.patch.object(programs, "_placed", lambda mesh, local, *_: local):
+        with mock.patch.object(training, "placed", lambda mesh, local, *_: local):
             plain = build(named.workload, topology)
         kinds["plain"] = (Dispatch, plain)
     least = dict.fromkeys(kinds, float("inf"))

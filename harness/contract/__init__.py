@@ -5,6 +5,7 @@ from harness.contract.abilities.captured_file import (
     is_captured_file,
     labelled,
     read_captured,
+    write_captured,
 )
 from harness.contract.abilities.estimates import (
     BenchOptions,
@@ -144,4 +145,5 @@ __all__ = [
     "replace_file",
     "unknown",
     "workload_parameters",
+    "write_captured",
 ]

@@ -81,8 +81,11 @@ def _allowed(kind: inspect.Type) -> str:
             return f"{_allowed(items.item_type)}, or several joined by {mark}{at_most}"
         case inspect.LiteralType(values=values):
             return f"one of {', '.join(map(str, values))}"
-        case inspect.FloatType(gt=above, le=most):
-            return f"a number above {above:g}, at most {most:g}"
+        case inspect.FloatType(gt=above, ge=least, lt=below, le=most):
+            words = ("above", "of at least", "below", "at most")
+            limits = zip(words, (above, least, below, most), strict=True)
+            listed = ", ".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
+            return f"a number {listed}".strip()
         case inspect.IntType(ge=least, le=None):
             return f"a whole number of at least {least}"
         case inspect.IntType(ge=least, le=most):

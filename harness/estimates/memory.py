@@ -32,7 +32,7 @@ class TermFound(Struct, frozen=True):
     estimated: dict[str, Bytes]
 
 
-class RankFound(Struct, frozen=True):
+class RankMemoryFound(Struct, frozen=True):
     """The memory of one rank of a decision under a setting; `whole` is the peak of the rank."""
 
     decision: str
@@ -49,7 +49,7 @@ class MemoryValidation(Struct, frozen=True):
     device: str
     plans: int
     notes: tuple[str, ...]
-    ranks: tuple[RankFound, ...]
+    ranks: tuple[RankMemoryFound, ...]
     environment: Environment
 
     def errors(self, estimate: str) -> list[float]:
@@ -78,7 +78,7 @@ def validate_memory(
                 f"Rank {rank.rank} of plan '{decision.name}' takes {most:.3g} GiB; --gib allows "
                 f"{candidates.gib:g}. Give it more, or measure a smaller workload."
             )
-    found: list[RankFound] = []
+    found: list[RankMemoryFound] = []
     for decision, rank in works:
         on_progress("the memory of ranks", len(found), len(works))
         found.append(_measured(decision, rank, candidates))
@@ -86,7 +86,9 @@ def validate_memory(
     return MemoryValidation(problem, device, plans, notes, tuple(found), environment(seed))
 
 
-def _measured(decision: MemoryCandidate, rank: RankMemory, candidates: MemorySet) -> RankFound:
+def _measured(
+    decision: MemoryCandidate, rank: RankMemory, candidates: MemorySet
+) -> RankMemoryFound:
     """Measure a rank in a new process, so that no other rank's memory is counted."""
     what = f"rank {rank.rank} of plan '{decision.name}'"
     limit = candidates.gib + _ROOM_GIB
@@ -109,4 +111,4 @@ def _measured(decision: MemoryCandidate, rank: RankMemory, candidates: MemorySet
     )
     (whole,) = (term for term in terms if term.group == _WHOLE)
     rest = tuple(term for term in terms if term.group != _WHOLE)
-    return RankFound(decision.name, decision.setting, rank.rank, whole, rest)
+    return RankMemoryFound(decision.name, decision.setting, rank.rank, whole, rest)

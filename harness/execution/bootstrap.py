@@ -21,14 +21,7 @@ from typing import Any
 
 from harness.execution.lines import write_line
 from harness.execution.memory import is_memory_error, lift_limit, limit_memory
-from harness.execution.messages import (
-    Closed,
-    Failed,
-    ForkFailedError,
-    Message,
-    Result,
-    encode,
-)
+from harness.execution.messages import Closed, Failed, ForkFailedError, Message, Result, encode
 from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
 
 PRELOAD = "SHARDBENCH_PRELOAD"

@@ -12,20 +12,8 @@ from harness.execution.messages import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
-from harness.measuring.jobs import (
-    TOGETHER,
-    run_check,
-    run_figures,
-    run_sampling,
-    start_server_for,
-)
-from harness.measuring.monitor import (
-    CHECKING,
-    Event,
-    Listener,
-    OverBudget,
-    run_job,
-)
+from harness.measuring.jobs import TOGETHER, run_check, run_figures, run_sampling, start_server_for
+from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
 from harness.measuring.request import BUILDING, Request
 from harness.measuring.time_left import TIMING, ComparisonTime
 from harness.measuring.timing.sampling import Limits
@@ -235,7 +223,7 @@ class Comparison:
                 continue
             if variant is self._against:
                 cell.decision = "reference"
-            elif not self._must_reproduce(variant):
+            elif variant.same_as is None and not self._is_like_against(variant):
                 cell.decision = "own"
             else:
                 expected = self._expected_fingerprint(variant)
@@ -245,9 +233,6 @@ class Comparison:
     def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
         """Return whether `variant` and the variant to compare with must make the same decision."""
         return self.family.root(variant) is self.family.root(self._against)
-
-    def _must_reproduce(self, variant: Variant[Any, Any]) -> bool:
-        return variant.same_as is not None or self._is_like_against(variant)
 
     def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
         """Return the fingerprint that `variant` must have; None if it is unknown.

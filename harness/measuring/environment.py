@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.contract.registry import ENTRY_POINTS
+from harness.contract.registry import family_modules
 from harness.model.cell import Environment
 from harness.model.versions import installed_versions
 
@@ -31,20 +31,15 @@ def _machine(cores: int | None) -> str:
     return hashlib.sha256(described.encode()).hexdigest()[:8]
 
 
-@cache
 def source_digest() -> str:
     """Return a short hash of the source files of the harness and of the families' packages."""
-    modules = {found.module for found in metadata.entry_points(group=ENTRY_POINTS)}
-    return _digest_of(*sorted({"harness", *(module.partition(".")[0] for module in modules)}))
+    packages = {module.partition(".")[0] for module in family_modules()}
+    return digest_of(*sorted({"harness", *packages}))
 
 
 @cache
-def family_digest(package: str) -> str:
-    """Return a short hash of the source files of a family's package."""
-    return _digest_of(package)
-
-
-def _digest_of(*packages: str) -> str:
+def digest_of(*packages: str) -> str:
+    """Return a short hash of the source files of packages."""
     digest = hashlib.sha256()
     for package in packages:
         spec = find_spec(package)
@@ -65,7 +60,7 @@ def environment(seed: int, package: str = "") -> Environment:
     return Environment(
         shardbench=metadata.version("shardbench"),
         code=source_digest(),
-        family_code=family_digest(package) if package else None,
+        family_code=digest_of(package) if package else None,
         python=platform.python_version(),
         packages=installed_versions(),
         system=f"{platform.system()} {platform.machine()}",

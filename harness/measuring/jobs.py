@@ -86,9 +86,8 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
 def _report_progress(recorder: Recorder, report: Report) -> None:
     wait = threading.Event()
     while not wait.wait(_REPORT_SECONDS):
-        with suppress(
-            Exception
-        ):  # another thread may change the data; the next attempt may succeed
+        # Another thread may change the data; the next attempt may succeed.
+        with suppress(Exception):
             progress = recorder.progress()
             is_known = isinstance(progress, Progress)
             report.send(Note(Reported(progress if is_known else None, peak())))

@@ -5,10 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
-from harness.contract import Family
-from harness.contract.variants import Variant
 from harness.measuring.request import Request
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import InfeasibleDecision, ShardbenchError
@@ -56,7 +53,9 @@ def baseline(
         return Baseline(row.system, made.quality[first])
     begins(f"looking for {row.system}'s own plan")
     limit = max(_LEAST_SECONDS, made.planning_s) if seconds is None else seconds
-    variant = _quickest(family, today, family.find(row.ours))
+    ours = family.find(row.ours)
+    is_equal = family.root(ours) is family.root(today)
+    variant = ours if is_equal and not ours.missing() else today
     try:
         variant.check_installed()
         with _stopped_after(limit):
@@ -68,13 +67,6 @@ def baseline(
         return Baseline(row.system, None, "planner finds no plan.")
     except ShardbenchError as error:
         return Baseline(row.system, None, f"plan is unknown: {error}")
-
-
-def _quickest(
-    family: Family[Any, Any], today: Variant[Any, Any], ours: Variant[Any, Any]
-) -> Variant[Any, Any]:
-    """Return `ours` if it is installed and makes the decision of `today`, else `today`."""
-    return ours if family.root(ours) is family.root(today) and not ours.missing() else today
 
 
 class _TimeIsUp(BaseException):

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from harness.contract import Family
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.monitor import Listener
@@ -20,12 +21,7 @@ from harness.model.errors import ShardbenchError, UsageError, one_line, unknown
 from harness.model.files import replace_file
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.record.declared import (
-    RecordedCommits,
-    RecordedProfile,
-    RecordedStudy,
-    RecordedTable,
-)
+from harness.record.declared import RecordedCommits, RecordedProfile, RecordedStudy, RecordedTable
 from harness.series.commits import Runner
 from harness.series.points import libraries
 from harness.series.repository import Repository
@@ -48,7 +44,7 @@ class MeasuredPart(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordPart:
     """A part of the record, and how to measure it.
 
     Attributes:
@@ -70,7 +66,7 @@ class Part:
 
 def study_parts(
     study: RecordedStudy, cells_file: Path, find: Callable[[], Registry], stale: bool
-) -> Iterator[Part]:
+) -> Iterator[RecordPart]:
     """Yield a part for each problem of a study; `find` must be importable in other processes."""
     settings, registry = study.settings(), find()
     # A record may be completed on another machine: each problem is measured on one of them.
@@ -88,7 +84,7 @@ def study_parts(
                 outcomes += [f"{cell.variant} {cell.status}" for cell in done.cells]
             return ", ".join(outcomes)
 
-        yield Part(name, "study", study.once, request.is_measured, study.gib, measure)
+        yield RecordPart(name, "study", study.once, request.is_measured, study.gib, measure)
 
 
 def commits_part(
@@ -96,7 +92,7 @@ def commits_part(
     commits_file: Path,
     registry: Registry,
     repositories: Mapping[str, Path],
-) -> Part:
+) -> RecordPart:
     """Return the part that runs commits; `repositories` has a clone for each library."""
     known = libraries(registry, "commits")
     if declared.library not in known:
@@ -140,7 +136,7 @@ def commits_part(
         ready = runner()
         commits = map(ready.repository.commit, declared.commits.values())
         is_measured = all(map(ready.is_known, commits))
-    return Part(name, "commits", not declared.counted, is_measured, declared.gib, measure)
+    return RecordPart(name, "commits", not declared.counted, is_measured, declared.gib, measure)
 
 
 def profile_part(
@@ -150,22 +146,20 @@ def profile_part(
     find: Callable[[], Registry],
     write_page: WritePage,
     stale: bool,
-) -> Part:
+) -> RecordPart:
     """Return the part that writes a page of flame graphs; `runs` are the last runs by part."""
     family = find().find(declared.family)
     problem = ProblemId.parse(declared.problem)
     topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
     request = Request(family, problem.workload, topology, declared.variants)
-    here = environment(0, family.package)
-    last = runs.get(profile_name(page))
-    same = last is not None and _same_code(last.environment, here, stale)
+    is_measured = page.exists() and _is_of_this_code(runs.get(profile_name(page)), family, stale)
 
     def measure(listen: Listener) -> str:
         profiled = profile_variants(request, Settings(600.0), declared.seconds, listen, find)
         write_page(page, [profiled[name].profile for name in declared.variants], str(problem))
         return page.name
 
-    return Part(profile_name(page), "profile", False, same and page.exists(), 2.0, measure)
+    return RecordPart(profile_name(page), "profile", False, is_measured, 2.0, measure)
 
 
 def table_part(
@@ -174,12 +168,11 @@ def table_part(
     runs: Mapping[str, MeasuredPart],
     registry: Registry,
     stale: bool,
-) -> Part:
+) -> RecordPart:
     """Return the part that runs a script and writes its table; `runs` are the last runs by part."""
     name = f"table {declared.name}"
-    here = environment(0, registry.find(declared.family).package)
-    last = runs.get(name)
-    same = last is not None and _same_code(last.environment, here, stale)
+    family = registry.find(declared.family)
+    is_measured = file.exists() and _is_of_this_code(runs.get(name), family, stale)
 
     def measure(_: Listener) -> str:
         command = [sys.executable, declared.script, *declared.arguments]
@@ -194,12 +187,15 @@ def table_part(
         replace_file(file, "\n".join(lines) + "\n")
         return file.name
 
-    return Part(name, "table", False, same and file.exists(), 2.0, measure)
+    return RecordPart(name, "table", False, is_measured, 2.0, measure)
 
 
-def _same_code(last: Environment, here: Environment, stale: bool) -> bool:
-    """Return whether the code is the same; with `stale`, only the family's sources count."""
-    return last.family_code == here.family_code if stale else last.code == here.code
+def _is_of_this_code(last: MeasuredPart | None, family: Family[Any, Any], stale: bool) -> bool:
+    """Return whether this code has measured a part; with `stale`, only the family's sources."""
+    if last is None:
+        return False
+    there, here = last.environment, environment(0, family.package)
+    return there.family_code == here.family_code if stale else there.code == here.code
 
 
 def profile_name(page: Path) -> str:

@@ -28,7 +28,7 @@ from harness.model.machine import default_memory_gib
 from harness.record.declared import RecordedProfile, RecordedSuite
 from harness.record.parts import (
     MeasuredPart,
-    Part,
+    RecordPart,
     WritePage,
     commits_part,
     profile_part,
@@ -111,7 +111,7 @@ class Record:
         repositories: Mapping[str, Path],
         write_page: WritePage,
         stale: bool = False,
-    ) -> list[Part]:
+    ) -> list[RecordPart]:
         """Return the parts of the record.
 
         A part is measured if the present code has measured all its cells on one machine; with
@@ -145,9 +145,9 @@ class Record:
 
     def measure(
         self,
-        parts: Sequence[Part],
-        listen: Callable[[Part], Listener],
-        ended: Callable[[Part, str, float], None],
+        parts: Sequence[RecordPart],
+        listen: Callable[[RecordPart], Listener],
+        ended: Callable[[RecordPart, str, float], None],
     ) -> None:
         """Measure parts: long ones first, two at a time, then the others one by one.
 
@@ -158,15 +158,13 @@ class Record:
         """
         lock, commit = threading.Lock(), _commit()
 
-        def run(part: Part) -> None:
+        def run(part: RecordPart) -> None:
             started = time.monotonic()
+            keeps = True
             try:
                 outcome = part.measure(listen(part))
             except ShardbenchError as error:
-                outcome = f"not measured: {error}"
-                keeps = False
-            else:
-                keeps = True
+                outcome, keeps = f"not measured: {error}", False
             seconds = time.monotonic() - started
             with lock:
                 if keeps:
@@ -184,7 +182,7 @@ class Record:
                 run(part)
 
 
-def _in_lanes(waiting: list[Part], run: Callable[[Part], None]) -> None:
+def _in_lanes(waiting: list[RecordPart], run: Callable[[RecordPart], None]) -> None:
     """Run parts, two at a time if both fit into memory."""
     running: dict[Future[None], float] = {}
     pool = ThreadPoolExecutor(LANES)  # an interrupt must not wait for its threads

@@ -25,15 +25,7 @@ from harness.model.declared import checked
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import LONG_CALL_S
 from harness.model.topology import Topology
-from harness.series.points import (
-    CALLS,
-    Counted,
-    Point,
-    Run,
-    Timed,
-    environment_of,
-    request_of,
-)
+from harness.series.points import CALLS, Counted, Point, Run, Timed, environment_of, request_of
 from harness.series.repository import Repository
 from harness.store.results import append_cells, read_cells
 

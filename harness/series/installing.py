@@ -9,12 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.model.errors import ShardbenchError, UsageError
-from harness.series.naming import (
-    installed_release,
-    is_build_of,
-    pip_reason,
-    version_of,
-)
+from harness.series.naming import installed_release, is_build_of, pip_reason, version_of
 from harness.store.lock import hold
 
 _INSTALL_SECONDS = 900.0

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.contract import NotApplicable, Prepared, Topology, UsageError, WorkloadSpec
+from planners.dimspec import workloads
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import (
@@ -15,18 +16,6 @@ from planners.dimspec.conversion.stream import (
     random_queries,
 )
 from planners.dimspec.stream_file import read_stream
-from planners.dimspec.workloads import (
-    DEFAULT_RANK,
-    MOST_CONVERSIONS,
-    SIZE,
-    AllPairsParameters,
-    ConstructorParameters,
-    RandomParameters,
-    StreamParameters,
-    mesh_shape,
-    parameters_of,
-    stream_path,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +53,11 @@ DimSpecProblem = StreamProblem | ConstructorProblem
 
 def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
     """Return the problem of a workload; raises UsageError for an invalid workload or mesh."""
-    asked = parameters_of(spec)
-    if isinstance(asked, ConstructorParameters):
-        return ConstructorProblem(asked.model, Mesh.of(*mesh_shape(spec, asked, topology)))
+    asked = workloads.parameters_of(spec)
+    if isinstance(asked, workloads.ConstructorParameters):
+        return ConstructorProblem(
+            asked.model, Mesh.of(*workloads.mesh_shape(spec, asked, topology))
+        )
     return StreamProblem(stream_of(spec, topology))
 
 
@@ -75,26 +66,26 @@ def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
 
     Raises UsageError if the mesh is undetermined or invalid, or if the workload is a model.
     """
-    match asked := parameters_of(spec):
-        case StreamParameters():
+    match asked := workloads.parameters_of(spec):
+        case workloads.StreamParameters():
             return read_stream(
-                stream_path(spec),
-                lambda recorded: mesh_shape(spec, asked, topology, recorded),
+                workloads.stream_path(spec),
+                lambda recorded: workloads.mesh_shape(spec, asked, topology, recorded),
                 asked.calls,
             )
-        case RandomParameters():
+        case workloads.RandomParameters():
             return once_each(random_queries(asked.conversions, asked.seed))
-        case AllPairsParameters():
-            mesh = Mesh.of(*mesh_shape(spec, asked, topology))
-            shape = asked.shape or (SIZE,) * (asked.rank or DEFAULT_RANK)
+        case workloads.AllPairsParameters():
+            mesh = Mesh.of(*workloads.mesh_shape(spec, asked, topology))
+            shape = asked.shape or (workloads.SIZE,) * (asked.rank or workloads.DEFAULT_RANK)
             conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
-            if conversions > MOST_CONVERSIONS:
+            if conversions > workloads.MOST_CONVERSIONS:
                 raise UsageError(
                     f"Workload '{spec}' makes {conversions:,} conversions, more than "
-                    f"{MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
+                    f"{workloads.MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
                 )
             return once_each(all_pairs(mesh, shape))
-        case ConstructorParameters():
+        case workloads.ConstructorParameters():
             raise UsageError(
                 f"Workload '{spec}' is a model; its conversions are known once ColossalAI has run."
             )

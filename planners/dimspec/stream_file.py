@@ -86,10 +86,10 @@ class StreamRecord(RecordedMesh, frozen=True, kw_only=True):
             raise ValueError(f"`sequence` must hold indices of the {len(self.queries)} queries")
 
 
-Record = TypeVar("Record", bound=RecordedMesh)
+Kind = TypeVar("Kind", bound=RecordedMesh)
 
 
-def _read(path: Path, kind: type[Record]) -> Record:
+def _read(path: Path, kind: type[Kind]) -> Kind:
     held = read_json(path)
     if "shardbench" in held:
         held = read_captured(path, "dimspec")

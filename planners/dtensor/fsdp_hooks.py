@@ -7,10 +7,9 @@ of one autograd function; and make a DTensor of each gradient through constructo
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo import decorators
@@ -22,6 +21,8 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.profiler import record_function
 
 from planners.dtensor.cache.recipes import make_dtensor
+from planners.dtensor.fsdp_gathering import quicker_gathering
+from planners.instruments import replaced
 
 _NO_MARK = nullcontext()
 _REASON = "skipping FSDP hooks"
@@ -43,14 +44,15 @@ _SIGNATURE = inspect.signature(_REGISTERING)
 @contextmanager
 def quicker_hooks() -> Iterator[None]:
     """Inside the context, the hooks of `fully_shard` repeat less."""
-    with ExitStack() as patches:
-        for owner, name, value in (
+    with replaced(
+        [
             (_fsdp_param_group, "record_function", _mark),
             (_fsdp_param, "_from_local_no_grad", _from_local),
             (decorators, "DisableContext", _disabled_once()),
             (function, "inspect", SimpleNamespace(signature=_signature)),
-        ):
-            patches.enter_context(mock.patch.object(owner, name, value))
+            *quicker_gathering(),
+        ]
+    ):
         yield
 
 

@@ -14,7 +14,8 @@ from planners.dtensor.capture.replay import replayed
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
-from planners.dtensor.programs.build import OpProgram, build_program
+from planners.dtensor.programs.build import build_program
+from planners.dtensor.programs.program import OpProgram
 from planners.dtensor.programs.world import playing_one_rank
 
 # Some caches keep a call's plan when they see the call for the second time.

@@ -14,7 +14,7 @@ from planners.dtensor.capture.records import moves_of, result_records
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
 from planners.dtensor.problem import DTensorProblem
-from planners.dtensor.programs.build import RecordedDecisions
+from planners.dtensor.programs.program import RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank
 
 # Sums of the same costs in different orders may differ by this factor, from rounding.

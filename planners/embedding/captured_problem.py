@@ -140,10 +140,9 @@ def _on_other_machines(
         raise UsageError(
             f"{path} can only be planned for the machines that it was captured on: {obstacle}."
         )
-    topology = torchrec_topology(machines)
     moved = replace(
         problem,
-        topology=topology,
+        topology=torchrec_topology(machines),
         memory="captured, moved",
         reservation=captured.reservation.make,
         options=None,
@@ -152,13 +151,6 @@ def _on_other_machines(
         coefficients=read_coefficients(machines.coefficients),
     )
     try:
-        left = moved.storage_reservation().reserve(
-            topology, moved.batch_size, moved.module, moved.sharders, moved.constraints
-        )
+        return moved.with_usable_memory()
     except PlannerError:  # not enough memory is left; every variant will report it
         return moved
-    return replace(
-        moved,
-        usable_hbm=tuple(device.storage.hbm for device in left.devices),
-        usable_ddr=tuple(device.storage.ddr for device in left.devices),
-    )

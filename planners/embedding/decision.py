@@ -1,6 +1,9 @@
 """Makes, fingerprints and validates sharding plans."""
 
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
@@ -64,6 +67,20 @@ def prepare(
         return Plan(tuple(made._best_plan or ()), getattr(made, "bound_ms", 0.0))
 
     return Prepared(run=plan)
+
+
+@contextmanager
+def torchrec_quiet() -> Iterator[None]:
+    """Silence torchrec's warnings, which would be repeated for every plan."""
+    logger = logging.getLogger("torchrec")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def fingerprint(plan: Plan) -> str:

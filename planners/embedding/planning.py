@@ -103,7 +103,6 @@ def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
 
 
 def _moved(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return the GiB that a plan moves, compared with the problem's previous plan."""
     assert problem.moving is not None
     ranks = problem.topology.world_size
     return problem.moving.previous.bytes_moved(plan.options, ranks) / _GIB

@@ -91,6 +91,28 @@ class EmbeddingProblem:
             return self.reservation()
         return FixedPercentageStorageReservation(percentage=RESERVED_FRACTION)
 
+    def reserved(self, topology: torchrec_types.Topology | None = None) -> torchrec_types.Topology:
+        """Return the topology, by default the problem's, with the memory that a reservation leaves.
+
+        Raises torchrec's PlannerError if the reservation needs more than there is.
+        """
+        return self.storage_reservation().reserve(
+            topology=topology or self.topology,
+            batch_size=self.batch_size,
+            module=self.module,
+            sharders=self.sharders,
+            constraints=self.constraints,
+        )
+
+    def with_usable_memory(self) -> "EmbeddingProblem":
+        """Return the problem with the memory that its reservation leaves as the usable memory."""
+        left = [device.storage for device in self.reserved().devices]
+        return replace(
+            self,
+            usable_hbm=tuple(storage.hbm for storage in left),
+            usable_ddr=tuple(storage.ddr for storage in left),
+        )
+
     def enumerator(
         self, kind: type[EmbeddingEnumerator], estimators: list[ShardEstimator] | None = None
     ) -> EmbeddingEnumerator:

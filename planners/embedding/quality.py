@@ -14,12 +14,14 @@ from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
 from planners.embedding.tables.torchrec_objects import perf_by_rank
 
+_MOST_PROVEN_AGAIN = 1_000_000  # tables times ranks
+
 
 def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
     """Rate a plan by torchrec's own estimates: milliseconds per iteration, fractions of memory."""
     max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
     mean_rank_ms = sum(perf_by_rank(plan.options, problem.topology)) / problem.topology.world_size
-    bound_ms = max(bound(problem), plan.bound_ms, _bound_of_moves(problem, plan))
+    bound_ms = max(_bound_of_all(problem, plan), plan.bound_ms, _bound_of_moves(problem, plan))
     hbm, ddr = storage_by_rank(problem, plan)
     return {
         "max_rank_ms": max_rank_ms,
@@ -38,6 +40,17 @@ def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
     )
 
 
+def _bound_of_all(problem: EmbeddingProblem, plan: Plan) -> float:
+    """Return a lower bound in ms for all plans; 0 if another proof would be long for little.
+
+    On large problems, a planner that proves a bound has run the same provers.
+    """
+    size = len(problem.tables) * problem.topology.world_size
+    if plan.bound_ms and size > _MOST_PROVEN_AGAIN and "bound_ms" not in problem.known:
+        return 0.0
+    return bound(problem)
+
+
 def bound(problem: EmbeddingProblem) -> float:
     """Return a proven lower bound in ms for all plans (cached); infinite if no plan exists."""
     if "bound_ms" not in problem.known:
@@ -46,8 +59,11 @@ def bound(problem: EmbeddingProblem) -> float:
 
 
 def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return a lower bound in ms for all plans within the move budget, or 0 without a budget."""
-    if problem.moving is None or not math.isfinite(problem.moving.gib):
+    """Return a lower bound in ms for all plans within the move budget.
+
+    It is 0 without a budget, or if the plan's own planner has proven one.
+    """
+    if problem.moving is None or not math.isfinite(problem.moving.gib) or plan.bound_ms:
         return 0.0
     if "move_bound_ms" in problem.known:
         return problem.known["move_bound_ms"]
@@ -69,11 +85,4 @@ def arrays(problem: EmbeddingProblem) -> tuple[SearchSpace, Devices]:
     """Return the problem's options and the capacities of its devices as arrays."""
     enumerator = problem.enumerator(DistinctShardEnumerator)
     space = search_space(enumerator.enumerate(problem.module, problem.sharders))
-    topology = problem.storage_reservation().reserve(
-        topology=problem.topology,
-        batch_size=problem.batch_size,
-        module=problem.module,
-        sharders=problem.sharders,
-        constraints=problem.constraints,
-    )
-    return space, devices_of(topology)
+    return space, devices_of(problem.reserved())

@@ -5,15 +5,29 @@ This module must not import NumPy or torch, so that listing variants is quick.
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Abilities, Family, Goal, Quality, Study, WorkloadSpec, read_file
-from planners.experts.workloads import WORKLOADS, is_file, parameters_of
+from harness.contract import (
+    Abilities,
+    Counter,
+    Family,
+    Goal,
+    OverviewRow,
+    Quality,
+    Study,
+    WorkloadSpec,
+    read_file,
+)
+from planners.experts.workloads import WORKLOADS, brings, is_file, parameters_of
 
 if TYPE_CHECKING:
     from planners.experts.problem import ExpertsProblem, Placement
 
-_LADDER = ("deepseek", "heap", "numpy-pack", "numpy", "batched", "zigzag", "compiled", "certified")
-_MOVING = ("numpy", "swift", "certified", "few-moves")
+_LADDER = (
+    *("deepseek", "heap", "numpy-pack", "numpy", "batched", "zigzag", "flashlb"),
+    *("compiled", "compiled-deepseek", "certified"),
+)
+_MOVING = ("numpy", "swift", "flashlb", "certified", "few-moves")
 _GLOBAL = "deepseek-v3/dgx_h100:32"
+_FEW_LAYERS = "deepseek-v3[layers=8]/dgx_h100:32"
 _FOR_VLLM = "deepseek-v3[seed=1]/dgx_h100:32"
 _GROUPED = "deepseek-v3[groups=8]/dgx_h100:32"
 
@@ -38,6 +52,7 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     summary="replicas of a model's experts on GPUs: EPLB of DeepSeek, SGLang and vLLM",
     implementation="planners.experts.implementation",
     label=label,
+    brings=brings,
     qualities=(
         Quality("imbalance", "", "lower", "largest over mean load of a GPU, mean over layers"),
         Quality("bound", "", "higher", "least imbalance that is possible", bounds="imbalance"),
@@ -48,6 +63,15 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
         Quality("least_fetched", "", "higher", "fetches that this balance needs", bounds="fetched"),
         Quality("wasted", "", "lower", "second replicas of an expert on one GPU, over all layers"),
     ),
+    counters=(
+        Counter("replicas_packed", "replicas that were put on a GPU by packing"),
+        Counter("steps_tried", "exchanges and replications that were rated"),
+        Counter("exchanges", "exchanges of two replicas that were made"),
+        Counter("replications", "spare replicas that were replaced by another expert's"),
+        Counter("limits_tried", "limits for which numbers of replicas were searched"),
+        Counter("fillings", "numbers of replicas for which all placements were tried"),
+    ),
+    phases=("replicate", "pack", "improve", "assign", "bound", "other"),
     workloads=lambda: WORKLOADS,
     requires=("numba",),
     preload=("torch",),
@@ -55,10 +79,17 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     abilities=Abilities(
         planning="planners.experts.planning:PLANNING",
         explain="planners.experts.explaining:explain",
+        capture="planners.experts.drop_in.recording:capturing",
         figures="planners.experts.implementation:figures",
     ),
     studies=(
-        Study(_FOR_VLLM, ("numpy", "batched", "compiled", "certified"), "vLLM's", against="numpy"),
+        Study(_FEW_LAYERS, (*_LADDER, "few-moves"), "8 of 58 layers"),
+        Study(
+            _FOR_VLLM,
+            ("numpy", "batched", "compiled", "certified", "few-moves"),
+            "vLLM's policy",
+            against="numpy",
+        ),
         Study(_GLOBAL, (*_LADDER, "few-moves"), "global policy", large=True),
         Study(_GROUPED, (*_LADDER, "few-moves"), "groups share a node", large=True),
         Study("deepseek-v3/dgx_h100:144", _LADDER, "two slots per GPU", large=True),
@@ -69,9 +100,22 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
             large=True,
         ),
     ),
+    overview=(
+        OverviewRow(
+            "vLLM, experts",
+            problem=_FOR_VLLM,
+            today="numpy",
+            ours="compiled",
+            place=50,
+            published="heap",
+            best="certified",
+            today_is="a stand-in: the method of vLLM 0.33, written anew",
+            next_step="vLLM, SGLang: `accelerate_experts()` in each worker (docs/experts.md).",
+        ),
+    ),
     goals=(
         Goal.times_faster("vLLM 0.33's decision", _FOR_VLLM, "compiled", 15, "numpy"),
-        Goal.times_faster("greedy placement", _GLOBAL, "compiled", 200),
+        Goal.times_faster("DeepSeek's decision", _GLOBAL, "compiled-deepseek", 200),
         Goal("best balance in 50 ms", _FOR_VLLM, "certified", "seconds", 0.05),
         Goal(
             "a tenth of vLLM's fetches",

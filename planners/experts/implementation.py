@@ -2,18 +2,30 @@
 
 import hashlib
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from operator import methodcaller
 
 import numpy as np
 
-from harness.contract import InfeasibleDecision, Recorder, Topology, WorkloadSpec
+from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadSpec
 from planners.experts.balancing.bounds import layer_bounds
+from planners.experts.captured import captured
 from planners.experts.loads import drawn, recorded, windows_of
-from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
+from planners.experts.observer import observe
+from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched, imbalance
 from planners.experts.published.vllm import compiled_placement
 from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
+
+__all__ = [
+    "build",
+    "facts",
+    "figures",
+    "fingerprint",
+    "observe",
+    "placement_of",
+    "quality",
+    "validate",
+]
 
 _GIB = 2**30
 
@@ -24,26 +36,57 @@ facts = methodcaller("facts")
 def build(spec: WorkloadSpec, topology: Topology) -> ExpertsProblem:
     """Return the problem of a workload; raises UsageError if it does not fit the topology.
 
-    The placement in force is vLLM's for the first window, unless there is only one.
+    The placement in force is the captured one, or vLLM's for the first window. There is none for a
+    single window. A captured file has its own sizes, unless it is placed on other GPUs.
     """
     asked = parameters_of(spec)
     is_drawn = isinstance(asked, ModelParameters)
     windows = drawn(spec, asked) if isinstance(asked, ModelParameters) else recorded(spec.name)
     first, now, following = windows_of(windows)
-    fits = sizes(spec, asked, windows.shape[2], topology)
+    record = captured(spec.name)
+    if record and (record.gpus != topology.gpus or asked.redundant or asked.groups > 1):
+        record = None
+    fits = sizes(spec, asked, windows.shape[2], topology, record)
     problem = ExpertsProblem(
         loads=first,
         following=following,
         gpus=topology.gpus,
         per_gpu=fits.per_gpu,
-        groups=asked.groups,
+        groups=record.groups if record else asked.groups,
         nodes=fits.nodes,
         expert_bytes=MODELS[spec.name].expert_bytes if is_drawn else 0,
         budget=asked.budget or None,
     )
-    if len(windows) < 3:
-        return replace(problem, loads=now)
-    return replace(problem, loads=now, previous=compiled_placement(problem).slots)
+    previous = None
+    if record:
+        previous = _in_force(problem, record.steps[max(len(windows) - 2, 0)].placement, spec.name)
+    elif len(windows) >= 3:
+        previous = compiled_placement(problem).slots
+    return replace(problem, loads=now, previous=previous)
+
+
+def _in_force(problem: ExpertsProblem, rows: list[list[int]] | None, path: str) -> Slots | None:
+    """Return a captured placement, None if an engine's first one has groups on several nodes."""
+    if rows is None:
+        return None
+    try:
+        return placement_of(problem, rows, path).slots
+    except UsageError:
+        if problem.nodes == 1:
+            raise
+        return None
+
+
+def placement_of(problem: ExpertsProblem, rows: list[list[int]], path: str) -> Placement:
+    """Return a file's placement; raises UsageError if it is none for the problem."""
+    try:
+        made = Placement(np.array(rows, dtype=np.int64))
+        validate(problem, made)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{path} must have as many slots in each layer.") from None
+    except InfeasibleDecision as error:
+        raise UsageError(f"{path}: {error}") from None
+    return made
 
 
 def fingerprint(decision: Placement) -> str:
@@ -124,8 +167,3 @@ def _least_fetched(problem: ExpertsProblem, decision: Placement) -> float:
     needed = np.ceil(problem.loads / np.where(limit > 0, limit, 1) * (1 - 1e-9))
     holders = Placement(problem.previous).held(problem.experts, problem.gpus).sum(axis=1)
     return float(np.maximum(needed - holders, 0).sum(axis=1).mean())
-
-
-def observe(_: Recorder) -> AbstractContextManager[None]:
-    """Record nothing: the work of all variants is loops over arrays."""
-    return nullcontext()

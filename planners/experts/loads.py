@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from harness.contract import UsageError, WorkloadSpec, read_file, read_json
+from planners.experts.captured import captured
 from planners.experts.problem import Loads
 from planners.experts.workloads import MODELS, ModelParameters
 
 _TOKENS = 2**23
-_MOST = 10_000_000
+_MOST = 2**26
 _WINDOWS = 3
 
 
@@ -34,18 +35,21 @@ def drawn(spec: WorkloadSpec, asked: ModelParameters) -> Loads:
 
 
 def recorded(path: str) -> Loads:
-    """Return windows x layers x experts of a file, whose steps are summed to three windows.
+    """Return windows x layers x experts of a file; steps of a recorder are summed to three windows.
 
     Raises UsageError if it holds no loads.
     """
     held: Any
-    if path.endswith(".csv"):
-        text = read_file(path).decode("utf-8", "replace")
-        held = [row for row in csv.reader(io.StringIO(text)) if row]
+    if record := captured(path):
+        held = [step.loads for step in record.steps]
+    elif path.endswith(".csv"):
+        held = _rows(path)
     elif path.endswith(".pt"):
         held = _tensor(path)
+    elif "logical_count" not in (held := read_json(path)):
+        raise UsageError(f"{path} holds no 'logical_count', and no captured rebalancings.")
     else:
-        held = read_json(path).get("logical_count")
+        held = held["logical_count"]
     try:
         loads = np.array(held, dtype=np.float64)
     except (TypeError, ValueError):
@@ -53,12 +57,32 @@ def recorded(path: str) -> Loads:
     if loads.ndim == 2:
         loads = loads[None]
     if loads.ndim != 3 or not 0 < loads.size <= _MOST:
-        raise UsageError(f"{path} must hold loads of layers x experts, or a series of these.")
-    if not np.isfinite(loads).all() or loads.min() < 0 or loads.max() > 2.0**53:
-        raise UsageError(f"{path} must hold loads from 0 to {2**53:,}.")
-    if len(loads) > _WINDOWS:
+        raise UsageError(
+            f"{path} must hold loads of layers x experts, as many in each, or a series of these."
+        )
+    if len(wrong := np.argwhere(~((loads >= 0) & (loads <= 2.0**53)))):
+        step, layer, expert = wrong[0]
+        raise UsageError(
+            f"{path} must hold loads from 0 to {2**53:,}, not {loads[step, layer, expert]:g} for "
+            f"expert {expert} of layer {layer}."
+        )
+    if len(loads) > _WINDOWS and not record:
         return np.array([part.sum(axis=0) for part in np.array_split(loads, _WINDOWS)])
     return loads
+
+
+def _rows(path: str) -> list[list[float]]:
+    rows: list[list[float]] = []
+    lines = csv.reader(io.StringIO(read_file(path).decode("utf-8", "replace")))
+    try:
+        for row in filter(None, lines):
+            rows.append(list(map(float, row)))
+            if len(row) != len(rows[0]):
+                few = f"it has {len(row)} loads, and the first one has {len(rows[0])}"
+                raise UsageError(f"{path}, line {lines.line_num}: {few}.")
+    except (ValueError, csv.Error):
+        raise UsageError(f"{path}, line {lines.line_num}: each load must be a number.") from None
+    return rows
 
 
 def _tensor(path: str) -> Any:
@@ -66,14 +90,24 @@ def _tensor(path: str) -> Any:
 
     try:
         held = torch.load(io.BytesIO(read_file(path)), weights_only=True, map_location="cpu")
+        if isinstance(held, dict) and "expert_load_window" in held:
+            return _of_vllm(held["expert_load_window"], held["physical_to_logical_map"])
         count = held["logical_count"] if isinstance(held, dict) else held
-        return count.tolist()
+        return count.double().numpy()
     except UsageError:
         raise
     except Exception as error:  # a damaged pickle raises anything
         raise UsageError(
-            f"{path} holds no tensor 'logical_count' ({type(error).__name__})."
+            f"{path} holds no tensor 'logical_count', and no 'expert_load_window' with a "
+            f"'physical_to_logical_map' that fits ({type(error).__name__})."
         ) from None
+
+
+def _of_vllm(window: Any, owner: Any) -> Any:
+    """Return layers x experts from steps x layers x slots, a ring buffer without a first step."""
+    slots = window.sum(dim=0).double().masked_fill(owner < 0, 0)
+    loads = slots.new_zeros(len(slots), int(owner.max()) + 1)
+    return loads.scatter_add_(1, owner.long().clamp(min=0), slots).numpy()
 
 
 def windows_of(loads: Loads) -> tuple[Loads, Loads, Loads]:

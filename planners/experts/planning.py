@@ -9,7 +9,6 @@ import numpy as np
 from msgspec import Struct, to_builtins
 
 from harness.contract import (
-    InfeasibleDecision,
     Moving,
     Planning,
     RankTable,
@@ -18,12 +17,14 @@ from harness.contract import (
     read_json,
 )
 from planners.experts.balancing.few_moves import few_moves
-from planners.experts.implementation import quality, validate
+from planners.experts.implementation import placement_of, quality
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
 
 _GIB = 2**30
 _PARTS = (0.0, *(2.0**-power for power in range(6, -1, -1)))
 _FORMAT = "shardbench-placement"
+_MOST_FRONT = 600_000
+"""Layers times slots times GPUs: DeepSeek-V3 on 32 GPUs is below."""
 
 
 class PlacementDocument(Struct, frozen=True, kw_only=True):
@@ -77,14 +78,8 @@ def _within(
         raise UsageError(
             f"{path} is for {read.gpus} GPUs; the GPUs must be the same, and none may be lost."
         )
-    try:
-        slots = np.array(read.physical_to_logical_map, dtype=np.int64)
-        validate(problem, Placement(slots))
-    except (ValueError, OverflowError):
-        raise UsageError(f"{path} must have as many slots in each layer.") from None
-    except InfeasibleDecision as error:
-        raise UsageError(f"{path}: {error}") from None
-    return replace(problem, previous=slots, budget=_budget(problem, gib))
+    made = placement_of(problem, read.physical_to_logical_map, str(path))
+    return replace(problem, previous=made.slots, budget=_budget(problem, gib))
 
 
 def _budget(problem: ExpertsProblem, gib: float) -> int | None:
@@ -113,9 +108,16 @@ def _front(problem: ExpertsProblem) -> Iterator[tuple[ExpertsProblem, Placement]
             yield limited, found
 
 
+def _near(problem: ExpertsProblem, decision: Placement) -> ExpertsProblem | None:
+    """Return the next window's problem with a decision in force; its front takes seconds."""
+    if problem.layers * problem.slots * problem.gpus > _MOST_FRONT:
+        return None
+    return replace(problem, loads=problem.following, previous=decision.slots, budget=None, known={})
+
+
 PLANNING: Planning[ExpertsProblem, Placement] = Planning(
     variant="few-moves",
     document=document,
     ranks=_ranks,
-    moving=Moving(_within, _moved, _front),
+    moving=Moving(_within, _moved, _front, _near),
 )

@@ -1,7 +1,6 @@
 """The workloads of the experts family: models with generated loads, and files of recorded loads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta
@@ -13,11 +12,13 @@ from harness.contract import (
     UsageError,
     Workload,
     WorkloadSpec,
+    captured_topology,
     read_parameters,
     unknown,
 )
+from planners.experts.captured import Captured, captured
 
-SUFFIXES = (".json", ".csv", ".pt")
+SUFFIXES = (".json", ".json.gz", ".csv", ".pt")
 _MIB = 2**20
 
 
@@ -52,8 +53,9 @@ WORKLOADS = (
     ),
     Workload(
         "FILE.json, FILE.csv or FILE.pt",
-        "recorded loads of layers x experts, or of windows x layers x experts",
-        "SGLang's expert distribution recorder ('logical_count'); CSV has a line for each layer",
+        "captured rebalancings, or loads of layers x experts, or of windows x layers x experts",
+        "shardbench.capture; SGLang's expert distribution recorder ('logical_count'); vLLM's "
+        "'expert_load_window' with 'physical_to_logical_map'; CSV with a line for each layer",
     ),
 )
 
@@ -76,8 +78,7 @@ class ModelParameters(PlacementParameters, frozen=True):
     seed: Seed = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """The numbers of nodes and of slots per GPU."""
 
     nodes: int
@@ -98,11 +99,25 @@ def is_file(spec: WorkloadSpec) -> bool:
     return spec.name.endswith(SUFFIXES)
 
 
+def brings(spec: WorkloadSpec) -> Topology | None:
+    """Return the GPUs of a captured file, None for other workloads."""
+    record = captured(spec.name)
+    return captured_topology(record.gpus, record.gpus // record.nodes) if record else None
+
+
 def sizes(
-    spec: WorkloadSpec, asked: PlacementParameters, experts: int, topology: Topology
+    spec: WorkloadSpec,
+    asked: PlacementParameters,
+    experts: int,
+    topology: Topology,
+    record: Captured | None = None,
 ) -> Sizes:
     """Return the numbers of nodes and of slots per GPU; raises UsageError if they do not fit."""
     gpus = topology.gpus
+    if record:
+        if experts % record.groups or experts > record.slots:
+            raise UsageError(f"{spec.name} must have slots for all experts, in equal groups.")
+        return Sizes(record.nodes, record.slots // gpus)
     slots = experts + asked.redundant if asked.redundant else experts + -(-experts // 8)
     per_gpu = -(-slots // gpus)
     if asked.redundant and slots % gpus:

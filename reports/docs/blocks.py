@@ -177,7 +177,10 @@ def cells(
 
     def value(name: str) -> Callable[[Cell], Entry]:
         def entry(found: Cell) -> Entry:
-            held = {**found.counters, **found.quality}.get(name)
+            values = {**found.counters, **found.quality}
+            if found.bound:
+                values.setdefault("gap", found.bound.gap(found.quality))
+            held = values.get(name)
             if held is None:
                 return Entry(MISSING)
             return Entry(gap(held) if name == "gap" else number(held), float(held))
@@ -298,7 +301,7 @@ def growth(family: str) -> str:
     fits = family_views()[family].exponents
 
     def sizes(row: Row) -> Entry:
-        return Entry(f"{row['smallest']:g} to {row['largest']:g} {row['size_name']}")
+        return Entry(f"{count(row['smallest'])} to {count(row['largest'])} {row['size_name']}")
 
     def exponent(row: Row) -> Entry:
         return Entry(with_interval(row["exponent"], row["low"], row["high"], _two_digits))

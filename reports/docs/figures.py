@@ -52,10 +52,6 @@ def overview_frame(rows: list[SystemResult]) -> pd.DataFrame:
     return pd.DataFrame([row(found) for found in rows])
 
 
-def _overview() -> Iterator[Drawing]:
-    return draw_overview(overview_frame(system_results(record())))
-
-
 def _flames() -> Iterator[Drawing]:
     """Draw the first profile that the suite declares."""
     for profile in record().declared.profile[:1]:
@@ -69,11 +65,18 @@ def _of_family(
     return lambda: draw(family_views()[name])
 
 
+def _growth_together() -> Iterator[Drawing]:
+    """Draw the sweeps with more GPUs for more tables."""
+    drawings = draw_growth(family_views()["embedding"])
+    return (one for one in drawings if one.data["size_name"].str.contains("GPUs").any())
+
+
 FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
-    "overview": _overview,
+    "overview": lambda: draw_overview(overview_frame(system_results(record()))),
     "flames": _flames,
     "ladder": _of_family("embedding", draw_ladder),
     "growth": _of_family("embedding", draw_growth),
+    "growth-together": _growth_together,
     "plans-that-move-little": _of_family("embedding", draw_fronts),
 }
 """The figures by the names of their files; each is the first one that its function draws."""

@@ -10,14 +10,8 @@ from harness.model.errors import UsageError
 from harness.model.files import read_json
 from reports.core.formatting import plural
 from reports.core.page import CaptionedTable, Finding, PageChapter, PageSection
+from reports.estimates import table as tables
 from reports.estimates.figure import draw_validation
-from reports.estimates.table import (
-    agreements_table,
-    by_estimate,
-    decisions_table,
-    residuals_table,
-    summary_table,
-)
 
 _LEAD = (
     "The computation of a plan's ranks, estimated and measured with fbgemm's own kernels, one rank "
@@ -58,8 +52,8 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
             "estimates-worth",
             "How good the estimates are",
             tables=[
-                CaptionedTable(summary_table(found), _SUMMARY),
-                CaptionedTable(agreements_table(found), _TERMS),
+                CaptionedTable(tables.summary_table(found), _SUMMARY),
+                CaptionedTable(tables.agreements_table(found), _TERMS),
             ],
         )
     ]
@@ -71,9 +65,9 @@ def validation_chapter(found: Sequence[Validation]) -> PageChapter:
                 one.problem,
                 drawings=[draw_validation(one, slug)],
                 tables=[
-                    CaptionedTable(decisions_table(one), "Plans, the fastest first."),
+                    CaptionedTable(tables.decisions_table(one), "Plans, the fastest first."),
                     CaptionedTable(
-                        residuals_table(one),
+                        tables.residuals_table(one),
                         "Factors by which estimates are off, by the kind of table that most of a "
                         "rank's bytes belong to; their common factor is taken out.",
                     ),
@@ -104,7 +98,7 @@ def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
 def findings(found: Sequence[Validation]) -> list[Finding]:
     """Return findings on the quality of the plans that each estimate picks, over all problems."""
     sentences = [*_before_and_after(found)]
-    for name, group in by_estimate(found).items():
+    for name, group in tables.by_estimate(found).items():
         top = sum(agreement.is_first for agreement in group)
         regret = max(agreement.regret for agreement in group)
         sentences.append(

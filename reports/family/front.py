@@ -60,7 +60,8 @@ def _draw(
         canvas.mark(point, f"{row['plan']}, {text}")
     unit = f" ({first.unit})" if first.unit else ""
     axes.set(xlabel="GiB moved", ylabel=f"{first.name}{unit}")
-    axes.set_ylim(bottom=0)
+    if data[first.name].max() > 1.2 * data[first.name].min():  # else the line would look flat
+        axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     axes.grid(True)
     figure.legend(loc="outside upper left", ncols=2)

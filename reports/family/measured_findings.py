@@ -56,13 +56,10 @@ def _published(family: FamilyView) -> Iterator[Finding]:
         f"`{row['variant']}`"
         for row in rows_of(rungs[rungs["published_after"].notna()])
     ]
-    taken = f"{number(rung['ratio'])} of the reference's CPU time ({_interval(rung)})"
+    ends = interval(rung["low"], rung["high"])
+    taken = f"{number(rung['ratio'])} of the reference's CPU time (interval {ends})"
     detail = f"On `{family.ladder_problem}` it takes {taken}; published were {listing(steps)}."
     yield Finding("published", sentence, detail)
-
-
-def _interval(row: dict[str, Any]) -> str:
-    return f"interval {interval(row['low'], row['high'])}"
 
 
 def effect(row: dict[str, Any], reference: str) -> str:

@@ -46,8 +46,9 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     """
     found = []
     for family in families:
-        declared = [row for row in _declared(family) if row.problem in family.against]
-        found += [(row.place, _row(family, row)) for row in declared or _undeclared(family)]
+        declared = dict.fromkeys(row for cell in family.records for row in cell.overview)
+        measured = [row for row in declared if row.problem in family.against]
+        found += [(row.place, _row(family, row)) for row in measured or _undeclared(family)]
     found.sort(key=lambda placed: placed[0])  # stable, so that families stay together
     table = pd.DataFrame([row for _, row in found], columns=_COLUMNS)
     texts = table.select_dtypes(exclude="number").columns
@@ -56,12 +57,7 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     return table.astype({**dict.fromkeys(texts, object), **dict.fromkeys(numbers, float)})
 
 
-def _declared(family: FamilyView) -> list[OverviewRow]:
-    return list(dict.fromkeys(row for cell in family.records for row in cell.overview))
-
-
 def _undeclared(family: FamilyView) -> list[OverviewRow]:
-    """Return a row for a family that declares none."""
     problem = family.ladder_problem
     against = family.against[problem]
     here = family.cells[(family.cells["problem"] == problem) & (family.cells["decision"] == "same")]
@@ -116,7 +112,6 @@ def _described(family: FamilyView) -> dict[str, str]:
 
 
 def _first_qualities(family: FamilyView, problem: str) -> dict[str, float]:
-    """Return the values of the family's first quality on a problem, by variant."""
     rated = family.primary_qualities[family.primary_qualities["problem"] == problem]
     return dict(zip(rated["variant"], rated["value"].astype(float), strict=True))
 

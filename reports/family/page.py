@@ -16,7 +16,14 @@ from reports.family.growth import draw_growth, growth_table
 from reports.family.ladder import draw_ladder, ladder_by_problem_table, ladder_table
 from reports.family.phases import draw_phases, phases_table
 from reports.family.quality import draw_quality, quality_table
-from reports.family.ranks import RankView, draw_ranks, loads_table, ranks, ranks_table
+from reports.family.ranks import (
+    RankView,
+    draw_ranks,
+    loads_table,
+    ranks,
+    ranks_caption,
+    ranks_table,
+)
 from reports.family.shortfalls import shortcomings
 from reports.family.speedups import draw_speedups, speedup_tables
 from reports.family.tables import cells_table, counters_table, goals_table, problems_table
@@ -90,7 +97,7 @@ def family_sections(
 
 def _loads(view: RankView) -> Iterator[CaptionedTable]:
     yield CaptionedTable(loads_table(view), "The heaviest rank, the mean, and the capacity.")
-    yield CaptionedTable(ranks_table(view), "Every rank.")
+    yield CaptionedTable(ranks_table(view), ranks_caption(view))
 
 
 def _checks(

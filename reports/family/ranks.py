@@ -1,7 +1,7 @@
 """The load of each rank under two plans: the reference's plan, and the best different plan."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from reports.family.data import FamilyView, rows_of
 
 _COLUMNS = ["variant", "rank", "figure", "value", "capacity", "is_bar"]
 _MOST_BARS = 128
+_AT_EACH_END = 8
 _MOST_STEPS = 400
 _LONGEST_NAME = 34
 
@@ -39,6 +40,11 @@ class RankView:
         """Return the rows of one variant and one figure, in the order of the ranks."""
         held = self.figures
         return held[(held["variant"] == variant) & (held["figure"] == figure)]
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return int(self.figures["rank"].max()) + 1
 
     @property
     def names(self) -> list[str]:
@@ -92,7 +98,7 @@ def _figures(variant: str, loads: RankTable) -> pd.DataFrame:
 
 
 def ranks_table(view: RankView) -> Table:
-    """Return a row per rank, with the figures of both plans."""
+    """Return a row per rank, with the figures of both plans; of many, the ranks at both ends."""
 
     def column(name: str, variant: str) -> TableColumn:
         found = view.of(variant, name)
@@ -100,8 +106,22 @@ def ranks_table(view: RankView) -> Table:
         return numbers(f"{name}, {variant}", held.get)
 
     columns = (column(name, variant) for name in view.names for variant in view.variants)
-    ranks = range(int(view.figures["rank"].max()) + 1)
-    return table_of(ranks, numbers("rank", lambda rank: rank, count), *columns)
+    return table_of(_shown(view), numbers("rank", lambda rank: rank, count), *columns)
+
+
+def ranks_caption(view: RankView) -> str:
+    """Return the caption of `ranks_table`."""
+    if len(_shown(view)) == view.ranks:
+        return "Every rank."
+    first = view.variants[0]
+    return f"The {_AT_EACH_END} heaviest and lightest of {view.ranks:,} ranks under `{first}`."
+
+
+def _shown(view: RankView) -> Sequence[int]:
+    if view.ranks <= _MOST_BARS or not view.names:
+        return range(view.ranks)
+    load = view.of(view.variants[0], view.names[0]).sort_values("value", ascending=False)["rank"]
+    return [*load[:_AT_EACH_END], *load[-_AT_EACH_END:]]
 
 
 def loads_table(view: RankView) -> Table:
@@ -198,9 +218,8 @@ def _caption(view: RankView) -> str:
     """Return the figure's caption, which states that the loads are estimates."""
     plans = " and ".join(f"`{name}`" for name in view.variants)
     text = f"The plans of {plans} on `{view.problem}`, by the planner's own estimate."
-    amount = int(view.figures["rank"].max()) + 1
-    if amount > _MOST_STEPS:
-        text += f" A step is the heaviest of {math.ceil(amount / _MOST_STEPS)} neighbours."
+    if view.ranks > _MOST_STEPS:
+        text += f" A step is the heaviest of {math.ceil(view.ranks / _MOST_STEPS)} neighbours."
     if len(view.variants) == 1:
         text += " No variant has a different plan to compare it with."
     return text

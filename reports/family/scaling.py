@@ -49,7 +49,8 @@ def without_parameter(workload: str, name: str) -> str:
 def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of problems that differ only in size, if there are several sizes.
 
-    A row per cell: `sweep` (the workload without its size, the topology, and the machine if there
+    Else, if the GPUs grow with the size, one size is the square root of both multiplied. A row per
+    cell: `sweep` (the workload without its size, the topology, and the machine if there
     are several), `variant`, `size`, `seconds`, `projected`, `stopped` and `budget_s`. `seconds` is
     the median CPU time. For an over-budget cell it is the projection (`projected`), or without a
     projection the budget (`stopped`). Cells with a different decision are left out.
@@ -60,15 +61,28 @@ def sweeps(cells: pd.DataFrame) -> pd.DataFrame:
     projected = over & (usable["projection_s"] > 0)
     stopped = over & ~projected & (usable["budget_s"] > 0)
     ended = usable["projection_s"].where(projected, usable["budget_s"])
-    points = usable[["family", "size_name", "variant", "size"]].assign(
-        sweep=[_sweep_of(row) for row in usable.to_dict("records")],
+    points = usable[["family", "size_name", "variant", "size", "gpus"]].assign(
+        sweep=[_sweep_of(row, of_gpus=True) for row in usable.to_dict("records")],
+        of_all_gpus=[_sweep_of(row, of_gpus=False) for row in usable.to_dict("records")],
         seconds=usable["cpu_s"].where(measured, ended),
         projected=projected,
         stopped=stopped,
         budget_s=usable["budget_s"].where(over),
-    )[_POINTS][measured | projected | stopped]
+    )[measured | projected | stopped]
     several = points.groupby(["family", "sweep"])["size"].transform("nunique") > 1
-    return points[several].reset_index(drop=True)
+    return pd.concat([points[several], _together(points[~several])], ignore_index=True)[_POINTS]
+
+
+def _together(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of problems that have more GPUs the larger they are."""
+    found = [points[:0]]
+    for (_, sweep), group in points.groupby(["family", "of_all_gpus"], sort=False):
+        pairs = group[["size", "gpus"]].drop_duplicates().sort_values("size")
+        if len(pairs) > 1 and pairs["size"].is_unique and pairs["gpus"].diff()[1:].gt(0).all():
+            size_name = "sqrt(" + group["size_name"] + " * GPUs)"
+            size = (group["size"] * group["gpus"]) ** 0.5
+            found.append(group.assign(sweep=str(sweep), size=size, size_name=size_name))
+    return pd.concat(found)
 
 
 def long_series(points: pd.DataFrame) -> pd.DataFrame:
@@ -77,10 +91,11 @@ def long_series(points: pd.DataFrame) -> pd.DataFrame:
     return points[sizes >= LEAST_SIZES].reset_index(drop=True)
 
 
-def _sweep_of(row: Mapping[Hashable, Any]) -> str:
+def _sweep_of(row: Mapping[Hashable, Any], of_gpus: bool) -> str:
     workload = without_parameter(row["workload"], _size_parameter(row))
+    gpus = f":{float(row['gpus']):.0f}" if of_gpus else ""
     machine = f" on machine {row['machine']}" if row["machine"] else ""
-    return f"{workload}/{row['topology']}:{float(row['gpus']):.0f}{machine}"
+    return f"{workload}/{row['topology']}{gpus}{machine}"
 
 
 def _size_parameter(row: Mapping[Hashable, Any]) -> str:

@@ -144,12 +144,10 @@ def _compared(slow: Cell, fast: Cell) -> Factor | None:
     """
     if slow.problem != fast.problem or slow.against != fast.against:
         return None
-    ends = [
-        (1.0, 1.0, 1.0) if cell.variant == cell.against else _ratio(cell) for cell in (slow, fast)
-    ]
-    if None in ends:
+    one, other = _ratio(slow), _ratio(fast)
+    if one is None or other is None:
         return None
-    (a, a_low, a_high), (b, b_low, b_high) = ends  # type: ignore[misc]
+    (a, a_low, a_high), (b, b_low, b_high) = one, other
     pairs = min(cell.ratio.pairs for cell in (slow, fast) if cell.ratio)
     return Factor(a / b, a_low / b_high, a_high / b_low, pairs)
 

@@ -8,8 +8,7 @@ from reports.core.frames import Results
 from reports.family.data import FamilyView, Row, rows_of
 from reports.family.overview import overview
 from reports.family.shortfalls import goals_in_a_line
-from reports.report.findings import file_findings
-from reports.report.gains import is_better
+from reports.report.findings import file_findings, is_better
 from reports.report.recorded import Recorded
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
+from reports.core.formatting import gap, interval, listing, number, plural, quantity, seconds
 from reports.core.frames import Results
 from reports.core.page import Finding
-from reports.family.data import FamilyView, environments
-from reports.family.measured_findings import effects
+from reports.family.data import FamilyView, Row, environments, rows_of
+from reports.family.measured_findings import effect, effects
+from reports.family.overview import overview
 from reports.family.shortfalls import goals, repetition, shortfalls
-from reports.report.gains import gains
 
 KINDS = (
     *("gain", "better decision", "published", "record", "goals", "different decisions", "failed"),
@@ -20,13 +21,9 @@ def family_findings(family: FamilyView, others: Iterable[Finding] = ()) -> list[
     """Return a family's findings and `others` on it: the first of each kind, then the rest."""
     tellers = (gains, effects, goals, repetition, shortfalls)
     found = [*(finding for tell in tellers for finding in tell(family)), *others]
-    found.sort(key=_importance)
+    found.sort(key=lambda finding: KINDS.index(finding.kind))
     firsts = {finding.kind: finding for finding in reversed(found)}
     return sorted(found, key=lambda finding: finding is not firsts[finding.kind])
-
-
-def _importance(finding: Finding) -> int:
-    return KINDS.index(finding.kind)
 
 
 def file_findings(results: Results) -> Iterator[Finding]:
@@ -39,3 +36,83 @@ def file_findings(results: Results) -> Iterator[Finding]:
             "Each ratio is from one run and is valid; times of different runs cannot be compared.",
         )
     yield from (Finding("file", note) for note in results.notes)
+
+
+def gains(family: FamilyView) -> Iterator[Finding]:
+    """Yield findings that compare ours with today's release: the same decision, a better one.
+
+    Without any, yield the best comparison that there is, or the outcomes of the cells.
+    """
+    rows = rows_of(overview([family]))
+    for row in rows:
+        if row["times_as_fast"] > 0:
+            yield Finding("gain", _speedup(row), _times(family, row))
+        if is_better(row):
+            yield Finding("better decision", *_improvement(family, row))
+    if not any(row["times_as_fast"] > 0 or is_better(row) for row in rows):
+        yield _without_gain(family)
+
+
+def is_better(row: Row) -> bool:
+    """Return whether our best decision has a smaller proven gap than that of today's release."""
+    return bool(row["gap_ours"] < row["gap_today"])
+
+
+def _speedup(row: Row) -> str:
+    today = f"`{row['today']}`" + (f" ({row['today_is']})" if row["today_is"] else "")
+    amount = f"{number(row['times_as_fast'], trim=True)} times as fast as {today}"
+    if row["low"] <= 1 <= row["high"]:
+        return f"`{row['ours']}` cannot be distinguished from {today} in time."
+    if row["basis"] != "measured":
+        return f"`{row['ours']}` is at least {amount}, which was stopped."
+    same = {"same": ", with the same decision", "own": ", with a decision of its own"}
+    return f"`{row['ours']}` is {amount}{same.get(row['decision'], '')}."
+
+
+def _times(family: FamilyView, row: Row) -> str:
+    cells = family.on(row["problem"])
+    ours, today = (cells[row[whose]] for whose in ("ours", "today"))
+    if row["basis"] != "measured":
+        basis = "a projection from its progress" if row["basis"] == "projected" else "its budget"
+        return f"On `{row['problem']}`, by {basis}; this is no measurement."
+    ends = interval(row["low"], row["high"])
+    return (
+        f"On `{row['problem']}`: {seconds(ours['cpu_s'], trim=True)} of CPU time instead of "
+        f"{seconds(today['cpu_s'], trim=True)}; the interval of the ratio is {ends}."
+    )
+
+
+def _improvement(family: FamilyView, row: Row) -> tuple[str, str]:
+    ours, today = (quantity(row[f"quality_{whose}"], row["unit"]) for whose in ("ours", "today"))
+    sentence = (
+        f"`{row['best']}` finds a better decision: `{row['quality']}` is {ours} instead of {today} "
+        f"with `{row['today']}`."
+    )
+    cells = family.on(row["rated_on"])
+    spent, spent_today = (cells[row[each]]["cpu_s"] for each in ("best", "today"))
+    detail = (
+        f"On `{row['rated_on']}`, {gap(row['gap_ours'])} from the proven bound, which no decision "
+        f"can pass; `{row['today']}` is {gap(row['gap_today'])} from it. CPU time: "
+        f"{seconds(spent, trim=True)}, and {seconds(spent_today, trim=True)} for `{row['today']}`."
+    )
+    return sentence, detail
+
+
+def _without_gain(family: FamilyView) -> Finding:
+    cells = family.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
+    compared = cells[cells["ratio"].notna()]
+    if compared.empty:
+        outcomes = cells["outcome"].value_counts(sort=False).items()
+        states = listing([f"{n} {outcome}" for outcome, n in outcomes], most=9)
+        return Finding(
+            "gain",
+            f"Nothing of `{family.name}` could be compared with `{family.reference}`.",
+            f"The results contain {plural(len(cells), 'cell')}: {states}.",
+        )
+    best = rows_of(compared.nsmallest(1, "ratio"))[0]
+    return Finding(
+        "gain",
+        f"`{best['variant']}` {effect(best, best['against'])}.",
+        f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
+        f"(interval {interval(best['low'], best['high'])}).",
+    )

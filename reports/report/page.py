@@ -111,7 +111,6 @@ def _chapter(
 
 
 def _published(table: pd.DataFrame, recorded: Recorded) -> Iterator[PageChapter]:
-    """Yield the chapter on published changes, if there is one."""
     changes = published_table(table, recorded.reproductions())
     if changes.rows:
         section = PageSection(
@@ -171,17 +170,14 @@ def _measured_with(results: Results) -> str:
     last = held[-1]
     packages = dict(islice((last.get("packages") or {}).items(), _VERSIONS))
     versions = {"python": last.get("python"), **packages}
+    cores = plural(last["cores"], "core") if last.get("cores") else ""
     parts = [
-        ", ".join(filter(None, (last.get("cpu"), _cores(last.get("cores"))))),
+        ", ".join(filter(None, (last.get("cpu"), cores))),
         *(f"{name} {version}" for name, version in versions.items() if version),
     ]
     if len(held) > 1:
         parts.append(f"and {plural(len(held) - 1, 'other environment')}")
     return " · ".join(filter(None, parts))
-
-
-def _cores(amount: int | None) -> str:
-    return plural(amount, "core") if amount else ""
 
 
 def _contents(results: Results) -> str:

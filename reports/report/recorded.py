@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.model.cell import Cell
+from harness.model.cell import Cell, Ratio
 from harness.model.files import read_file
 from harness.record.parts import profile_name
 from harness.record.record import Record
@@ -72,22 +72,22 @@ class Recorded:
         """Return the machine, versions and days of the record; "" if there is none."""
         return provenance_text(self.record) if self.record else ""
 
-    def _compared(self, results: Results) -> list[tuple[Cell, Cell]]:
-        """Return the cells with a ratio here and a ratio to the same variant in the record."""
+    def _compared(self, results: Results) -> Iterator[tuple[Cell, Ratio, Cell, Ratio]]:
+        """Yield cells here and in the record, each with its ratio to the same variant."""
         recorded = self.record.cells() if self.record else {}
-        pairs = [(cell, recorded[cell.id]) for cell in results.records if cell.id in recorded]
-        return [
-            (cell, other)
-            for cell, other in pairs
-            if cell.against == other.against and _has_interval(cell) and _has_interval(other)
-        ]
+        for cell in results.records:
+            other = recorded.get(cell.id)
+            if other is None or other.against != cell.against or not (cell.ratio and other.ratio):
+                continue
+            if min(cell.ratio.pairs, other.ratio.pairs) >= 2:  # each has an interval
+                yield cell, cell.ratio, other, other.ratio
 
     def agreement(self, results: Results) -> str:
         """Return a sentence on how many ratios differ from the record; "" if none can."""
-        compared = self._compared(results)
+        compared = [(one, two) for _, one, _, two in self._compared(results)]
         if not compared:
             return ""
-        apart = [_change(cell, other) for cell, other in compared if _are_apart(cell, other)]
+        apart = [_change(one, two) for one, two in compared if _are_apart(one, two)]
         largest = f", by up to {percent(max(apart))}" if apart else ""
         return (
             f"Of {plural(len(compared), 'ratio')} that are also in the record of another day or "
@@ -96,39 +96,27 @@ class Recorded:
 
     def disagreements(self, results: Results) -> Iterator[Finding]:
         """Yield a finding for each ratio whose interval is apart from the recorded one."""
-        for cell, other in self._compared(results):
-            if not _are_apart(cell, other):
+        for cell, ratio, other, recorded in self._compared(results):
+            if not _are_apart(ratio, recorded):
                 continue
             machine = other.environment.cpu or "another machine"
             yield Finding(
                 "record",
-                f"The record differs: `{cell.variant}` on `{cell.problem}` is {_speedup(cell)} as "
-                f"fast as `{cell.against}` here, and {_speedup(other)} there.",
+                f"The record differs: `{cell.variant}` on `{cell.problem}` is {_speedup(ratio)} as "
+                f"fast as `{cell.against}` here, and {_speedup(recorded)} there.",
                 f"It was recorded on {machine}, {(other.environment.started or '')[:10]}.",
                 family=cell.family,
             )
 
 
-def _change(one: Cell, two: Cell) -> float:
+def _change(one: Ratio, two: Ratio) -> float:
     """Return by which share the larger of two ratios exceeds the smaller one."""
-    assert one.ratio is not None
-    assert two.ratio is not None
-    values = one.ratio.value, two.ratio.value
-    return max(values) / min(values) - 1
+    return max(one.value, two.value) / min(one.value, two.value) - 1
 
 
-def _has_interval(cell: Cell) -> bool:
-    return cell.ratio is not None and cell.ratio.pairs >= 2
+def _are_apart(one: Ratio, two: Ratio) -> bool:
+    return one.high < two.low or two.high < one.low
 
 
-def _are_apart(one: Cell, two: Cell) -> bool:
-    a, b = one.ratio, two.ratio
-    assert a is not None
-    assert b is not None
-    return a.high < b.low or b.high < a.low
-
-
-def _speedup(cell: Cell) -> str:
-    ratio = cell.ratio
-    assert ratio is not None
+def _speedup(ratio: Ratio) -> str:
     return factor_with_interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)

@@ -35,7 +35,7 @@ def gains_table(overview: pd.DataFrame, flames: Mapping[str, str] | None = None)
         rows_of(overview),
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
         text("today's release", lambda row: row["today_is"] or row["today"]),
-        numbers("ours, times as fast", _ours),
+        numbers("ours, times as fast", lambda row: Entry(ours_text(row), row["times_as_fast"])),
         numbers("gap to the proven bound: today's, our best", _gaps),
         text("repeated work of today's", _repeated),
         *([text("flame graphs", flame_graphs)] if pages else []),
@@ -53,7 +53,7 @@ def published_table(overview: pd.DataFrame, recorded: Mapping[str, str] | None =
     return table_of(
         rows_of(overview[overview["published"].notna()]),
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
-        numbers("published", _published),
+        numbers("published", lambda row: Entry(published_text(row), row["published"])),
         *([column] if reproduced else []),
         numbers("measured here", _measured),
         text("measured on", lambda row: row["measured_on"] or MISSING),
@@ -80,10 +80,6 @@ def ours_text(row: Row) -> str:
     return text + decides.get(row["decision"], "") if text != MISSING else text
 
 
-def _published(row: Row) -> Entry:
-    return Entry(published_text(row), row["published"])
-
-
 def _measured(row: Row) -> Entry:
     ends = row["measured_low"], row["measured_high"]
     return Entry(factor_with_interval(row["measured"], *ends), row["measured"])
@@ -95,10 +91,6 @@ def _repeated(row: Row) -> Entry:
     work, enough = row["counter"].replace("_", " "), row["enough"]
     suffice = "suffices" if enough == 1 else "suffice"
     return Entry(f"{count(row['done'])} {work}; {count(enough)} {suffice}", row["done"])
-
-
-def _ours(row: Row) -> Entry:
-    return Entry(ours_text(row), row["times_as_fast"])
 
 
 def _gaps(row: Row) -> Entry:

@@ -83,10 +83,12 @@ class View:
     def factors(self, step: Step) -> list[str]:
         """Return the call counters that a step changes by the factor `least` or more."""
         counters = (f"{part}_calls" for part in self.parts)
-        return [name for name in counters if self._is_large(step.factor(name))]
-
-    def _is_large(self, factor: float) -> bool:
-        return not math.isnan(factor) and not 1 / self.least < factor < self.least
+        changed = ((name, step.factor(name)) for name in counters)
+        return [
+            name
+            for name, factor in changed
+            if not math.isnan(factor) and not 1 / self.least < factor < self.least
+        ]
 
     def decision(self, step: Step) -> str:
         """Return `other plan`, or `other estimate` if only the quality changed, or ""."""

@@ -10,54 +10,33 @@ from msgspec.structs import replace
 
 from harness.measuring.comparison import Comparison
 from harness.store.results import append_cells
-from shardbench import completion
+from shardbench import completion, options, problem_options
 from shardbench.display.comparison import document, shown
-from shardbench.options import (
-    Budget,
-    Json,
-    Memory,
-    Seconds,
-    Seed,
-    check_writable,
-    file_named,
-    found_registry,
-    names_in,
-    settings_of,
-    show_or_write,
-)
-from shardbench.problem_options import (
-    Against,
-    AnyProblem,
-    GpusIfAny,
-    TopologyIfAny,
-    WorkloadIfAny,
-    find_problem,
-)
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
 
 def compare(
-    family: AnyProblem,
-    workload: WorkloadIfAny = None,
-    topology: TopologyIfAny = None,
-    gpus: GpusIfAny = None,
+    family: problem_options.AnyProblem,
+    workload: problem_options.WorkloadIfAny = None,
+    topology: problem_options.TopologyIfAny = None,
+    gpus: problem_options.GpusIfAny = None,
     variants: Annotated[
         str,
         typer.Option(
             help="Only these, by name, with commas between.", autocompletion=completion.variants
         ),
     ] = "",
-    against: Against = "",
+    against: problem_options.Against = "",
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Time for a third of --seconds, with wider intervals."),
     ] = False,
-    budget: Budget = 120.0,
-    seconds: Seconds = 30.0,
-    seed: Seed = 0,
-    memory: Memory = None,
-    json: Json = "",
+    budget: options.Budget = 120.0,
+    seconds: options.Seconds = 30.0,
+    seed: options.Seed = 0,
+    memory: options.Memory = None,
+    json: options.Json = "",
     results: Annotated[
         Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
     ] = None,
@@ -69,13 +48,15 @@ def compare(
 
     Each variant is compared with the family's reference, or with the variant of --against.
     """
-    request = find_problem(found_registry(), family, workload, topology, gpus)
-    settings = settings_of(budget, seconds, seed, memory)
+    request = problem_options.find_problem(
+        options.found_registry(), family, workload, topology, gpus
+    )
+    settings = options.settings_of(budget, seconds, seed, memory)
     if quick:
         settings = replace(settings, sampling=settings.sampling.quick())
-    names = (*request.variants, *names_in(variants))
+    names = (*request.variants, *options.names_in(variants))
     comparison = Comparison(with_fields(request, variants=names, against=against), settings)
-    check_writable(file_named(json))
+    options.check_writable(options.file_named(json))
     with measuring_into(results) if results else nullcontext():
         if results is not None:
             append_cells(results, [])  # fails before measuring if the file is not writable
@@ -83,6 +64,6 @@ def compare(
             cells = comparison.run(listen)
         if results is not None:
             append_cells(results, cells)
-    show_or_write(json, document(cells), shown(cells, details))
+    options.show_or_write(json, document(cells), shown(cells, details))
     if all(cell.status != "ok" for cell in cells):
         raise typer.Exit(1)

@@ -13,17 +13,9 @@ from harness.series.installing import kept_releases
 from harness.series.naming import INSTALLED
 from harness.series.points import libraries
 from harness.topologies import probe
+from shardbench import options
 from shardbench.commands.releases import DEFAULT_FOLDER
 from shardbench.display.diagnosis import Diagnosis, Skipped, document, shown
-from shardbench.options import (
-    Json,
-    check_seconds,
-    check_writable,
-    file_named,
-    found_registry,
-    settings_of,
-    show_or_write,
-)
 from shardbench.progress import progress_display
 
 _BUDGET = 60.0
@@ -38,16 +30,16 @@ def doctor(
     seconds: Annotated[
         float, typer.Option(help="Seconds to spend on how noisy this machine is.")
     ] = 3.0,
-    json: Json = "",
+    json: options.Json = "",
 ) -> None:
     """Show which parts work here, and how to install the others.
 
     Lists libraries, releases, GPUs and cores, and measures the noise of this machine: it compares
     equal calls with each other for some seconds.
     """
-    check_seconds("--seconds", seconds)
-    check_writable(file_named(json))
-    registry = found_registry()
+    options.check_seconds("--seconds", seconds)
+    options.check_writable(options.file_named(json))
+    registry = options.found_registry()
     gpus = probe.read_gpus()
     found = Diagnosis(
         environment=environment(0),
@@ -58,9 +50,9 @@ def doctor(
             for library in libraries(registry, "releases")
         },
         skipped=[*_skipped(registry), *([] if gpus.gpus else [_NO_GPU])],
-        noise=_noise(settings_of(_BUDGET, seconds, 0)),
+        noise=_noise(options.settings_of(_BUDGET, seconds, 0)),
     )
-    show_or_write(json, document(found), shown(found))
+    options.show_or_write(json, document(found), shown(found))
 
 
 def _skipped(registry: Registry) -> list[Skipped]:

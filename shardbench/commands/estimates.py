@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Family
-from harness.contract.abilities.estimates import BenchOptions, FittedMachine, Workbench
+from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.family import load
 from harness.estimates.calibration import calibrate, topology_file
 from harness.estimates.kept_times import Stopwatch, TimesFile
@@ -27,39 +27,10 @@ from harness.store.results import to_json
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology
 from reports.core.terminal import as_terminal
-from reports.estimates.table import (
-    agreements_table,
-    decisions_table,
-    errors_table,
-    figures_table,
-    residuals_table,
-    summary_table,
-)
-from shardbench import completion, display
+from reports.estimates import table as tables
+from shardbench import completion, display, options, problem_options
 from shardbench.command import resumable
 from shardbench.commands.memory import validate_the_memory
-from shardbench.options import (
-    Fresh,
-    Json,
-    Seed,
-    check_folder,
-    check_out,
-    check_seconds,
-    check_writable,
-    file_named,
-    found_registry,
-    messages,
-    show_or_write,
-    warn,
-    write,
-)
-from shardbench.problem_options import (
-    FamilyIfSeveral,
-    GpusIfAny,
-    TopologyIfAny,
-    able_family,
-    placed_with_note,
-)
 from shardbench.progress import progress_bar
 
 _FOLDER = Path("validations")
@@ -82,8 +53,8 @@ def validate_command(
             autocompletion=completion.workloads,
         ),
     ],
-    topology: TopologyIfAny = None,
-    gpus: GpusIfAny = None,
+    topology: problem_options.TopologyIfAny = None,
+    gpus: problem_options.GpusIfAny = None,
     memory: Annotated[
         bool,
         typer.Option(
@@ -107,24 +78,24 @@ def validate_command(
             "GPU has left.",
         ),
     ] = None,
-    family: FamilyIfSeveral = "",
+    family: problem_options.FamilyIfSeveral = "",
     out: Annotated[
         Path, typer.Option(help="Folder for the results, which the report shows.")
     ] = _FOLDER,
     figure: Annotated[
         Path | None, typer.Option(help="File for the figure of one workload, .svg or .png.")
     ] = None,
-    fresh: Fresh = False,
-    seed: Seed = 0,
-    json: Json = "",
+    fresh: options.Fresh = False,
+    seed: options.Seed = 0,
+    json: options.Json = "",
 ) -> None:
     """Measure plans on this machine, and compare with their estimates.
 
     Runs the computation of each rank of a plan with real kernels. Communication is not measured.
     """
-    check_seconds("--seconds", seconds)
-    check_writable(file_named(json))
-    check_out(figure, ".svg", ".png")
+    options.check_seconds("--seconds", seconds)
+    options.check_writable(options.file_named(json))
+    options.check_out(figure, ".svg", ".png")
     if figure is not None and len(workload) > 1:
         raise UsageError("--figure is of one workload; the report draws all.")
     if memory and (figure is not None or indices != "uniform"):
@@ -135,23 +106,25 @@ def validate_command(
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
     if gib is not None and not 0 < gib < float("inf"):
         raise UsageError(f"--gib must be a positive number of GiB, not {gib:g}.")
-    found = able_family(found_registry(), family, "measuring", "measure")
+    found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
-    problems = [(spec, placed_with_note(found, spec, topology, gpus)) for spec in specs]
-    options = BenchOptions(device, indices, gib, seed)
-    check_folder(out)
+    problems = [
+        (spec, problem_options.placed_with_note(found, spec, topology, gpus)) for spec in specs
+    ]
+    given = BenchOptions(device, indices, gib, seed)
+    options.check_folder(out)
     if memory:
-        validate_the_memory(found, problems, plans, options, out, fresh, json)
+        validate_the_memory(found, problems, plans, given, out, fresh, json)
         return
 
     def validated(spec: WorkloadSpec, placed: Topology) -> Validation:
         problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
         path = out / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '_', problem).strip('_')}.json"
-        with _measuring(found, path.with_suffix(".times.jsonl"), options, fresh) as (bench, timed):
+        with _measuring(found, path.with_suffix(".times.jsonl"), given, fresh) as (bench, timed):
             candidates = bench.candidates(found.work.build(spec, placed), plans)
             one = validate(problem, indices, candidates, timed(), seconds, seed)
-            write(path, to_json(to_builtins(one), indent=1) + "\n")
-        messages.print(f"Wrote {path}")
+            options.write(path, to_json(to_builtins(one), indent=1) + "\n")
+        options.messages.print(f"Wrote {path}")
         return one
 
     done: list[Validation] = []
@@ -161,7 +134,7 @@ def validate_command(
         except UsageError as error:
             if len(problems) == 1:
                 raise
-            warn(f"{spec}: {error}")  # go on with the other problems
+            options.warn(f"{spec}: {error}")  # go on with the other problems
             continue
         if json != "-" and len(problems) > 1:
             display.show(_shown(done[-1]))
@@ -170,12 +143,12 @@ def validate_command(
     if figure is not None:
         from reports.estimates.figure import draw_validation
 
-        write(figure, draw_validation(done[0]).as_file(figure.suffix))
+        options.write(figure, draw_validation(done[0]).as_file(figure.suffix))
     if len(done) > 1:
-        summary = as_terminal(summary_table(done), f"{len(done)} problems\n")
-        show_or_write(json, to_builtins(done), summary)
+        summary = as_terminal(tables.summary_table(done), f"{len(done)} problems\n")
+        options.show_or_write(json, to_builtins(done), summary)
     else:
-        show_or_write(json, to_builtins(done[0]), _shown(done[0]))
+        options.show_or_write(json, to_builtins(done[0]), _shown(done[0]))
     if len(done) < len(problems):
         raise typer.Exit(2)
 
@@ -198,10 +171,10 @@ def calibrate_command(
     share: Annotated[
         float, typer.Option(help="Part of the kernels to measure, above 0 and up to 4.")
     ] = 1.0,
-    family: FamilyIfSeveral = "",
-    fresh: Fresh = False,
-    seed: Seed = 0,
-    json: Json = "",
+    family: problem_options.FamilyIfSeveral = "",
+    fresh: options.Fresh = False,
+    seed: options.Seed = 0,
+    json: options.Json = "",
 ) -> None:
     """Fit the cost estimate to this machine; write a topology file.
 
@@ -209,26 +182,28 @@ def calibrate_command(
     """
     if out.suffix.lower() != ".csv":
         raise UsageError(f"{out} must end in .csv.")
-    check_writable(out)
-    check_writable(file_named(json))
+    options.check_writable(out)
+    options.check_writable(options.file_named(json))
     if not 0 < share <= 4:
         raise UsageError(f"--share must be above 0 and at most 4, not {share:g}.")
     base = find_topology(topology, 1)
-    found = able_family(found_registry(), family, "measuring", "measure")
-    options = BenchOptions(device, indices, None, seed)
+    found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
+    given = BenchOptions(device, indices, None, seed)
     kept = _FOLDER / f"{out.stem}.times.jsonl"
-    with _measuring(found, kept, options, fresh) as (bench, timed):
+    with _measuring(found, kept, given, fresh) as (bench, timed):
         machine = calibrate(bench.design(share), timed())
     text = topology_file(out.stem, base, machine, bench.device, environment(seed))
     read_topologies(text, str(out))
-    write(out, text)
-    show_or_write(json, to_builtins(machine), _calibration_shown(machine))
-    messages.print(f"Wrote {out}")
+    options.write(out, text)
+    fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
+    errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
+    options.show_or_write(json, to_builtins(machine), Group(fitted, "", errors))
+    options.messages.print(f"Wrote {out}")
 
 
 @contextmanager
 def _measuring(
-    family: Family[Any, Any], kept: Path, options: BenchOptions, fresh: bool
+    family: Family[Any, Any], kept: Path, given: BenchOptions, fresh: bool
 ) -> Iterator[tuple[Workbench[Any], Callable[[], Stopwatch]]]:
     """Lock a file of measured times, and yield a workbench and a function that starts timing.
 
@@ -246,16 +221,16 @@ def _measuring(
             nonlocal last
             bar.update(task, description=f"measuring {measured}", completed=done, total=of)
             if measured != last and not console.is_terminal:
-                messages.print(f"measuring {measured}: {of - done}")
+                options.messages.print(f"measuring {measured}: {of - done}")
             last = measured
 
-        bench: Workbench[Any] = workbench(options)
-        here = environment(options.seed)
+        bench: Workbench[Any] = workbench(given)
+        here = environment(given.seed)
         settings: dict[str, str | float] = {
             "machine": here.machine or "",
             "device": bench.device,
-            "inputs": options.inputs,
-            "seed": options.seed,
+            "inputs": given.inputs,
+            "seed": given.seed,
             **here.packages,
         }
 
@@ -272,20 +247,11 @@ def _shown(found: Validation) -> RenderableType:
         Text(f"{found.device}, indices {found.inputs}, {found.measured_s:.0f} s of timing"),
         *(Text(note) for note in found.notes),
         "",
-        as_terminal(decisions_table(found)),
+        as_terminal(tables.decisions_table(found)),
         "",
-        as_terminal(agreements_table([found])),
+        as_terminal(tables.agreements_table([found])),
         "",
-        as_terminal(residuals_table(found), "Factors by which the estimates are off\n"),
+        as_terminal(tables.residuals_table(found), "Factors by which the estimates are off\n"),
         "",
         Text("Communication is modelled: it is in neither estimate nor measurement here."),
-    )
-
-
-def _calibration_shown(machine: FittedMachine) -> RenderableType:
-    """Render the fitted coefficients, and their errors on sizes that were not fitted."""
-    return Group(
-        as_terminal(figures_table(machine), "Fitted, with 95 % intervals\n"),
-        "",
-        as_terminal(errors_table(machine), "Geometric mean error\n"),
     )

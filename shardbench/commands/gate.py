@@ -34,19 +34,8 @@ from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
 from harness.suites.proposals import is_as_it_must_be, renewed, without_noise
 from reports.core.formatting import plural
 from reports.gate import page as words
+from shardbench import options
 from shardbench.command import Command
-from shardbench.options import (
-    Budget,
-    Seconds,
-    Seed,
-    check_writable,
-    file_named,
-    found_registry,
-    messages,
-    settings_of,
-    warn,
-    write,
-)
 from shardbench.progress import progress_display
 from shardbench.results_file import keep_earlier
 
@@ -111,9 +100,9 @@ def gate(
             help="Write new expectations here if something differs; by default next to the old."
         ),
     ] = None,
-    budget: Budget = 60.0,
-    seconds: Seconds = 10.0,
-    seed: Seed = 0,
+    budget: options.Budget = 60.0,
+    seconds: options.Seconds = 10.0,
+    seed: options.Seed = 0,
 ) -> None:
     """Judge decisions, counters and times by a file of expectations.
 
@@ -122,7 +111,7 @@ def gate(
     Exit codes: 0 as expected; 1 something differs, for worse or for better; 2 a ratio may have
     become worse; 3 the harness failed, or something was not measured.
     """
-    settings = settings_of(budget, seconds, seed)
+    settings = options.settings_of(budget, seconds, seed)
     if expectations is None and not init:
         raise UsageError(
             "Name a file of expectations; 'shardbench gate --init expectations.toml' makes one."
@@ -139,9 +128,9 @@ def gate(
         _init(expectations, judge, results or _DEFAULT_RESULTS, settings)
         return
     new = new or expectations.with_name(f"{expectations.stem}.new.toml")
-    page = file_named(markdown)
+    page = options.file_named(markdown)
     _check_distinct(expectations, judge, results, new, page)
-    check_writable(new)
+    options.check_writable(new)
     with _told_in_markdown(page, on_standard_output=markdown == "-"):
         expected = load_expectations(expectations)
         renamed: Mapping[CellId, CellId] = {}
@@ -157,7 +146,7 @@ def gate(
         as_markdown = words.markdown(verdict, said, steps)
         _write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
         if page is not None:
-            write(page, as_markdown)
+            options.write(page, as_markdown)
     raise typer.Exit(verdict.exit_code)
 
 
@@ -172,16 +161,16 @@ def _check_distinct(*paths: Path | None) -> None:
 @contextmanager
 def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
     """Write "did not finish" to the file `page`, and replace it by the error if the block fails."""
-    check_writable(page)
+    options.check_writable(page)
     if page is not None and (page.is_file() or not page.exists()):
-        write(page, words.UNFINISHED)
+        options.write(page, words.UNFINISHED)
     try:
         yield
     except Exception as error:
         text = words.failure_markdown(_reason_of(error))
         with suppress(ShardbenchError):
             if page is not None:
-                write(page, text)
+                options.write(page, text)
             elif on_standard_output:
                 _write_out(text)
         raise
@@ -194,22 +183,22 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
     """
     if target.exists():
         raise UsageError(f"{target} is there already; name a file that is not.")
-    check_writable(target)
+    options.check_writable(target)
     if judge is None:
-        suite, left_out = first_suite(found_registry())
+        suite, left_out = first_suite(options.found_registry())
         for reason in left_out:
-            warn(reason)
+            options.warn(reason)
         _measure(suite, results, settings)
     cells = read_whole(judge or results)
     verdict = judge_cells(Expectations(), cells)
     first = renewed(Expectations(), verdict)
     if judge is None:
-        messages.print("Once more, to leave out counts that do not repeat:")
+        options.messages.print("Once more, to leave out counts that do not repeat:")
         _measure(first, results, settings)
         first = without_noise(first, judge_cells(first, read_whole(results)))
-    write(target, to_toml(first))
+    options.write(target, to_toml(first))
     for cell in (judged.cell for judged in verdict.judged if judged.kind == "regression"):
-        warn(f"{cell} failed or makes a wrong decision, so it has no figures in {target}.")
+        options.warn(f"{cell} failed or makes a wrong decision, so it has no figures in {target}.")
     _write_out(
         f"Wrote {target} with {plural(len(verdict.judged), 'cell')}. Commit it; from then on\n"
         f"  {shlex.join(['shardbench', 'gate', str(target)])}\n"
@@ -220,7 +209,7 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
 def _measure(
     expected: Expectations, results: Path, settings: Settings
 ) -> tuple[Expectations, Mapping[CellId, CellId]]:
-    problems = expected_problems(expected, found_registry(), settings, load_registry)
+    problems = expected_problems(expected, options.found_registry(), settings, load_registry)
     expected, renamed = as_results_name_them(expected, problems)
     check_is_file(results)
     with hold(results):
@@ -248,7 +237,7 @@ def _next_steps(
     steps: Steps = []
     proposed = renewed(expected, verdict)
     if proposed.cells != expected.cells:
-        write(new, to_toml(proposed))
+        options.write(new, to_toml(proposed))
         kept = sum(
             found is None or kind == "not measured" or not is_as_it_must_be(found)
             for found, kind in ((judged.measured, judged.kind) for judged in verdict.judged)
@@ -303,7 +292,7 @@ def _report(error: BaseException) -> None:
     with suppress(Exception, SystemExit):
         if not isinstance(error, ShardbenchError):
             traceback.print_exception(error)
-        messages.print(_reason_of(error), style="red")
+        options.messages.print(_reason_of(error), style="red")
 
 
 def _reason_of(error: BaseException) -> str:

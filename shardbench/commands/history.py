@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -173,18 +173,12 @@ def _gate(runner: Runner, first: Point | None, last: Point, least: float, folder
     view = _view(runner, (before, after), (step,), least)
     sentences = step_sentences(view, step) if after.is_ok else []
     write(folder / "verdict.md", pages.markdown(verdict, sentences, []))
-    display.show(
-        Group(
-            pages.headline(verdict),
-            *(Text(_difference(row)) for row in pages.rows(verdict.judged)),
-            *sentences,
-        )
+    differences = (
+        Text(f"  {row.what}: {row.measured} after {row.expected}, {row.change}")
+        for row in pages.rows(verdict.judged)
     )
+    display.show(Group(pages.headline(verdict), *differences, *sentences))
     raise typer.Exit(verdict.exit_code)
-
-
-def _difference(row: Any) -> str:
-    return f"  {row.what}: {row.measured} after {row.expected}, {row.change}"
 
 
 def _find(runner: Runner, first: Point | None, last: Point, sought: str) -> None:

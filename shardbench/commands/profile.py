@@ -9,46 +9,27 @@ import typer
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
-from shardbench import completion, display
-from shardbench.options import (
-    Budget,
-    Memory,
-    check_folder,
-    check_seconds,
-    found_registry,
-    messages,
-    settings_of,
-    write,
-)
-from shardbench.problem_options import (
-    ID,
-    Against,
-    AnyProblem,
-    GpusIfAny,
-    TopologyIfAny,
-    WorkloadIfAny,
-    find_problem,
-)
+from shardbench import completion, display, options, problem_options
 from shardbench.progress import progress_display
 
 
 def profile(
-    family: AnyProblem,
+    family: problem_options.AnyProblem,
     variant: Annotated[
         str,
         typer.Argument(
             help="The variant to profile, unless an id names it.", autocompletion=completion.variant
         ),
     ] = "",
-    workload: WorkloadIfAny = None,
-    topology: TopologyIfAny = None,
-    gpus: GpusIfAny = None,
-    against: Against = "",
+    workload: problem_options.WorkloadIfAny = None,
+    topology: problem_options.TopologyIfAny = None,
+    gpus: problem_options.GpusIfAny = None,
+    against: problem_options.Against = "",
     seconds: Annotated[
         float, typer.Option(help="Seconds to profile each variant for, by repeating short calls.")
     ] = 2.0,
-    budget: Budget = 600.0,
-    memory: Memory = None,
+    budget: options.Budget = 600.0,
+    memory: options.Memory = None,
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
 ) -> None:
     """Profile a variant, or two and their difference, as flame graphs.
@@ -58,19 +39,23 @@ def profile(
     from reports.profile.page import flame_page
     from shardbench.display.profile import shown
 
-    request = find_problem(found_registry(), family, workload, topology, gpus)
+    request = problem_options.find_problem(
+        options.found_registry(), family, workload, topology, gpus
+    )
     if request.variants and variant:
         raise UsageError(f"'{family}' names the variant already; leave out '{variant}'.")
     name = next(iter(request.variants), variant)
     if not name:
-        raise UsageError(f"Name the variant to profile: FAMILY VARIANT, or one id, {ID}.")
+        raise UsageError(
+            f"Name the variant to profile: FAMILY VARIANT, or one id, {problem_options.ID}."
+        )
     if against == name:
         raise UsageError(f"--against takes another variant than '{name}' itself.")
-    check_seconds("--seconds", seconds)
+    options.check_seconds("--seconds", seconds)
     names = tuple(request.family.find(text).name for text in (name, against) if text)
     request = replace(request, variants=names)
-    settings = settings_of(budget, budget, 0, memory)
-    check_folder(out)  # fails before profiling if it is not writable
+    settings = options.settings_of(budget, budget, 0, memory)
+    options.check_folder(out)  # fails before profiling if it is not writable
     with progress_display(str(request.problem)) as listen:
         profiled = profile_variants(request, settings, seconds, listen)
     profiles = [profiled[profiled_name].profile for profiled_name in names]
@@ -82,7 +67,7 @@ def profile(
     }
     files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(request.problem))
     for path, text in files.items():
-        write(path, text)
+        options.write(path, text)
     display.show(shown(profiles))
     for path in files:
-        messages.print(f"Wrote {path}")
+        options.messages.print(f"Wrote {path}")

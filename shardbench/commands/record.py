@@ -12,7 +12,7 @@ from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
 from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import UsageError
-from harness.record.parts import Part
+from harness.record.parts import RecordPart
 from harness.record.record import LANES, Record
 from reports.core.formatting import plural, seconds
 from shardbench.command import INTERRUPTED
@@ -99,7 +99,7 @@ def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
     write(path, flame_page(profiles, problem))
 
 
-def _measure(held: Record, left: Sequence[Part], took: dict[str, float]) -> int:
+def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -> int:
     """Measure the remaining parts; returns how many could not be measured."""
     done = failed = 0
     usual = fmean(took.values()) if took else 1.0
@@ -112,7 +112,7 @@ def _measure(held: Record, left: Sequence[Part], took: dict[str, float]) -> int:
         for is_long in (True, False)
     }
 
-    def listen(part: Part) -> Listener:
+    def listen(part: RecordPart) -> Listener:
         shown = ""
         lanes[part.is_long].begins(part.name)
 
@@ -125,7 +125,7 @@ def _measure(held: Record, left: Sequence[Part], took: dict[str, float]) -> int:
 
         return step
 
-    def ended(part: Part, outcome: str, took_s: float) -> None:
+    def ended(part: RecordPart, outcome: str, took_s: float) -> None:
         nonlocal done, failed
         done += 1
         failed += outcome.startswith("not measured")

@@ -13,22 +13,8 @@ from harness.measuring.profiling import profile_variants
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
 from harness.suites.sweep import registered_requests
+from shardbench import options
 from shardbench.command import resumable
-from shardbench.options import (
-    SUITE_BUDGET,
-    SUITE_SECONDS,
-    Budget,
-    Fresh,
-    Memory,
-    Seconds,
-    Seed,
-    check_folder,
-    found_registry,
-    messages,
-    settings_of,
-    warn,
-    write,
-)
 from shardbench.problem_options import find_problem
 from shardbench.progress import stage_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
@@ -64,14 +50,14 @@ def report(
     record: Annotated[
         Path, typer.Option(help="Folder of the record, to show next to the results if it is there.")
     ] = Path("record"),
-    fresh: Fresh = False,
+    fresh: options.Fresh = False,
     large: Annotated[
         bool, typer.Option("--large", help="Measure the large problems of the suite too.")
     ] = False,
-    budget: Budget = SUITE_BUDGET,
-    seconds: Seconds = SUITE_SECONDS,
-    seed: Seed = 0,
-    memory: Memory = None,
+    budget: options.Budget = options.SUITE_BUDGET,
+    seconds: options.Seconds = options.SUITE_SECONDS,
+    seed: options.Seed = 0,
+    memory: options.Memory = None,
 ) -> None:
     """Write an offline page of results, or of changes between two.
 
@@ -88,25 +74,25 @@ def report(
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
 
-    settings = settings_of(budget, seconds, seed, memory)
+    settings = options.settings_of(budget, seconds, seed, memory)
     is_default = results is None
     if results is None:
         results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
         with measuring_into(results), resumable(results, fresh):
-            requests = registered_requests(found_registry().families, large)
+            requests = registered_requests(options.found_registry().families, large)
             measure(requests, results, settings, fresh)
     elif large:
         raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
     else:
         tell_damaged(results)
     if flames or is_default:
-        check_folder(profiles)
-        _profile(results, profiles, found_registry(), settings, with_ladders=flames)
+        options.check_folder(profiles)
+        _profile(results, profiles, options.found_registry(), settings, with_ladders=flames)
     _tell(write_report(results, out or Path("report"), profiles, validations, record))
 
 
 def _tell(page: Path) -> None:
-    messages.print(f"Wrote {page} and {page.with_name('report.md')}")
+    options.messages.print(f"Wrote {page} and {page.with_name('report.md')}")
     print(page)
 
 
@@ -141,9 +127,9 @@ def _profile(
             profiled = profile_variants(request, settings, _PROFILED_SECONDS)
             for pair, page in pages.items():
                 both = [profiled[name].profile for name in (pair.variant, pair.before) if name]
-                write(page, flame_page(both, problem))
+                options.write(page, flame_page(both, problem))
         except ShardbenchError as error:
-            warn(f"No flame graphs of {family}: {error}")
+            options.warn(f"No flame graphs of {family}: {error}")
 
     pool = ThreadPoolExecutor(_PROFILED_AT_ONCE)  # an interrupt must not wait for its threads
     with stage_display() as begins:

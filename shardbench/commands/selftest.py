@@ -28,15 +28,7 @@ from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule, Settings
 from reports.core.table import TableColumn, numbers, table_of
 from reports.core.terminal import as_terminal
-from shardbench.options import (
-    Json,
-    Seed,
-    check_seconds,
-    check_writable,
-    file_named,
-    settings_of,
-    show_or_write,
-)
+from shardbench import options
 from shardbench.progress import progress_display
 
 _MOST_FALSE_ALARMS = 1
@@ -63,7 +55,7 @@ def selftest_command(
         float | None,
         typer.Option(help="Seconds to spend on timing a round; 30, or what twelve calls take."),
     ] = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     way: Annotated[
         Literal["best", "turns", "turns-in-one-process", "side-by-side", "one-core-each"],
         typer.Option(help="How to time the calls, to compare the ways themselves."),
@@ -71,7 +63,7 @@ def selftest_command(
     turn: Annotated[
         float, typer.Option(help="Seconds that a turn of short calls lasts at least.")
     ] = SamplingRule().turn_seconds,
-    json: Json = "",
+    json: options.Json = "",
 ) -> None:
     """Measure which slow-downs this machine can detect.
 
@@ -79,21 +71,23 @@ def selftest_command(
     """
     if rounds < 1:
         raise UsageError(f"--rounds must be at least 1, not {rounds}.")
-    check_seconds("--turn", turn)
+    options.check_seconds("--turn", turn)
     lengths = call or [SHORT / 1000]
     for length in lengths:
-        check_seconds("--call", length)
+        options.check_seconds("--call", length)
     if unknown := set(added or ()) - set(ADDED):
         raise UsageError(f"--added must be one of {_NAMED}, not {min(unknown)}.")
     if not 0 <= noise_floor < 1:
         raise UsageError(f"--noise-floor must be at least 0 and less than 1, not {noise_floor:g}.")
-    check_writable(file_named(json))
+    options.check_writable(options.file_named(json))
     reports, rules = [], []
     for length in lengths:
         usual = LONG_SLOWDOWNS if 1000 * length > LONG else SLOWDOWNS
         percents = (0, *dict.fromkeys(percent for percent in added if percent)) if added else usual
         enough = max(_SECONDS, _CALLS * _OVERHEAD * (1 + len(percents)) * length)
-        settings = settings_of(max(60.0, 20 * length), enough if seconds is None else seconds, seed)
+        settings = options.settings_of(
+            max(60.0, 20 * length), enough if seconds is None else seconds, seed
+        )
         rule = replace(
             settings.sampling,
             way=cast("Any", way.replace("-", " ")),
@@ -109,7 +103,7 @@ def selftest_command(
         "sampling": [to_builtins(rule) for rule in rules],
         "environment": to_builtins(environment(seed)),
     }
-    show_or_write(json, document, Group(*(shown for _, shown in reports)))
+    options.show_or_write(json, document, Group(*(shown for _, shown in reports)))
 
 
 def _measured(

@@ -22,21 +22,8 @@ from harness.suites.executors import LocalProcesses
 from harness.suites.suite_file import read_suite
 from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
 from reports.core.formatting import plural
-from shardbench import completion, display
+from shardbench import completion, display, options
 from shardbench.command import resumable
-from shardbench.options import (
-    SUITE_BUDGET,
-    SUITE_SECONDS,
-    Budget,
-    Fresh,
-    Memory,
-    Seconds,
-    Seed,
-    found_registry,
-    names_in,
-    settings_of,
-    warn,
-)
 from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
 
 _EXECUTORS = ("processes", "dask")
@@ -69,19 +56,19 @@ def sweep_command(
             help="How many problems to measure at once here; more than one disturb each other."
         ),
     ] = 1,
-    budget: Budget = SUITE_BUDGET,
-    seconds: Seconds = SUITE_SECONDS,
-    seed: Seed = 0,
-    memory: Memory = None,
-    fresh: Fresh = False,
+    budget: options.Budget = options.SUITE_BUDGET,
+    seconds: options.Seconds = options.SUITE_SECONDS,
+    seed: options.Seed = 0,
+    memory: options.Memory = None,
+    fresh: options.Fresh = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,
 ) -> None:
     """Measure a suite of problems, or resume a stopped run."""
-    settings = settings_of(budget, seconds, seed, memory)
+    settings = options.settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
-    name, requests = _suite(suite, found_registry())
+    name, requests = _suite(suite, options.found_registry())
     path = results or Path("results") / f"{name}.jsonl"
     if dry_run:
         _list(requests, path, settings, fresh)
@@ -118,7 +105,7 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
     elif workers == 1:  # each cell has its own process anyway
         yield Workers(Site(here))
     else:
-        warn(
+        options.warn(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
             "their times are not as good as those of one at a time."
         )
@@ -132,20 +119,19 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
 def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
     for machine, count in Counter(machines.values()).items():
         if count > 1:
-            warn(
+            options.warn(
                 f"{count} workers share machine {machine}, and disturb each other: one worker for "
                 "each machine measures best."
             )
 
 
 def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
-    """Return the name of a suite (and of its results file), and its requests."""
     if name.endswith(".toml"):
         suite = read_suite(Path(name), registry)
         return suite.name, suite.requests
     if name in _REGISTERED:
         return _REGISTERED[name], registered_requests(registry.families, large=name == "large")
-    names = names_in(name)
+    names = options.names_in(name)
     if not names:
         raise UsageError("Name a suite: a .toml file, default, large, or families.")
     known = {family.name for family in registry.families}

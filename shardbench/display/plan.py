@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -26,7 +27,8 @@ _AT_EACH_END = 8
 def shown(plan: Planned, all_ranks: bool) -> RenderableType:
     """Render a plan: a headline, and a row with a bar for each rank.
 
-    If there are more than 64 ranks, it has only the 8 heaviest and lightest unless `all_ranks`.
+    If there are more than 64 ranks, it has only the 8 heaviest and lightest unless `all_ranks`,
+    and the medians of the ranks between.
     """
     title = Text(str(plan.cell), style="bold")
     return Group(title, Text(_headline(plan)), "", as_terminal(_ranks(plan.ranks, all_ranks)))
@@ -99,13 +101,14 @@ def _ranks(ranks: RankTable, all_ranks: bool) -> Table:
     rows: list[tuple[Any, ...]] = [(rank, *row) for rank, row in enumerate(ranks.rows)]
     if len(rows) > _MOST_ROWS and not all_ranks:
         rows.sort(key=lambda row: -row[1 + heavy])
-        between: Sequence[Any] = ["..."] + [""] * len(titles)
-        rows = [*rows[:_AT_EACH_END], tuple(between), *rows[-_AT_EACH_END:]]
+        between = zip(*(row[1:] for row in rows[_AT_EACH_END:-_AT_EACH_END]), strict=True)
+        middle = ("...", *(median(values) for values in between))
+        rows = [*rows[:_AT_EACH_END], middle, *rows[-_AT_EACH_END:]]
     left_out = len(ranks.rows) - 2 * _AT_EACH_END
 
     def heaviness(row: Sequence[Any]) -> Entry:
         if row[0] == "...":
-            return Entry(f"{left_out:,} ranks between are left out")
+            return Entry(f"{left_out:,} ranks between: medians")
         return Entry("", row[1 + heavy])
 
     columns = (numbers(title, place, figure) for place, title in enumerate(titles, start=1))

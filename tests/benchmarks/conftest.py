@@ -1,10 +1,9 @@
 """Fixtures that run the asv suite without asv."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from made_up_suite import asv_benchmark, made_up, suite_of
+from made_up_suite import Run, asv_benchmark, made_up, suite_of
 
 from benchmarks.outline import OUTLINE_FILE
 
@@ -15,7 +14,7 @@ def _outside_of_asv(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run() -> Callable[[str, str], Any]:
+def run() -> Run:
     """Return a function that runs a benchmark and returns the value in asv's results, or None."""
     suite = suite_of(made_up())["dice"]
     cache = suite().setup_cache()

@@ -21,6 +21,8 @@ from harness.contract import (
 from harness.contract.registry import Registry
 
 PROBLEM = "dice[size=6]/dgx_a100_80gb:2"
+Run = Callable[[str, str], Any]
+"""Runs a benchmark of a variant, and returns the value in asv's results, or None."""
 
 
 class Log:

@@ -3,19 +3,16 @@
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asv_runner.discovery import _get_benchmark
-from made_up_suite import PROBLEM, asv_benchmark, made_up, suite_of
+from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, suite_of
 
 from benchmarks import families
 from benchmarks.outline import registered
-from harness.contract import (
-    Quality,
-)
+from harness.contract import Quality
 from harness.contract.registry import Registry
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
@@ -117,9 +114,7 @@ class TestCaches:
 
 class TestFigures:
     @pytest.mark.parametrize("variant", ["reference", "same", "other", "own"])
-    def test_are_those_of_the_checked_call(
-        self, run: Callable[[str, str], Any], variant: str
-    ) -> None:
+    def test_are_those_of_the_checked_call(self, run: Run, variant: str) -> None:
         family = made_up()
         checked = check(family, family.find(variant), 12, SystemClock())
         assert run("track_eyes", variant) == checked.quality["eyes"]
@@ -148,23 +143,19 @@ class TestFigures:
         assert not tracked["least"].less_is_better
         assert tracked["gap"].less_is_better
 
-    def test_a_decision_must_equal_that_of_the_nearest_checked_variant(
-        self, run: Callable[[str, str], Any]
-    ) -> None:
+    def test_a_decision_must_equal_that_of_the_nearest_checked_variant(self, run: Run) -> None:
         assert run("track_different_decision", "same") == 0
         assert run("track_different_decision", "other") == 1
         assert run("track_different_decision", "after-impossible") == 0
 
     @pytest.mark.parametrize("variant", ["reference", "own"])
-    def test_any_decision_will_do_without_same_as(
-        self, run: Callable[[str, str], Any], variant: str
-    ) -> None:
+    def test_any_decision_will_do_without_same_as(self, run: Run, variant: str) -> None:
         assert run("track_different_decision", variant) is None
 
     @pytest.mark.parametrize("variant", ["impossible", "not-installed", "raises"])
     @pytest.mark.parametrize("function", ["time_plan", "track_eyes", "track_different_decision"])
     def test_a_cell_without_a_checked_decision_is_not_available(
-        self, run: Callable[[str, str], Any], function: str, variant: str
+        self, run: Run, function: str, variant: str
     ) -> None:
         assert run(function, variant) is None
 

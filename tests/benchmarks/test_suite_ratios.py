@@ -1,14 +1,12 @@
 """Times and ratios in the asv suite, and commits that add or remove variants."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from asv import _stats
 from asv_runner import statistics
-from made_up_suite import Log, asv_benchmark, made_up, suite_of
+from made_up_suite import Log, Run, asv_benchmark, made_up, suite_of
 
 from benchmarks.outline import OUTLINE_FILE
 
@@ -32,9 +30,7 @@ class TestTime:
         del benchmark
         assert log.entries[-1] == "closed"
 
-    def test_a_call_that_was_timed_elsewhere_counts_as_it_was_there(
-        self, run: Callable[[str, str], Any]
-    ) -> None:
+    def test_a_call_that_was_timed_elsewhere_counts_as_it_was_there(self, run: Run) -> None:
         assert run("time_plan", "elsewhere")["samples"] == [0.25, 0.25]
 
     def test_asv_can_find_a_slow_down_in_the_samples_of_one_side(self) -> None:
@@ -54,9 +50,7 @@ class TestTime:
 
 
 class TestRatio:
-    def test_asv_gets_the_ratio_of_each_pair_as_a_sample(
-        self, run: Callable[[str, str], Any]
-    ) -> None:
+    def test_asv_gets_the_ratio_of_each_pair_as_a_sample(self, run: Run) -> None:
         # `same` does nothing, where the reference adds numbers.
         found = run("track_ratio_to_reference", "same")
         assert found["number"] == 1
@@ -64,9 +58,7 @@ class TestRatio:
         assert 0 < max(found["samples"]) < 0.1
 
     @pytest.mark.parametrize("variant", ["reference", "other", "impossible", "not-installed"])
-    def test_without_a_ratio_there_is_none(
-        self, run: Callable[[str, str], Any], variant: str
-    ) -> None:
+    def test_without_a_ratio_there_is_none(self, run: Run, variant: str) -> None:
         assert run("track_ratio_to_reference", variant) is None
 
     def test_what_was_prepared_is_closed_and_asv_tells_an_interval(self) -> None:
@@ -79,7 +71,7 @@ class TestRatio:
         value, stats = statistics.compute_stats(found["samples"], found["number"])
         assert stats["ci_99_a"] <= value <= stats["ci_99_b"] < 0.1
 
-    def test_asv_gets_the_calls_that_a_call_makes(self, run: Callable[[str, str], Any]) -> None:
+    def test_asv_gets_the_calls_that_a_call_makes(self, run: Run) -> None:
         assert run("track_python_calls", "reference") == 2  # itself, and what adds numbers
         assert run("track_python_calls", "not-installed") is None
         assert run("track_python_calls", "elsewhere") is None

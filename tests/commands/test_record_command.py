@@ -8,7 +8,7 @@ import pytest
 from fake_clock import FakeClock
 
 from harness.measuring.time_left import TimeLeft
-from harness.record.parts import Part
+from harness.record.parts import RecordPart
 from shardbench.commands import record as command
 
 SUITE = """
@@ -63,7 +63,8 @@ def test_the_last_seconds_of_parts_tell_the_remaining_time(monkeypatch):
     monkeypatch.setattr(command, "TimeLeft", partial(TimeLeft, now=clock.wall))
     sizes = {"long a": 200.0, "long b": 100.0, "c": 40.0}
     parts = [
-        Part(name, "study", name.startswith("long"), False, 1.0, lambda _: "ok") for name in sizes
+        RecordPart(name, "study", name.startswith("long"), False, 1.0, lambda _: "ok")
+        for name in sizes
     ]
 
     class Held:

@@ -1,46 +1,31 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from harness.measuring.environment import environment
 from harness.measuring.selftest.file import SELFTESTS, last_selftests
-from shardbench.cli import main
+
+SHORT = ("--rounds", "1", "--seconds", "0.1")
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["selftest", *arguments])
-    return int(ended.value.code or 0)
-
-
-def test_it_says_what_this_machine_resolves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "selftest.json"
-    assert run("--rounds", "1", "--seconds", "0.1", "--json", str(file)) == 0
-    printed = capsys.readouterr().out
+def test_it_says_what_this_machine_resolves(shardbench) -> None:
+    code, printed, _ = shardbench("selftest", *SHORT, "--json", "selftest.json")
+    assert code == 0
     assert " of 1, that is " in printed
     assert "2 % more lies within the noise floor of 3 %" in printed
     assert "5 % more: found" in printed
     assert "This machine resolves" in printed
     assert max(map(len, printed.splitlines())) <= 90
-    document = json.loads(file.read_text())
+    document = json.loads(Path("selftest.json").read_text())
     (tested,) = document["selftests"]
     assert list(tested["found"]) == ["2", "5", "10"]
     assert (tested["rounds"], tested["call_seconds"]) == (1, 0.002)
     assert document["environment"]["cores"] >= 1
 
 
-def test_what_it_found_is_kept_and_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_found_is_kept_and_quoted(shardbench) -> None:
     lengths = ("--call", "0.002", "--call", "0.05", "--way", "side-by-side")
-    assert run("--rounds", "1", "--seconds", "0.1", *lengths) == 0
-    printed = capsys.readouterr().out
+    code, printed, _ = shardbench("selftest", *SHORT, *lengths)
+    assert code == 0
     assert "calls of 2 ms, side by side" in printed
     assert "calls of 50 ms, side by side" in printed
     machine = environment(0).machine or ""
@@ -51,8 +36,7 @@ def test_what_it_found_is_kept_and_quoted(capsys: pytest.CaptureFixture[str]) ->
     assert f"Self-test of {found[0].started[:10]} on this machine" in found[0].sentence()
     assert last_selftests("another") == []
     cell = "dimspec/path-cache@random[conversions=5]/dgx_h100:4"
-    with pytest.raises(SystemExit):
-        main(["compare", cell, "--seconds", "0.1", "--details"])
-    shown = " ".join(capsys.readouterr().out.split())
+    _, out, _ = shardbench("compare", cell, "--seconds", "0.1", "--details")
+    shown = " ".join(out.split())
     assert "on this machine, calls of 2 ms: 5 % more work was found" in shown
     assert "How ratios were taken" in shown

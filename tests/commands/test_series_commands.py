@@ -11,7 +11,6 @@ from toy_repository import ToyRepository
 
 from harness.contract import Series
 from harness.contract.registry import Registry
-from shardbench.cli import main
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")
 SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
@@ -49,19 +48,9 @@ def change_driver(tmp_path: Path, monkeypatch, stored: bytes) -> None:
     declare(monkeypatch, series)
 
 
-@pytest.fixture
-def shardbench(capsys, monkeypatch, tmp_path):
+@pytest.fixture(autouse=True)
+def _toy_library(monkeypatch, tmp_path):
     declare(monkeypatch, declared(tmp_path))
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture

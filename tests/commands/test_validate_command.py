@@ -5,27 +5,14 @@ from pathlib import Path
 import pytest
 
 from harness.topologies.lookup import find_topology
-from shardbench.cli import main
 
 TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.02")
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments])
-    return int(ended.value.code or 0)
-
-
 @pytest.mark.long
-def test_a_machine_is_calibrated_and_plans_are_measured_on_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run("calibrate", "-t", "dgx_a100_80gb", "--share", "0.1", "-o", "machine.csv") == 0
+def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> None:
+    arguments = ("-t", "dgx_a100_80gb", "--share", "0.1", "-o", "machine.csv")
+    assert shardbench("calibrate", *arguments)[0] == 0
     text = Path("machine.csv").read_text()
     machine = find_topology("machine.csv", 2)
     assert (machine.name, machine.confidence) == ("machine", "measured")
@@ -35,8 +22,9 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(
     assert len(list(csv.reader(line for line in text.splitlines() if line[0] != "#"))) == 2
 
     options = ("-t", "machine.csv", "--plans", "4", "--seconds", "1")
-    assert run("validate", *TINY, *options, "--json", "found.json", "--figure", "f.svg") == 0
-    printed = capsys.readouterr().out
+    files = ("--json", "found.json", "--figure", "f.svg")
+    code, printed, _ = shardbench("validate", *TINY, *options, *files)
+    assert code == 0
     assert max(map(len, printed.splitlines())) <= 80
     assert "is in neither estimate nor measurement" in " ".join(printed.split())
     found = json.loads(Path("found.json").read_text())
@@ -46,9 +34,9 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(
     assert Path("f.svg").read_text().startswith("<?xml")
 
 
-def test_plans_are_measured_on_a_machine_that_was_not_calibrated() -> None:
+def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench) -> None:
     options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1")
-    assert run("validate", *TINY, *options, "--json", "found.json") == 0
+    assert shardbench("validate", *TINY, *options, "--json", "found.json")[0] == 0
     found = json.loads(Path("found.json").read_text())
     assert [each["estimate"] for each in found["agreements"]] == ["torchrec"]
     assert len(found["decisions"]) == 3
@@ -56,11 +44,11 @@ def test_plans_are_measured_on_a_machine_that_was_not_calibrated() -> None:
     assert json.loads(stored.read_text()) == found
 
 
-def test_memory_is_counted_once_and_then_reused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_is_counted_once_and_then_reused(shardbench) -> None:
     workload = "synthetic[tables=3,seed=4,weights=cpu,mib=4]"
     arguments = ("validate", "--memory", "-w", workload, "-t", "dgx_a100_80gb", "-n", "2")
-    assert run(*arguments, "--plans", "1", "--json", "found.json") == 0
-    printed = capsys.readouterr().out
+    code, printed, _ = shardbench(*arguments, "--plans", "1", "--json", "found.json")
+    assert code == 0
     assert max(map(len, printed.splitlines())) <= 80
     found = json.loads(Path("found.json").read_text())
     assert {rank["setting"] for rank in found["ranks"]} == {"sgd", "rowwise_adagrad", "adagrad"}
@@ -70,23 +58,21 @@ def test_memory_is_counted_once_and_then_reused(capsys: pytest.CaptureFixture[st
         assert {"torchrec", "calibrated"} == set(estimated)
     (stored,) = Path("validations").glob("*.memory.json")
     written = stored.stat().st_mtime_ns
-    assert run(*arguments, "--plans", "1", "--json", "again.json") == 0
+    assert shardbench(*arguments, "--plans", "1", "--json", "again.json")[0] == 0
     assert json.loads(Path("again.json").read_text()) == found
     assert stored.stat().st_mtime_ns == written
 
 
 @pytest.mark.long
-def test_a_workload_that_cannot_be_measured_leaves_the_others(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench) -> None:
     tight = "synthetic[tables=4,seed=21,memory=tight]"
     other = TINY[1].replace("seed=4", "seed=5")
     options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1", "--json", "found.json")
-    assert run("validate", "-w", tight, *TINY, "-w", other, *options) == 2
-    printed = capsys.readouterr()
-    assert "tight" in printed.err
-    assert "kernel 'fused' alone" in printed.err
-    assert "2 problems" in printed.out
+    code, out, err = shardbench("validate", "-w", tight, *TINY, "-w", other, *options)
+    assert code == 2
+    assert "tight" in err
+    assert "kernel 'fused' alone" in err
+    assert "2 problems" in out
     found = json.loads(Path("found.json").read_text())
     assert [each["problem"] for each in found] == [f"{w}/dgx_a100_80gb:2" for w in (TINY[1], other)]
 
@@ -109,10 +95,8 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(
         (("calibrate", "-t", "nowhere"), "Unknown topology 'nowhere'"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*arguments) == 2
-    said = capsys.readouterr().err.strip()
+def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, shardbench) -> None:
+    code, _, said = shardbench(*arguments)
+    assert code == 2
     assert sentence in said
     assert "Traceback" not in said

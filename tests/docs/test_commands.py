@@ -25,6 +25,15 @@ COMMANDS = commands(path for path in documents() if not path.is_relative_to(OWN_
 SHARDBENCH = [command for command in COMMANDS if command.words[0] == "shardbench"]
 # Files that the documents call the reader's own.
 TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
+REBALANCINGS = {
+    "shardbench": {"version": 1, "family": "experts"},
+    "engine": "vllm",
+    "gpus": 4,
+    "slots": 8,
+    "groups": 1,
+    "nodes": 1,
+    "steps": [{"loads": [[1, 2, 3, 4, 5, 6]], "placement": [[0, 1, 2, 3, 4, 5, 0, 1]]}],
+}
 RESULTS = ("results.jsonl", "results/copying-ladder.jsonl", "before.jsonl", "after.jsonl")
 COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json", "pyproject.toml")
 
@@ -72,6 +81,7 @@ def checkout(tmp_path_factory, captured):
         (made / name).write_text(TABLES)
     for name in ("my_model.json.gz", "mlp2.json.gz"):
         (made / name).write_bytes(beginning_of_a_stream(500))
+    (made / "loads.json").write_text(json.dumps(REBALANCINGS))
     for path in captured.iterdir():
         shutil.copy(path, made)
     return made

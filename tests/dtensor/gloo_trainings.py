@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict as optimizer_state
 from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -26,6 +26,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from planners.dtensor.accelerate import accelerate
 from planners.dtensor.optimizer.accelerate import OptimizerInfo, accelerate_optimizer
 
 RANKS = 4
@@ -65,6 +66,8 @@ def both(model):
 WAYS = {
     "fsdp": (fsdp, False),
     "offloaded": (partial(fsdp, offload_policy=CPUOffloadPolicy(pin_memory=False)), False),
+    "mixed": (partial(fsdp, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)), False),
+    "kept on two ranks": (partial(fsdp, reshard_after_forward=2), False),
     "hybrid": (hybrid, False),
     "tensor parallel": (tensor_parallel, True),
     "both": (both, True),
@@ -121,7 +124,8 @@ def run(rank, meeting_point, folder):
             saved = [str(Path(folder) / f"{way} {name} {each}") for each in range(2)]
             places = saved if way in ("fsdp", "hybrid") else (None, None)
             *expected, norms, _ = train(distribute, make, is_alike, places[0], accelerated=False)
-            *found, close, info = train(distribute, make, is_alike, places[1], accelerated=True)
+            with accelerate():
+                *found, close, info = train(distribute, make, is_alike, places[1], accelerated=True)
             assert found == expected, (way, name)
             torch.testing.assert_close(close, norms)
             assert isinstance(info, OptimizerInfo)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,12 +17,17 @@ from torch.autograd import function
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch_state import is_changed, torch_now
 
-from planners.dtensor.accelerate import accelerate, hooks_of_fsdp
+from planners.dtensor import fsdp_gathering
+from planners.dtensor.accelerate import HOOKS_SUPPORTED, accelerate, hooks_of_fsdp
 from planners.dtensor.programs.fsdp import fully_sharded, train
 
 STEP = "fsdp2-step[layers=2]/dgx_a100_80gb:4"
 HOOKS = {"pre_forward", "post_forward", "pre_backward", "post_backward"}
 HERE = Path(__file__).parent
+
+needs_hooks = pytest.mark.skipif(
+    not HOOKS_SUPPORTED.include(torch.__version__), reason="this release keeps its hooks"
+)
 
 
 def hooks_now():
@@ -30,6 +36,7 @@ def hooks_now():
         _fsdp_param._from_local_no_grad,
         decorators.DisableContext,
         function.inspect,
+        *(getattr(owner, name) for owner, name, _ in fsdp_gathering.quicker_gathering()),
     ]
 
 
@@ -48,10 +55,11 @@ def test_variants_decide_as_torch_and_leave_nothing(variant):
 def marks_of(model, optimizer):
     with torch.profiler.profile() as profiler:
         train(model, optimizer, torch.ones(2, 4, 64))
-    return sorted(event.key for event in profiler.key_averages() if "FSDP" in event.key)
+    return sorted(event.key for event in profiler.key_averages() if "fsdp" in event.key.lower())
 
 
-def test_a_profiler_sees_the_marks_of_the_hooks():
+@needs_hooks
+def test_a_profiler_sees_the_marks_and_ops_of_the_hooks():
     model = fully_sharded(mesh_of(4), 2)
     optimizer = torch.optim.AdamW(model.parameters())
     train(model, optimizer, torch.ones(2, 4, 64))
@@ -82,6 +90,7 @@ def repeated(model, optimizer):
     return [seen[number] for number in range(len(codes))]
 
 
+@needs_hooks
 def test_hooks_repeat_nothing_in_the_next_step_while_accelerated():
     model = fully_sharded(mesh_of(4), 3)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -93,6 +102,24 @@ def test_hooks_repeat_nothing_in_the_next_step_while_accelerated():
     assert repeated(model, optimizer) == before
     assert before[0] > 3
     assert before[1] > 0
+
+
+@needs_hooks
+def test_parameters_are_gathered_with_kept_views_and_equal_torchs(monkeypatch):
+    def weights_of(steps):
+        torch.manual_seed(0)
+        model = fully_sharded(mesh_of(4), 2)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(steps):
+            train(model, optimizer, torch.ones(2, 4, 64))
+        return [parameter.to_local().clone() for parameter in model.parameters()]
+
+    expected = weights_of(4)
+    by_torch = Mock(side_effect=fsdp_gathering._copy_out)
+    monkeypatch.setattr(fsdp_gathering, "_copy_out", by_torch)
+    with hooks_of_fsdp():
+        assert all(map(torch.equal, weights_of(4), expected))
+    assert by_torch.call_count == 2  # once for each block
 
 
 def test_another_release_of_torch_keeps_its_hooks(monkeypatch):

@@ -41,8 +41,10 @@ def test_each_op_is_decided_once_and_found_from_then_on(installed, workload, ops
 def test_objects_that_outlive_a_step_are_counted(installed):
     kept = {
         workload: installed.ask(request(workload, "counts"))["counters"]["objects_kept"]
-        for workload in ("ops[op=mm]", "optimizer[impl=fused,lr=changing]", "dynamic")
-    }
+        for workload in (
+            "ops[op=mm]", "optimizer[impl=fused,lr=changing]", "dynamic", "fsdp2-step[layers=1]"
+        )
+    }  # fmt: skip
     assert kept.pop("dynamic") > 0  # a decision for each size
     assert set(kept.values()) == {0}
 

@@ -3,10 +3,14 @@
 import logging
 import math
 from dataclasses import replace
+from itertools import pairwise
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.proposers import UniformProposer
@@ -22,6 +26,9 @@ from planners.embedding.plan_files.previous import PreviousPlan, PreviousTable, 
 from planners.embedding.planning import PLANNING, document
 from planners.embedding.problem import build
 from planners.embedding.quality import quality
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.space import search_space
+from planners.embedding.search.unmade_shards import unmade_shards
 
 GIB = 2**30
 ROWS, DIM = 100, 8
@@ -266,3 +273,43 @@ def test_nothing_moves_by_a_search_that_counts_no_moves(problem, file):
 def test_arguments_that_make_no_sense_are_refused(problem, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         planner(problem, **options)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 20), st.integers(0, 2), st.sampled_from([0, -1, 7]), st.data())
+def test_shards_that_are_not_created_move_the_same_bytes(seed, lost, grown, data):
+    """Moves are counted from layouts; here, from the shards that these create."""
+    problem = the_problem(tables=6, gpus=8, seed=seed)
+    enumerator = DistinctShardEnumerator(problem.topology, problem.batch_size, problem.constraints)
+    options = enumerator.enumerate(problem.module, problem.sharders)
+    tables = {}
+    for option in options[:: data.draw(st.integers(1, 5))]:
+        unmade = unmade_shards(option)
+        sizes, offsets = unmade.layout.cut()
+        boxes = [(r, c, r + h, c + w) for (r, c), (h, w) in zip(offsets, sizes, strict=True)]
+        size = option.tensor.shape[0] + grown, option.tensor.shape[1]
+        ranks = tuple(range(lost, lost + len(boxes)))
+        kind = option.sharding_type, option.compute_kernel
+        tables[option.fqn] = PreviousTable(*kind, size, 4, tuple(boxes), ranks)
+    plan = PreviousPlan(tables)
+    before = plan.moves(options, 8)
+    assert all(unmade_shards(option) is not None for option in options)
+    for option in options:
+        option.shards  # noqa: B018  # creates the shards
+    after = plan.moves(options, 8)
+    assert before.home.tolist() == after.home.tolist()
+    assert before.weight.tolist() == after.weight.tolist()
+    space = search_space(options)
+    away = np.where(after.home < 0, after.weight, 0)
+    assert before.least_moved(space).tolist() == [
+        int(away[first:end].sum()) for first, end in pairwise(space.first_shard)
+    ]
+
+
+def test_the_bound_of_a_large_problem_is_not_proven_again(problem, monkeypatch):
+    planned_ms = quality(problem, replace(planned(problem), bound_ms=0.0))
+    monkeypatch.setattr("planners.embedding.quality._MOST_PROVEN_AGAIN", 0)
+    monkeypatch.setattr("planners.embedding.quality.best_bound", None)
+    fresh = replace(problem, known={})
+    again = quality(fresh, planned(fresh))
+    assert again["bound_ms"] == pytest.approx(planned_ms["bound_ms"], rel=0.005)

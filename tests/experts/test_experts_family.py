@@ -73,12 +73,86 @@ def test_recorded_loads_are_read_alike_from_all_formats(tmp_path):
         assert asked.slots == 20
 
 
-@pytest.mark.parametrize("content", ["{}", '{"logical_count": [[1], [1, 2]]}', "[]", "nothing"])
-def test_a_file_without_loads_is_bad_input(tmp_path, content):
-    path = tmp_path / "loads.json"
+STEP = {"loads": [[1, 2, 3, 4, 5, 6]], "placement": [[0, 1, 2, 3, 4, 5, 0, 1]]}
+
+
+def captured(**changes):
+    """Return the text of a captured file."""
+    header = {"shardbench": {"version": 1, "family": "experts"}, "engine": "vllm"}
+    sizes = {"gpus": 4, "slots": 8, "groups": 1, "nodes": 1, "steps": [STEP]}
+    return json.dumps({**header, **sizes, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("loads.json", "{}", "no 'logical_count'"),
+        ("loads.json", '{"logical_count": [[1], [1, 2]]}', "as many in each"),
+        ("loads.json", "[]", "one JSON object"),
+        ("loads.json", "", "JSON text"),
+        ("loads.json", '{"logical_count": [[1, Infinity]]}', "not inf for expert 1 of layer 0"),
+        ("loads.csv", "", "layers x experts"),
+        ("loads.csv", "1,2,3\n\n1,2\n", "line 3: it has 2 loads"),
+        ("loads.csv", "first,second\n1,2\n", "line 1: each load must be a number"),
+        ("loads.csv", "1,2\n3,-4\n", "not -4 for expert 1 of layer 1"),
+        ("loads.csv", "1,nan\n", "not nan"),
+        ("loads.csv", "1" * 200_000, "line 1"),
+        ("loads.pt", "junk", "no tensor"),
+        ("loads.json", captured(gpus=0), "'gpus'"),
+        ("loads.json", captured(slots=9), "'slots' must divide"),
+        ("loads.json", captured(slots=4), "slots for all experts"),
+        ("loads.json", captured(steps=[]), "'steps'"),
+        ("loads.json", captured(steps=[{"loads": [[-1.0]]}]), r"loads\[0\]\[0\]"),
+        ("loads.json", captured(steps=[{**STEP, "placement": [[0, 1]]}]), "8 slots, not 1 x 2"),
+        ("loads.json", captured(steps=[{**STEP, "placement": [[0], [0, 1]]}]), "as many slots"),
+        ("loads.json", captured(steps=[{**STEP, "placement": [[7] * 8]}]), "from 0 to 5"),
+    ],
+)
+def test_a_file_of_wrong_loads_is_bad_input(tmp_path, name, content, said):
+    path = tmp_path / name
     path.write_text(content)
-    with pytest.raises(UsageError, match=r"loads\.json"):
-        problem(str(path))
+    with pytest.raises(UsageError, match=said):
+        problem(str(path), 4)
+
+
+def test_vllms_window_is_summed_by_expert(tmp_path):
+    path = tmp_path / "window.pt"
+    state = {
+        "expert_load_window": torch.ones(5, 2, 8, dtype=torch.int32),
+        "physical_to_logical_map": torch.tensor(
+            [[0, 1, 2, 3, 4, 5, 0, 0], [5, 4, 3, 2, 1, 0, 5, -1]]
+        ),
+    }
+    torch.save(state, path)
+    assert problem(str(path), 4).loads.tolist() == [[15, 5, 5, 5, 5, 5], [5, 5, 5, 5, 5, 10]]
+    torch.save({**state, "physical_to_logical_map": torch.zeros(2, 7)}, path)
+    with pytest.raises(UsageError, match="that fits"):
+        problem(str(path), 4)
+
+
+def test_a_captured_file_has_its_gpus_groups_and_placement(tmp_path):
+    path = tmp_path / "loads.json"
+    path.write_text(captured(groups=2, nodes=2))
+    spec = WorkloadSpec.parse(str(path))
+    topology = FAMILY.brings(spec)
+    assert (topology.gpus, topology.gpus_per_host) == (4, 2)
+    asked = build(spec, topology)
+    assert (asked.nodes, asked.previous) == (2, None), "its first placement has no groups"
+    path.write_text(captured())
+    assert build(spec, FAMILY.brings(spec)).previous is not None
+    assert problem(str(path), 8).previous is None, "on other GPUs"
+    assert FAMILY.brings(WorkloadSpec.parse(SMALL)) is None
+
+
+def test_the_front_starts_from_a_decision_in_the_next_window():
+    asked = problem()
+    made = placed(asked, "numpy")
+    near = PLANNING.moving.near(asked, made)
+    rated = [quality(*point) for point in PLANNING.moving.front(near)]
+    assert [point["fetched"] for point in rated] == sorted(point["fetched"] for point in rated)
+    assert rated[0]["fetched"] == 0
+    assert rated[0]["imbalance"] == pytest.approx(quality(asked, made)["next_imbalance"])
+    assert PLANNING.moving.near(problem("kimi-k2", 192), made) is None
 
 
 @pytest.mark.parametrize("change", [lambda s: s[:, :-1], lambda s: s * 0, lambda s: s - 1])

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from typing import Any
 
 from toy import TOY, Decision, ToyProblem, build, reference, round_robin, same, with_work
 
@@ -179,35 +180,31 @@ def _only(name: str) -> Callable[[Callable[[ToyProblem], Prepared[Decision]]], o
     return HOSTILE.variant(name, same_as="reference")
 
 
-@_only("escapes")
-def escapes(problem: ToyProblem) -> Prepared[Decision]:
+def _call(name: str) -> Callable[[Callable[[ToyProblem], Any]], object]:
+    return HOSTILE.decider(name, same_as="reference")
+
+
+@_call("escapes")
+def escapes(problem: ToyProblem) -> Decision:
     """Leave an orphaned process behind, in a session of its own."""
-
-    def run() -> Decision:
-        if not os.fork():
-            os.setsid()
-            if forked := os.fork():
-                problem.leave("grandchild", str(forked))
-            else:
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                time.sleep(600)
-            os._exit(0)
-        os.wait()
-        return round_robin(problem)
-
-    return Prepared(run)
+    if not os.fork():
+        os.setsid()
+        if forked := os.fork():
+            problem.leave("grandchild", str(forked))
+        else:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    return round_robin(problem)
 
 
-@_only("forks-and-goes-on")
-def forks_and_goes_on(problem: ToyProblem) -> Prepared[Decision]:
+@_call("forks-and-goes-on")
+def forks_and_goes_on(problem: ToyProblem) -> Decision:
     """Return from a call in two processes, since the call forks."""
-
-    def run() -> Decision:
-        time.sleep(0.03)  # one call makes a turn: each more would double the processes
-        os.fork()
-        return round_robin(problem)
-
-    return Prepared(run)
+    time.sleep(0.03)  # one call makes a turn: each more would double the processes
+    os.fork()
+    return round_robin(problem)
 
 
 @_only("never-ending-thread")
@@ -222,13 +219,10 @@ def never_ending_thread(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(run)
 
 
-@_only("changes-folder")
-def changes_folder(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Decision:
-        os.chdir("/")
-        return round_robin(problem)
-
-    return Prepared(run)
+@_call("changes-folder")
+def changes_folder(problem: ToyProblem) -> Decision:
+    os.chdir("/")
+    return round_robin(problem)
 
 
 @_only("stays")
@@ -243,8 +237,8 @@ def stays(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(run)
 
 
-def _closes_badly(name: str) -> None:
-    """Register a variant that passes the check, and exits in `close` after the timed calls."""
+def _closes_with(name: str, end: Callable[[], object]) -> None:
+    """Register a variant that passes the check, and calls `end` in `close` after timed calls."""
 
     def prepare(problem: ToyProblem) -> Prepared[Decision]:
         calls = 0
@@ -257,31 +251,16 @@ def _closes_badly(name: str) -> None:
         def close() -> None:
             if calls > 1:
                 problem.leave(f"{name}-closed")
-                sys.exit("while closing")
+                end()
 
         return Prepared(run, close=close)
 
     _only(name)(prepare)
 
 
-_closes_badly("closes-badly")
-_closes_badly("closes-as-badly")
-
-
-@_only("closes-and-crashes")
-def closes_and_crashes(problem: ToyProblem) -> Prepared[Decision]:
-    calls = 0
-
-    def run() -> Decision:
-        nonlocal calls
-        calls += 1
-        return round_robin(problem)
-
-    def close() -> None:
-        if calls > 1:
-            os.abort()
-
-    return Prepared(run, close=close)
+_closes_with("closes-badly", lambda: sys.exit("while closing"))
+_closes_with("closes-as-badly", lambda: sys.exit("while closing"))
+_closes_with("closes-and-crashes", os.abort)
 
 
 # What follows is to be blamed, but for something else than a call.
@@ -313,55 +292,41 @@ def endless_close(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(lambda: round_robin(problem), close=lambda: time.sleep(600))
 
 
-@_only("counts-nonsense")
-def counts_nonsense(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Measured[Decision]:
-        return Measured(round_robin(problem), 0.1, 0.1, counters={"dealt": "many"})  # type: ignore
-
-    return Prepared(run)
+@_call("counts-nonsense")
+def counts_nonsense(problem: ToyProblem) -> Measured[Decision]:
+    return Measured(round_robin(problem), 0.1, 0.1, counters={"dealt": "many"})  # type: ignore
 
 
-@_only("decides-nothing")
-def decides_nothing(problem: ToyProblem) -> Prepared[Decision]:
+@_call("decides-nothing")
+def decides_nothing(_: ToyProblem) -> Decision:
     class Nothing(tuple[int, ...]):
         def __iter__(self) -> Iterator[int]:
             raise RuntimeError("no fingerprint")
 
-    return Prepared(lambda: Nothing())
+    return Nothing()
 
 
-@_only("hoards")
-def hoards(problem: ToyProblem) -> Prepared[Decision]:
+@_call("hoards")
+def hoards(_: ToyProblem) -> Decision:
     """Allocate ever more memory, slowly enough for the limit to notice."""
-
-    def run() -> Decision:
-        hoard = []
-        while True:
-            hoard.append(bytearray(16 * MIB))
-            time.sleep(0.02)
-
-    return Prepared(run)
+    hoard = []
+    while True:
+        hoard.append(bytearray(16 * MIB))
+        time.sleep(0.02)
 
 
-@_only("hoards-elsewhere")
-def hoards_elsewhere(problem: ToyProblem) -> Prepared[Decision]:
+@_call("hoards-elsewhere")
+def hoards_elsewhere(problem: ToyProblem) -> Decision:
     """Start another process that allocates the memory."""
     script = "import time; hoard = bytearray(400 * 2**20); time.sleep(600)"
-
-    def run() -> Decision:
-        subprocess.run([sys.executable, "-c", script], check=True)
-        return round_robin(problem)
-
-    return Prepared(run)
+    subprocess.run([sys.executable, "-c", script], check=True)
+    return round_robin(problem)
 
 
-@_only("prints-for-ever")
-def prints_for_ever(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Decision:
-        while True:
-            os.write(2, b"\rstill there")
-
-    return Prepared(run)
+@_call("prints-for-ever")
+def prints_for_ever(_: ToyProblem) -> Decision:
+    while True:
+        os.write(2, b"\rstill there")
 
 
 def endless_build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:

@@ -19,6 +19,7 @@ NAMES = {
     "Planner": "planners.embedding.drop_in.planner:Planner",
     "PlannerProvider": "planners.embedding.drop_in.provider:PlannerProvider",
     "accelerate": "planners.dtensor.accelerate:accelerate",
+    "accelerate_experts": "planners.experts.drop_in.accelerate:accelerate_experts",
     "accelerate_optimizer": "planners.dtensor.optimizer.accelerate:accelerate_optimizer",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",

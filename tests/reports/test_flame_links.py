@@ -9,13 +9,7 @@ from made_up_results import cell, family_lines, overview_row, past_lines, write
 from harness.measuring.profile.flame_graph import Frame
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.flame_links import (
-    FlamePair,
-    flame_pages,
-    ladder_pairs,
-    main_pair,
-    page_name,
-)
+from reports.family.flame_links import FlamePair, flame_pages, ladder_pairs, main_pair, page_name
 from reports.profile.page import flame_page
 from reports.report.page import write_report
 

@@ -6,7 +6,7 @@ from made_up_ranks import COLUMNS, ranks, with_ranks
 from made_up_results import cell, family_lines, family_of, over_budget, write
 from matplotlib.text import Text
 
-from reports.family.ranks import draw_ranks, loads_table, ranks_table
+from reports.family.ranks import draw_ranks, loads_table, ranks_caption, ranks_table
 from reports.family.ranks import ranks as ranks_of
 from reports.report.page import write_report
 
@@ -49,6 +49,13 @@ def test_where_the_reference_was_stopped_another_stands_first(tmp_path):
     ]
     view = view_of(tmp_path, lines)
     assert view.variants == ("even", "odd")
+
+
+def test_of_many_ranks_the_table_holds_those_at_both_ends(tmp_path):
+    view = view_of(tmp_path, with_ranks(family_lines((10,)), amount=4096))
+    held = [row[0].text for row in ranks_table(view).rows]
+    assert held == [f"{rank:,}" for rank in (*range(4095, 4087, -1), *range(7, -1, -1))]
+    assert "of 4,096 ranks under `slow-copy`" in ranks_caption(view)
 
 
 @pytest.mark.usefixtures("undrawn")

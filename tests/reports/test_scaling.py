@@ -6,13 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_results import cell, family_lines, over_budget, results_of
 
-from reports.family.scaling import (
-    exponents,
-    fit_exponent,
-    long_series,
-    sweeps,
-    without_parameter,
-)
+from reports.family.scaling import exponents, fit_exponent, long_series, sweeps, without_parameter
 
 
 @given(
@@ -105,3 +99,17 @@ def test_the_only_number_of_a_workload_sets_its_size_where_no_parameter_has_its_
     found = points(tmp_path, lines)
     assert set(found["sweep"]) == {"step[kind=fused]/toy_rack:4"}
     assert sorted(found["size"]) == [31, 61, 121]
+
+
+def test_sizes_that_grow_with_the_gpus_are_one_sweep(tmp_path):
+    lines = []
+    for doublings in range(5):
+        boxes, gpus = 10 * 2**doublings, 4 * 2**doublings
+        line = cell(boxes=boxes, gpus=gpus, seconds=1.5 * boxes)
+        lines.append(line | {"cell": f"{line['cell'].rpartition(':')[0]}:{gpus}"})
+    found = points(tmp_path, lines)
+    assert set(found["sweep"]) == {"crates[seed=1]/toy_rack"}
+    assert set(found["size_name"]) == {"sqrt(boxes * GPUs)"}
+    assert found["size"].tolist() == [math.sqrt(40) * 2**n for n in range(5)]
+    assert exponents(found)["exponent"].tolist() == [pytest.approx(1.0)]
+    assert points(tmp_path, lines[:1]).empty

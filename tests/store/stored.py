@@ -4,9 +4,7 @@ from pathlib import Path
 
 from harness.model.cell import Cell
 from harness.model.ids import CellId
-from harness.store.results import (
-    read_cells,
-)
+from harness.store.results import read_cells
 
 
 def cell(variant: str = "upstream", **changes) -> Cell:

@@ -13,12 +13,7 @@ from stored import cell, variants
 
 from harness.model.cell import SCHEMA
 from harness.model.errors import ShardbenchError, UsageError
-from harness.store.results import (
-    Damage,
-    append_cells,
-    read_cells,
-    set_damaged_aside,
-)
+from harness.store.results import Damage, append_cells, read_cells, set_damaged_aside
 
 
 class TestTornLines:

@@ -20,12 +20,7 @@ from harness.model.cell import SCHEMA, Claim, CountedWork, RankTable, Ratio, Sum
 from harness.model.errors import ShardbenchError
 from harness.model.settings import Settings
 from harness.store.lock import hold
-from harness.store.results import (
-    Damage,
-    append_cells,
-    read_cells,
-    to_json,
-)
+from harness.store.results import Damage, append_cells, read_cells, to_json
 
 
 def test_what_is_read_is_what_was_written(path: Path):

@@ -12,13 +12,7 @@ from harness.model.errors import UsageError
 from harness.topologies import probe
 from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Host, capture, usable_gbits
 from harness.topologies.csv_files import read_rows, read_topologies
-from harness.topologies.devices import (
-    GpuDevice,
-    NetworkDevice,
-    PciPlace,
-    matrix_of,
-    path_kind,
-)
+from harness.topologies.devices import GpuDevice, NetworkDevice, PciPlace, matrix_of, path_kind
 from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, pcie_bw, require_gpu_kind
 from harness.topologies.link_matrix import parse_matrix
 from harness.topologies.lookup import find_topology, presets

@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 
 from harness.contract.abilities.topology import TopologyTrap
 from harness.model.errors import UsageError
-from harness.topologies.csv_files import (
-    data_text,
-    read_rows,
-    read_topologies,
-)
+from harness.topologies.csv_files import data_text, read_rows, read_topologies
 from harness.topologies.lookup import presets
 from harness.topologies.traps import find_traps
 

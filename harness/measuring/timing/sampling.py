@@ -17,13 +17,7 @@ from harness.measuring.timing.forecast import block_seconds, blocks_needed, coun
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
 from harness.measuring.timing.verdict import CONFIDENCE, judge
-from harness.measuring.timing.ways import (
-    InForks,
-    SideBySide,
-    Variants,
-    cores,
-    in_turns,
-)
+from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores, in_turns
 from harness.model.cell import CountedWork, Ratio, Way
 from harness.model.settings import SamplingRule
 
@@ -315,7 +309,9 @@ def _ways(
 
     Only calls in one thread of this process can be timed in forks: a fork has no other threads, and
     all forks would share an upstream's child process. Short calls, repeated in a turn, are better
-    timed in turns, unless they are compared with a far longer call.
+    timed in turns, unless they are compared with a far longer call. So are calls with a longer
+    set-up: side by side, a core is shared by turns, so the variant that is set up sooner would be
+    interrupted more often while it is timed.
     """
     reference, rule = request.reference, request.rule
     alone = [name for name in calls if name in warm and warm[name].is_alone]
@@ -329,14 +325,16 @@ def _ways(
         return [("turns in one process", list(calls))]
     if alone == [reference] and others:
         return [("turns in one process", list(calls))]
-    longest = max(calls[name] * warm[name].lasts_s for name in alone)
+    lasts = {name: calls[name] * warm[name].lasts_s for name in alone}
+    is_short = max(lasts.values()) <= _LONGEST_TURN_SECONDS
+    is_mostly_set_up = any(warm[name].install_s > lasts[name] for name in alone)
     repeated = [name for name in alone if calls[name] > 1]
     groups: dict[Way, list[str]] = {}
     if rule.way != "best":
         groups[rule.way] = alone
-    elif longest <= _LONGEST_TURN_SECONDS or not cores():
+    elif is_short or is_mostly_set_up or not cores():
         groups["turns"] = alone
-    elif longest >= _LONG_SECONDS or not repeated:
+    elif max(lasts.values()) >= _LONG_SECONDS or not repeated:
         groups["side by side"] = alone
     elif reference is None or reference in repeated:
         groups["turns"] = alone

@@ -33,7 +33,7 @@ from planners.dtensor.capture.tensors import (
     forget_results,
 )
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
-from planners.dtensor.programs.build import OpProgram, RecordedDecisions
+from planners.dtensor.programs.program import OpProgram, RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank, start_world
 from planners.dtensor.search.dispatches import ExactMiss
 from planners.dtensor.step_file import CallRecord, StepRecord, read_step

@@ -44,6 +44,16 @@ alias_storage = torch._functionalize_unsafe_set
 """Let the first tensor share the second one's storage, as a view's result must."""
 
 
+def is_watched() -> bool:
+    """Return whether a mode, a trace or a compiler sees the ops of this thread."""
+    return bool(
+        modes_active()
+        or functions_overridden()
+        or torch.compiler.is_compiling()
+        or torch._guards.TracingContext.try_get() is not None
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """A summary of an op's schema."""

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from harness.contract import SupportedReleases, UsageError
 
-SUPPORTED = SupportedReleases("torch", ("2.13.0",))
+SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 
 
 class OptimizerInfo(NamedTuple):
@@ -54,11 +54,11 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
         self._clip = torch.nn.utils.clip_grad_norm_
         if SUPPORTED.allow("accelerate_optimizer()", torch.__version__, any_release=any_release):
             # Another release of torch may lack names that these modules import.
-            from planners.dtensor.optimizer.clipping import clip_grad_norm_
+            from planners.dtensor.optimizer.clipping import Clipping
             from planners.dtensor.optimizer.local_rule import rule_of, step
             from planners.dtensor.optimizer.obstacles import RULE
 
-            self._clip = clip_grad_norm_
+            self._clip = Clipping()
             if rule := rule_of(optimizer):
                 self._step = partial(step, rule)
                 optimizer._init_group = self._init_group

@@ -3,76 +3,99 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 import torch
-from torch.distributed import _functional_collectives as collectives
+from msgspec import Struct
+from torch.distributed import all_reduce
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.nn.utils import clip_grad_norm_ as torch_clip_grad_norm_
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from planners.dtensor.dispatch.torch_path import is_watched
 from planners.dtensor.optimizer import obstacles
 
 Parts = Mapping[tuple[int, ...], list[torch.Tensor]]
 """Local gradients, by the mesh dimensions over which they are sharded."""
 
+_SPEC, _LOCAL = map(attrgetter, ("_spec", "_local_tensor"))
 
-class _Clipped(NamedTuple):
+
+class _Clipped(Struct):
     """What torch clips: an object with a gradient."""
 
     grad: torch.Tensor
 
 
-def clip_grad_norm_(
-    parameters: torch.Tensor | Iterable[torch.Tensor],
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> torch.Tensor:
-    """Clip gradients in place to a total norm, and return their norm before, as torch does.
+class Clipping:
+    """Clip gradients as torch does, and remember how they are split.
 
-    The norm may differ from torch's by rounding, because the parts are added in another order.
-    Norms of other types than finite positive ones, and gradients that are not all on one mesh or
-    cannot be used in parts, are left to torch.
+    Attributes:
+        specs: the gradients' specs in the last call.
+        parts: the gradients' places by the mesh dimensions over which they are sharded; None if
+            some are not all on one mesh, or not usable in parts.
     """
-    listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    grads = [grad for parameter in listed if (grad := parameter.grad) is not None]
-    parts = None if obstacles.is_watched() else _parts(grads)
-    if parts is None or not 0 < float(norm_type) < float("inf"):
-        return torch_clip_grad_norm_(
-            listed or parameters, max_norm, norm_type, error_if_nonfinite, foreach
-        )
-    with torch.no_grad():
-        mesh: DeviceMesh = grads[0].device_mesh
-        total = _total_norm(parts, mesh, float(norm_type), foreach)
-        if error_if_nonfinite:
-            get_total_norm([total], norm_type, error_if_nonfinite)  # torch's own error
-        local = list(map(_Clipped, chain.from_iterable(parts.values())))
-        clip_grads_with_norm_(local, max_norm, total, foreach)
-        torch.autograd.graph.increment_version(grads)
-        return DTensor.from_local(total, mesh, [Replicate()] * mesh.ndim, run_check=False)
+
+    def __init__(self) -> None:
+        self.specs: list[DTensorSpec] = []
+        self.parts: Mapping[tuple[int, ...], list[int]] | None = None
+
+    def __call__(
+        self,
+        parameters: torch.Tensor | Iterable[torch.Tensor],
+        max_norm: float,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = False,
+        foreach: bool | None = None,
+    ) -> torch.Tensor:
+        """Clip gradients in place to a total norm, and return their norm before.
+
+        The norm may differ from torch's by rounding, because the parts are added in another order.
+        Norms of other types than finite positive ones, and gradients that are not all on one mesh
+        or cannot be used in parts, are left to torch.
+        """
+        listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        grads = [grad for parameter in listed if (grad := parameter.grad) is not None]
+        parts = None if is_watched() else self._local_parts(grads)
+        if parts is None or not 0 < float(norm_type) < float("inf"):
+            return torch_clip_grad_norm_(
+                listed or parameters, max_norm, norm_type, error_if_nonfinite, foreach
+            )
+        with torch.no_grad():
+            mesh: DeviceMesh = self.specs[0].mesh
+            total = _total_norm(parts, mesh, float(norm_type), foreach)
+            if error_if_nonfinite:
+                get_total_norm([total], norm_type, error_if_nonfinite)  # torch's own error
+            local = list(map(_Clipped, chain.from_iterable(parts.values())))
+            clip_grads_with_norm_(local, max_norm, total, foreach)
+            torch.autograd.graph.increment_version(grads)
+            return DTensor.from_local(total, mesh, [Replicate()] * mesh.ndim, run_check=False)
+
+    def _local_parts(self, grads: Sequence[Any]) -> Parts | None:
+        """Return the local gradients; None if they cannot be clipped in parts."""
+        if set(map(type, grads)) != {DTensor}:
+            return None
+        specs = list(map(_SPEC, grads))
+        if specs != self.specs:
+            self.specs, self.parts = specs, _parts(grads)
+        local = list(map(_LOCAL, grads))
+        if self.parts is None or set(map(type, local)) != {torch.Tensor}:
+            return None
+        return {split: [local[row] for row in rows] for split, rows in self.parts.items()}
 
 
-def _parts(grads: Sequence[Any]) -> Parts | None:
-    """Return the local gradients; None if some are not all on one mesh, or not usable in parts."""
-    if set(map(type, grads)) != {DTensor}:
+def _parts(grads: Sequence[Any]) -> Mapping[tuple[int, ...], list[int]] | None:
+    """Return the gradients' places by the mesh dimensions over which they are sharded, or None."""
+    if len({id(grad._spec.mesh) for grad in grads}) > 1 or any(map(obstacles.of_tensor, grads)):
         return None
-    alike = defaultdict[Any, list[Any]](list)
-    for grad in grads:
-        spec = grad._spec
-        alike[id(spec.mesh), spec.placements, spec.tensor_meta.dtype].append(grad)
-    if len({mesh for mesh, _, _ in alike}) > 1:
-        return None
-    if any(obstacles.of_tensor(some[0]) for some in alike.values()):
-        return None
-    parts = defaultdict[tuple[int, ...], list[torch.Tensor]](list)
-    for (_, placements, _), some in alike.items():
-        split = (number for number, of in enumerate(placements) if type(of) is not Replicate)
-        parts[tuple(split)].extend(grad._local_tensor for grad in some)
-    local = {type(part) for some in parts.values() for part in some}
-    return parts if local == {torch.Tensor} else None
+    parts = defaultdict[tuple[int, ...], list[int]](list)
+    for row, grad in enumerate(grads):
+        placements = enumerate(grad._spec.placements)
+        parts[tuple(number for number, of in placements if type(of) is not Replicate)].append(row)
+    return parts
 
 
 def _total_norm(
@@ -85,5 +108,7 @@ def _total_norm(
     powers = norms.to(torch.promote_types(norms.dtype, torch.float32)) ** norm_type
     for dimension in range(mesh.ndim):
         if rows := [row for row, split in enumerate(parts) if dimension in split]:
-            powers[rows] = collectives.all_reduce(powers[rows], "sum", (mesh, dimension))
+            terms = powers[rows]
+            all_reduce(terms, group=mesh.get_group(dimension))
+            powers[rows] = terms
     return (powers.sum() ** (1.0 / norm_type)).to(norms.dtype)

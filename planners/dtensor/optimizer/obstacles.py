@@ -9,6 +9,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor.placement_types import _StridedShard
 
+from planners.dtensor.dispatch.torch_path import is_watched
+
 _CARRY_VALUES = (Shard, _StridedShard, Replicate)
 """The placements of values. The parts of all others are terms, which torch adds up first."""
 
@@ -24,16 +26,6 @@ SUBCLASS = "the local tensor has a class of its own"
 COMPLEX = "complex numbers"
 GRADIENT = "the gradient has other placements"
 STATE = "the state has other placements, or none yet"
-
-
-def is_watched() -> bool:
-    """Return whether a mode, a trace or a compiler sees the ops of this thread."""
-    return bool(
-        torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch.compiler.is_compiling()
-        or torch._guards.TracingContext.try_get() is not None
-    )
 
 
 def is_split_alike(spec: DTensorSpec, other: DTensorSpec) -> bool:

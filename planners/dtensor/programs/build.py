@@ -1,10 +1,7 @@
 """Build the programs of the workloads; every variant runs these programs."""
 
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import count, cycle, islice
 from typing import Any, NamedTuple
 
@@ -14,17 +11,16 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
-from planners.dtensor.programs import fsdp
 from planners.dtensor.programs.modules import mlp, transformer_block
+from planners.dtensor.programs.program import OpProgram, placed, small_integers
+from planners.dtensor.programs.training import fsdp2_step, optimizer_step
 from planners.dtensor.programs.world import make_mesh
 from planners.dtensor.workloads import (
     OPS,
     ROUNDS,
     DynamicParameters,
-    Fsdp2Parameters,
     MissParameters,
     OpsParameters,
-    OptimizerParameters,
     mesh_shape,
     parameters_of,
 )
@@ -34,39 +30,6 @@ from planners.dtensor.workloads import (
 _BATCH_SIZES = 1024
 _WIDTH = 8
 _SIDE = 64
-
-StepFunction = Callable[[], Sequence[torch.Tensor]]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedDecisions:
-    """Torch's decisions in the process in which a step was captured."""
-
-    results: tuple[object, ...]  # in the order of `OpProgram.names`; None for a missing result
-    moves: Counter[tuple[str, tuple[Any, ...]]]  # number of times that each op moved these inputs
-
-
-@dataclass(frozen=True, slots=True)
-class OpProgram:
-    """A program of ops on the DTensors of a mesh, and how to run and check it."""
-
-    mesh: DeviceMesh
-    step: StepFunction  # one call; returns its results in the order of `names`
-    names: tuple[str, ...]
-    size: int  # the number of ops, or of parameters or layers in training
-    shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
-    cold: bool = False  # every call starts with cold caches
-    compares_values: bool = True  # all calls have the same values, in spite of fake collectives
-    compares_moves: bool = True  # clipping may move partial norms, or add them up in another way
-    is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
-    renew: Callable[[], None] | None = None  # called before a `step` that changes its input
-    recorded: RecordedDecisions | None = None  # of a captured step, in the original process
-    notes: Mapping[str, float | str] = field(
-        default_factory=dict
-    )  # facts to show next to size and mesh
-    optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
-    trains: bool = False  # each step makes new gradients for the optimizer
-    counts_kept: bool = False  # whether objects that outlive a step are counted
 
 
 class _OpCall(NamedTuple):
@@ -86,10 +49,10 @@ def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     parameters = parameters_of(workload)
     if workload.name == "mlp":
         mesh = _tensor_parallel_mesh(topology, parameters.device)
-        return _trained(mlp(mesh), _random(4, 16), mesh)
+        return _trained(mlp(mesh), small_integers(4, 16), mesh)
     if workload.name == "transformer-block":
         mesh = _tensor_parallel_mesh(topology, parameters.device)
-        return _trained(transformer_block(mesh), _random(2, 4, 8 * mesh.size()), mesh)
+        return _trained(transformer_block(mesh), small_integers(2, 4, 8 * mesh.size()), mesh)
     shape = mesh_shape(topology, getattr(parameters, "dims", 1))
     names = tuple(f"dim{index}" for index in range(len(shape)))
     mesh = make_mesh(shape, names, parameters.device)
@@ -104,26 +67,13 @@ def _tensor_parallel_mesh(topology: Topology, device: str) -> DeviceMesh:
     return make_mesh(shape, ("data", "tensor"), device)["tensor"]
 
 
-def _placed(
-    mesh: DeviceMesh, local: torch.Tensor, placements: Sequence[Placement], **whole: Any
-) -> DTensor:
-    local = local.to(mesh.device_type)
-    return DTensor.from_local(local, mesh, placements, run_check=False, **whole)
-
-
-def _random(*shape: int) -> torch.Tensor:
-    """Return small random integers as floats, so products and sums are exact on any CPU."""
-    generator = torch.Generator().manual_seed(sum(shape))
-    return torch.randint(-3, 4, shape, generator=generator).float()
-
-
 def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
     """Return calls of the named ops; inputs are mostly sharded by rows over the whole mesh."""
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
-    rows = _placed(mesh, _random(4, 16), sharded)
-    whole = _placed(mesh, _random(4, 16), replicated)
-    weight = _placed(mesh, _random(16, 8), replicated)
-    bias = _placed(mesh, _random(8), replicated)
+    rows = placed(mesh, small_integers(4, 16), sharded)
+    whole = placed(mesh, small_integers(4, 16), replicated)
+    weight = placed(mesh, small_integers(16, 8), replicated)
+    bias = placed(mesh, small_integers(8), replicated)
     size = rows.shape[0]
     known: dict[str, tuple[Callable[..., torch.Tensor], tuple[DTensor, ...]]] = {
         "addmm": (torch.addmm, (bias, rows, weight)),
@@ -168,7 +118,7 @@ def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
 def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
     whole = torch.Size((_SIDE, _SIDE))
     local, _ = compute_local_shape_and_global_offset(whole, mesh, placements, skip_offset=True)
-    return _placed(mesh, _random(*local), placements, shape=whole, stride=(_SIDE, 1))
+    return placed(mesh, small_integers(*local), placements, shape=whole, stride=(_SIDE, 1))
 
 
 def _ops(mesh: DeviceMesh, parameters: OpsParameters) -> OpProgram:
@@ -208,15 +158,15 @@ def _miss(mesh: DeviceMesh, parameters: MissParameters) -> OpProgram:
 
 def _dynamic(mesh: DeviceMesh, _: DynamicParameters) -> OpProgram:
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
-    rows = _random(_BATCH_SIZES + 1, _WIDTH)
-    first = _placed(mesh, _random(_WIDTH, _WIDTH), replicated)
-    second = _placed(mesh, _random(_WIDTH, _WIDTH), replicated)
+    rows = small_integers(_BATCH_SIZES + 1, _WIDTH)
+    first = placed(mesh, small_integers(_WIDTH, _WIDTH), replicated)
+    second = placed(mesh, small_integers(_WIDTH, _WIDTH), replicated)
     steps = count()
 
     def step() -> list[torch.Tensor]:
         batch = next(steps) % _BATCH_SIZES + 2
         with torch.no_grad():
-            hidden = torch.mm(_placed(mesh, rows[:batch], sharded), first)
+            hidden = torch.mm(placed(mesh, rows[:batch], sharded), first)
             active = torch.relu(hidden)
             return [hidden, active, torch.mm(active, second)]
 
@@ -241,86 +191,10 @@ def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> 
     return OpProgram(mesh, step, made, size=len(weights))
 
 
-_OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, str]]] = {
-    "adamw": (torch.optim.AdamW, {"exp_avg": "first moment", "exp_avg_sq": "second moment"}),
-    "sgd": (partial(torch.optim.SGD, momentum=0.9), {"momentum_buffer": "momentum"}),
-}
-"""The optimizers, with the state that they keep for each parameter."""
-
-_WEIGHT_SHAPES = ((16, 16), (16,), (4, 8, 16))
-_REPLICATED_EVERY = 5
-
-
-def _optimizer(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
-    """Return the program of an optimizer step on weights of mixed shapes, most of them sharded."""
-    weights = []
-    for number in range(parameters.params):
-        shape = _WEIGHT_SHAPES[number % len(_WEIGHT_SHAPES)]
-        last = Replicate() if number % _REPLICATED_EVERY == 0 else Shard(0)
-        placements = [*[Replicate()] * (mesh.ndim - 1), last]
-        weights.append(torch.nn.Parameter(_placed(mesh, _random(*shape), placements)))
-        weights[-1].grad = _placed(mesh, _random(*shape), placements)
-    chosen = parameters.impl
-    make, kept = _OPTIMIZERS[parameters.rule]
-    optimizer = make(weights, foreach=chosen == "foreach", fused=chosen == "fused")
-
-    steps = count(1)
-
-    def step() -> list[torch.Tensor]:
-        if parameters.lr == "changing":
-            optimizer.param_groups[0]["lr"] = 1e-3 / next(steps)
-        if parameters.clip == "norm":  # to a norm so large that the gradients do not change
-            torch.nn.utils.clip_grad_norm_(weights, 1e9, foreach=chosen != "single")
-        optimizer.step()
-        states = [(weight, optimizer.state[weight]) for weight in weights]
-        return [part for weight, state in states for part in (weight, *map(state.get, kept))]
-
-    parts = ("parameter", *kept.values())
-    names = tuple(f"{part} {index}" for index in range(len(weights)) for part in parts)
-    # Each step changes the weights, so the values of two calls differ.
-    return OpProgram(
-        mesh,
-        step,
-        names,
-        size=len(weights),
-        compares_values=False,
-        compares_moves=parameters.clip == "none",
-        optimizer=optimizer,
-        counts_kept=True,
-    )
-
-
-def _fsdp2_step(mesh: DeviceMesh, parameters: Fsdp2Parameters) -> OpProgram:
-    """Return the program of a training step; its values are those of fake collectives."""
-    model = fsdp.fully_sharded(mesh, parameters.layers)
-    make, kept = _OPTIMIZERS["adamw"]
-    chosen = parameters.impl
-    optimizer = make(model.parameters(), foreach=chosen == "foreach", fused=chosen == "fused")
-    batch = _random(2, 4, 64).to(mesh.device_type)
-    weights = dict(model.named_parameters())
-
-    def step() -> list[torch.Tensor]:
-        fsdp.train(model, optimizer, batch)
-        states = ((weight, optimizer.state[weight]) for weight in weights.values())
-        return [part for weight, state in states for part in (weight, *map(state.get, kept))]
-
-    names = [f"{part} of {name}" for name in weights for part in ("value", *kept.values())]
-    return OpProgram(
-        mesh,
-        step,
-        tuple(names),
-        size=parameters.layers,
-        compares_values=False,
-        compares_moves=False,
-        optimizer=optimizer,
-        trains=True,
-    )
-
-
 _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
     "ops": _ops,
     "miss": _miss,
     "dynamic": _dynamic,
-    "optimizer": _optimizer,
-    "fsdp2-step": _fsdp2_step,
+    "optimizer": optimizer_step,
+    "fsdp2-step": fsdp2_step,
 }

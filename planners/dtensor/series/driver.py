@@ -2,9 +2,9 @@
 
 `harness.series` sends the requests that `harness.contract.Series` describes. The programs `ops` and
 `mlp` are the family's, rewritten with public names that exist since torch 2.5. Only the fake
-process group and the caches need private names: no release has public ones. `optimizer` and
-`dynamic` are the family's own programs, which run since torch 2.10. The phase `miss` is one step on
-cold caches; the phase `hit` is the next step.
+process group and the caches need private names: no release has public ones. The other programs are
+the family's own, which run since torch 2.10. The phase `miss` is one step on cold caches; the phase
+`hit` is the next step.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from planners.instruments import timed
 
 Step = Callable[[], Sequence[torch.Tensor]]
 
-_PROGRAMS = ("ops", "mlp", "optimizer", "dynamic")
+_PROGRAMS = ("ops", "mlp", "optimizer", "dynamic", "fsdp2-step")
 
 _PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
 
@@ -134,7 +134,7 @@ def _build(workload: str, topology: Topology) -> Step:
     torch.manual_seed(0)
     if dist.is_initialized():
         dist.destroy_process_group()
-    if spec.name in ("optimizer", "dynamic"):
+    if spec.name in _PROGRAMS[2:]:
         from planners.dtensor.programs.build import build_program  # older releases lack its names
 
         step = build_program(spec, topology).step

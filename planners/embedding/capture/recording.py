@@ -261,7 +261,6 @@ class _RecordedPlan:
         self.problem.options, self.problem.estimates = captured_options(options, self._places)
 
     def found(self, result: ShardingPlan) -> None:
-        """Record the plan that was found."""
         planner = self._planner
         options = planner._best_plan or []
         if not self.problem.options and not result.plan:

@@ -98,11 +98,9 @@ class _CapturedAnswers:
     captured: CapturedSharder
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Return the captured sharding types for this kind of device."""
         return list(self.captured.kernels.get(compute_device_type, {}))
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        """Return the captured kernels for this sharding type and kind of device."""
         return self.captured.kernels[compute_device_type][sharding_type]
 
 

@@ -25,7 +25,7 @@ from planners.embedding.coefficients import WEIGHTED_BACKWARD
 from planners.embedding.estimates.lookup_distributions import (
     LookupDistribution,
     Reuse,
-    Uniform,
+    UniformLookups,
     Zipf,
 )
 from planners.embedding.estimates.shard_work import ShardWork, kernels_of
@@ -134,7 +134,7 @@ class Calibration:
         """The distribution of the lookups that were measured."""
         if exponent := self.values.get("indices.zipf"):
             return Zipf(exponent)
-        return Reuse() if self.values.get("indices.reuse") else Uniform()
+        return Reuse() if self.values.get("indices.reuse") else UniformLookups()
 
     @property
     def caches(self) -> Caches:

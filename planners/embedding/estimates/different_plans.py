@@ -1,9 +1,6 @@
 """Makes different plans of one problem, from the best known plan to bad plans."""
 
-import logging
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +8,7 @@ import numpy as np
 from harness.contract import InfeasibleDecision, NotApplicable, ShardbenchError
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.decision import Plan, fingerprint, validate
+from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.family import FAMILY
 from planners.embedding.problem import EmbeddingProblem
@@ -28,27 +25,10 @@ _RANDOM = "random"
 _MOST_NOISE = 3.0  # largest standard deviation of a cost factor's logarithm
 
 
+@torchrec_quiet()
 def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
     """Return up to `number` different plans, each with the name of its variant or method."""
-    with _torchrec_quiet():
-        return _different(problem, number, seed)
 
-
-@contextmanager
-def _torchrec_quiet() -> Iterator[None]:
-    """Suppress TorchRec's warnings, which would be repeated for every plan."""
-    logger = logging.getLogger("torchrec")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
-def _different(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
     found: dict[str, tuple[str, Plan]] = {}
     for name, plan in _plans(problem, number, seed):
         if name.startswith(_RANDOM) and len(found) >= number:

@@ -35,7 +35,7 @@ OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
 _DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": DataType.BF16}
 
 
-class _Group(NamedTuple):
+class _Lookup(NamedTuple):
     """A table-batched fbgemm kernel (`lookup`) with its inputs."""
 
     lookup: Any
@@ -70,7 +70,7 @@ class RankKernels:
         self.forward()
         self._gradients = [torch.rand_like(output) for output in self._outputs]
 
-    def _group(self, config: GroupedEmbeddingConfig, shards: Sequence[ShardWork]) -> _Group:
+    def _group(self, config: GroupedEmbeddingConfig, shards: Sequence[ShardWork]) -> _Lookup:
         place = torch.device(self._device.kind)
         lengths, values = [], []
         for table in config.embedding_tables:
@@ -80,7 +80,7 @@ class RankKernels:
                 values.append(self._distribution.draw(shard.rows, lengths[-1].sum(), self._rng))
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
         indices = np.concatenate(values)
-        return _Group(
+        return _Lookup(
             _kernel(config, self._device),
             torch.from_numpy(indices).to(place),
             torch.from_numpy(offsets).to(place),

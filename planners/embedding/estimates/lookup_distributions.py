@@ -52,7 +52,7 @@ class LookupDistribution(ABC):
         return float(np.interp(hottest, [0, *np.cumsum(held)], [0, *np.cumsum(share)]))
 
 
-class Uniform(LookupDistribution):
+class UniformLookups(LookupDistribution):
     """All rows are equally likely."""
 
     name = "uniform"
@@ -120,7 +120,7 @@ def distribution_named(text: str) -> LookupDistribution:
     """Return the distribution with this name; raises UsageError for an unknown name."""
     kind, _, exponent = text.partition(":")
     if text in ("uniform", "reuse"):
-        return Uniform() if text == "uniform" else Reuse()
+        return UniformLookups() if text == "uniform" else Reuse()
     if kind == "zipf":
         try:
             value = float(exponent) if exponent else _EXPONENT

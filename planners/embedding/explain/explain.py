@@ -15,6 +15,7 @@ from torchrec.distributed.types import ShardingType
 
 from harness.contract import Explanation, Question, UsageError
 from planners.embedding.decision import Plan
+from planners.embedding.explain import records
 from planners.embedding.explain.arguments import ARGUMENTS, reasons
 from planners.embedding.explain.placement import (
     KINDS,
@@ -24,19 +25,6 @@ from planners.embedding.explain.placement import (
     described,
     replace,
     tables_of,
-)
-from planners.embedding.explain.records import (
-    PERF,
-    Alternative,
-    BoundExplained,
-    BoundTable,
-    DifferentTable,
-    FullestRank,
-    PlacedShard,
-    PlanDifference,
-    PlanExplained,
-    RankExplained,
-    TableExplained,
 )
 from planners.embedding.explain.text import sections, sentences
 from planners.embedding.problem import EmbeddingProblem
@@ -52,12 +40,14 @@ def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> 
     return written(explained(problem, plan, question), question.top)
 
 
-def written(found: PlanExplained, top: int) -> Explanation:
+def written(found: records.PlanExplained, top: int) -> Explanation:
     """Return the figures and, as text, sentences and sections on up to `top` tables."""
     return Explanation(tuple(sentences(found)), tuple(sections(found, top)), asdict(found))
 
 
-def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> PlanExplained:
+def explained(
+    problem: EmbeddingProblem, plan: Plan, question: Question[Plan]
+) -> records.PlanExplained:
     """Return the figures that explain a valid plan; raises UsageError for an unknown rank."""
     space, devices = arrays(problem)
     placed = PlacedPlan(plan.options, devices.ranks)
@@ -70,7 +60,7 @@ def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -
     if question.other_decision is not None:
         other = PlacedPlan(question.other_decision.options, devices.ranks)
         against = _difference(placed, other, devices, question.other)
-    return PlanExplained(
+    return records.PlanExplained(
         slowest_rank=slowest,
         slowest_ms=float(load.perf[slowest]),
         mean_ms=float(load.perf.mean()),
@@ -86,7 +76,7 @@ def explained(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -
     )
 
 
-def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExplained:
+def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> records.BoundExplained:
     why = reasons(space, devices)
     in_plan = [placed.by_fqn[fqn] for fqn in tables_of(space)]
     with_memory = why.cheapest
@@ -95,7 +85,7 @@ def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExp
     needed = space.option_storage[why.cheapest].sum(axis=0)
     usable = np.maximum(devices.storage, 0).sum(axis=0)
     tables = [
-        BoundTable(
+        records.BoundTable(
             placed.names[table],
             described(space.options[cheapest]),
             float(space.option_perf[cheapest]),
@@ -106,7 +96,7 @@ def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExp
         )
         for table, cheapest, relaxed in zip(in_plan, why.cheapest, with_memory, strict=True)
     ]
-    return BoundExplained(
+    return records.BoundExplained(
         ms=why.milliseconds,
         binding=why.binding,
         proven=why.proven,
@@ -118,24 +108,24 @@ def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> BoundExp
     )
 
 
-def _fullest(load: Load, devices: Devices) -> Iterator[FullestRank]:
+def _fullest(load: Load, devices: Devices) -> Iterator[records.FullestRank]:
     for kind, used, usable in zip(KINDS, load.used.T, devices.storage.T, strict=True):
         if used.any():
             rank = int((used / np.maximum(usable, 1)).argmax())
-            yield FullestRank(kind, rank, int(used[rank]), int(usable[rank]))
+            yield records.FullestRank(kind, rank, int(used[rank]), int(usable[rank]))
 
 
-def _rank(placed: PlacedPlan, load: Load, rank: int) -> RankExplained:
+def _rank(placed: PlacedPlan, load: Load, rank: int) -> records.RankExplained:
     whole = float(load.perf[rank])
     shards = [
-        PlacedShard(
+        records.PlacedShard(
             table=name,
             sharding_type=option.sharding_type,
             compute_kernel=option.compute_kernel,
             size=(int(shard.size[0]), int(shard.size[1])),
             ms=float(shard.perf.total),
             share=float(shard.perf.total) / whole if whole else 0.0,
-            perf_ms={part: float(getattr(shard.perf, part)) for part in PERF},
+            perf_ms={part: float(getattr(shard.perf, part)) for part in records.PERF},
             hbm_bytes=int(shard.storage.hbm),
             ddr_bytes=int(shard.storage.ddr),
         )
@@ -143,10 +133,10 @@ def _rank(placed: PlacedPlan, load: Load, rank: int) -> RankExplained:
         for shard in option.shards
         if shard.rank == rank
     ]
-    return RankExplained(
+    return records.RankExplained(
         rank=rank,
         ms=whole,
-        perf_ms={name: sum(shard.perf_ms[name] for shard in shards) for name in PERF},
+        perf_ms={name: sum(shard.perf_ms[name] for shard in shards) for name in records.PERF},
         hbm_bytes=int(load.used[rank, 0]),
         ddr_bytes=int(load.used[rank, 1]),
         shards=tuple(sorted(shards, key=lambda shard: -shard.ms)),
@@ -168,7 +158,7 @@ def _table(
     placed: PlacedPlan,
     rank: int,
     table: int,
-) -> TableExplained:
+) -> records.TableExplained:
     """Explain a table of a plan: its current option first, then its alternatives, best first."""
     option, others = placed.options[table], placed.load(without=table)
     number_of_table = tables_of(space)[option.fqn]
@@ -189,7 +179,7 @@ def _table(
         if number != present or _slowest(alternative) < _slowest(now) * (1 - _ROUNDING):
             found.append(alternative)
     found.sort(key=lambda other: (_slowest(other), other.ms if other.why_not else 0.0))
-    return TableExplained(
+    return records.TableExplained(
         table=placed.names[table],
         rank_ms=float(placed.load(only=table).perf[rank]),
         alternatives=(now, *found),
@@ -197,7 +187,7 @@ def _table(
     )
 
 
-def _slowest(alternative: Alternative) -> float:
+def _slowest(alternative: records.Alternative) -> float:
     ms = alternative.slowest_rank_ms
     return math.inf if ms is None else ms
 
@@ -209,11 +199,11 @@ def _alternative(
     load: Load | None = None,
     obstacle: Obstacle | None = None,
     present: bool = False,
-) -> Alternative:
+) -> records.Alternative:
     """Describe an option of a table, given the ranks' load with it or the obstacle to it."""
     option = space.options[number]
     hbm, ddr, _ = space.option_storage[number].tolist()
-    return Alternative(
+    return records.Alternative(
         sharding_type=option.sharding_type,
         compute_kernel=option.compute_kernel,
         shards=len(option.shards),
@@ -265,7 +255,7 @@ def _left_out(
 
 def _difference(
     here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str
-) -> PlanDifference:
+) -> records.PlanDifference:
     """Compare two plans table by table, the largest difference of mean cost first."""
     ours, theirs = here.load().perf, there.load().perf
     by_options = float(ours.mean() - theirs.mean())
@@ -284,7 +274,7 @@ def _difference(
         here_ms = float(here.space.option_perf[table])
         there_ms = float(there.space.option_perf[other])
         tables.append(
-            DifferentTable(
+            records.DifferentTable(
                 table=here.names[table],
                 here=described(option),
                 there=described(there.options[other]),
@@ -295,7 +285,7 @@ def _difference(
                 fits=bool((load.used + moved.used <= devices.storage).all()),
             )
         )
-    return PlanDifference(
+    return records.PlanDifference(
         variant=variant,
         slowest_ms=float(theirs.max()),
         mean_ms=float(theirs.mean()),

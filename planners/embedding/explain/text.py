@@ -4,16 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.contract import Section
-from planners.embedding.explain.records import (
-    PERF,
-    Alternative,
-    BoundExplained,
-    BoundTable,
-    PlanDifference,
-    PlanExplained,
-    RankExplained,
-    TableExplained,
-)
+from planners.embedding.explain import records
 
 Row = tuple[str | float | None, ...]
 
@@ -23,7 +14,7 @@ _NEAR = 0.99
 _ROUNDING = 1e-9
 
 
-def sentences(found: PlanExplained) -> Iterator[str]:
+def sentences(found: records.PlanExplained) -> Iterator[str]:
     """Yield sentences on the plan's cost, the bound on every plan, and changes that would help."""
     bound, slowest, mean = found.bound.ms, found.slowest_ms, found.mean_ms
     near = sum(ms >= slowest * _NEAR for ms in found.ranks_ms) - 1
@@ -33,9 +24,10 @@ def sentences(found: PlanExplained) -> Iterator[str]:
         "are within 1 % of it."
     )
     if slowest - bound > bound * _ROUNDING:
+        mean_above = mean - bound if abs(mean - bound) > bound * _ROUNDING else 0.0
         yield (
             f"Every plan needs at least {_ms(bound)}; this one is {_above(slowest, bound)} it. Of "
-            f"the {_ms(slowest - bound)} between them, {_ms(mean - bound)} are the mean of the "
+            f"the {_ms(slowest - bound)} between them, {_ms(mean_above)} are the mean of the "
             f"ranks above the bound, and {_ms(slowest - mean)} this rank above the mean."
         )
     else:
@@ -54,7 +46,7 @@ def sentences(found: PlanExplained) -> Iterator[str]:
         yield from _against(found, found.against)
 
 
-def _bound(bound: BoundExplained, ranks: int) -> Iterator[str]:
+def _bound(bound: records.BoundExplained, ranks: int) -> Iterator[str]:
     """Yield sentences on the binding argument, and on tables that cost more than it assumes."""
     proven, binding = bound.proven, bound.binding
     table = f" (here {bound.table})" if binding == "table" else ""
@@ -92,12 +84,12 @@ def _bound(bound: BoundExplained, ranks: int) -> Iterator[str]:
         )
 
 
-def _costlier(bound: BoundExplained) -> list[BoundTable]:
+def _costlier(bound: records.BoundExplained) -> list[records.BoundTable]:
     """Return the tables that cost more than in the relaxed plan, the largest excess first."""
     return [table for table in bound.tables if table.excess_ms > table.placed_ms * _ROUNDING]
 
 
-def _best(found: PlanExplained) -> str:
+def _best(found: records.PlanExplained) -> str:
     table = min(found.tables, key=lambda table: table.best.slowest_rank_ms or 0.0)
     option, count, rank = table.best, len(found.tables), found.rank.rank
     assert option.slowest_rank_ms is not None
@@ -114,7 +106,7 @@ def _best(found: PlanExplained) -> str:
     )
 
 
-def _against(found: PlanExplained, other: PlanDifference) -> Iterator[str]:
+def _against(found: records.PlanExplained, other: records.PlanDifference) -> Iterator[str]:
     if not other.tables:
         yield f"{other.variant} decides the same."
         return
@@ -130,7 +122,7 @@ def _against(found: PlanExplained, other: PlanDifference) -> Iterator[str]:
     )
 
 
-def sections(found: PlanExplained, top: int) -> Iterator[Section]:
+def sections(found: records.PlanExplained, top: int) -> Iterator[Section]:
     """Yield sections: shards of the rank, alternatives of its tables, the bound, differences."""
     yield from _rank(found.rank, max(top, _MOST_SHARDS))
     shown: Mapping[str, str] = {}
@@ -168,7 +160,7 @@ def _with_rest(rows: Sequence[Row], most: int, summed: int, rest: str = "more") 
     return (*rows[:most], tuple(last))
 
 
-def _rank(rank: RankExplained, most: int) -> Iterator[Section]:
+def _rank(rank: records.RankExplained, most: int) -> Iterator[Section]:
     shards: list[Row] = [
         (
             shard.table,
@@ -190,12 +182,12 @@ def _rank(rank: RankExplained, most: int) -> Iterator[Section]:
     kinds: list[Row] = [(shard.table, *shard.perf_ms.values()) for shard in rank.shards[:most]]
     yield Section(
         "The same in milliseconds of each kind of work",
-        ("table", *(PERF[name] for name in rank.perf_ms)),
+        ("table", *(records.PERF[name] for name in rank.perf_ms)),
         (*kinds, ("all", *rank.perf_ms.values())),
     )
 
 
-def _table(table: TableExplained, rank: int, left_out: Mapping[str, str]) -> Section:
+def _table(table: records.TableExplained, rank: int, left_out: Mapping[str, str]) -> Section:
     gib = "HBM\nGiB", "DDR\nGiB"
     return Section(
         f"Alternatives for {table.table}, now {_ms(table.rank_ms)} of rank {rank}",
@@ -217,7 +209,9 @@ def _table(table: TableExplained, rank: int, left_out: Mapping[str, str]) -> Sec
     )
 
 
-def _remarks(alternatives: Sequence[Alternative], left_out: Mapping[str, str]) -> Iterator[str]:
+def _remarks(
+    alternatives: Sequence[records.Alternative], left_out: Mapping[str, str]
+) -> Iterator[str]:
     """Yield a remark for each reason, with the options that are impossible for that reason."""
     lacking = defaultdict[tuple[str, int], list[str]](list)
     others, reasons = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
@@ -240,7 +234,7 @@ def _remarks(alternatives: Sequence[Alternative], left_out: Mapping[str, str]) -
         yield f"Left out, since {why}: {', '.join(names)}."
 
 
-def _differences(other: PlanDifference, top: int) -> Section:
+def _differences(other: records.PlanDifference, top: int) -> Section:
     rows: list[Row] = [
         (
             table.table,

@@ -150,7 +150,6 @@ def _message_class(kinds: Iterable[str]) -> Any:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line number and the text of each token."""
     for number, line in enumerate(text.split("\n"), start=1):
         tokenizer = text_format.Tokenizer([line])
         while not tokenizer.AtEnd():

@@ -8,7 +8,7 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstima
 from torchrec.distributed.planner.types import SharderDataMap, ShardingOption
 
 from planners.embedding.memory.rank_bytes import OPTIMIZERS
-from planners.embedding.memory.shard_bytes import COLUMNS, Group
+from planners.embedding.memory.shard_bytes import COLUMNS, TypeBytes
 from planners.embedding.memory.step_peak import step_peak
 
 _KERNEL = "fused"
@@ -47,7 +47,7 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
 
     def _peak(self, option: ShardingOption, size: list[int], optimizer: str) -> float:
         kind, topology = option.sharding_type, self._topology
-        group = Group.of(kind, topology)
+        group = TypeBytes.of(kind, topology)
         cuts = math.ceil(option.tensor.shape[1] / size[1]) if kind in COLUMNS else 1
         group.add_table(option, topology, cuts)
         group.add_shard(option, size, topology, optimizer)

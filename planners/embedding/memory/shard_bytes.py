@@ -27,7 +27,7 @@ def state_bytes(optimizer: str, rows: int, columns: int) -> int:
 
 
 @dataclass(slots=True)
-class Group:
+class TypeBytes:
     """The bytes of a rank's tables of one sharding type, which TorchRec handles together.
 
     Attributes:
@@ -66,7 +66,7 @@ class Group:
     is_permuted: bool = False
 
     @classmethod
-    def of(cls, kind: str, topology: Topology) -> "Group":
+    def of(cls, kind: str, topology: Topology) -> "TypeBytes":
         """Return an empty group of a sharding type."""
         several = topology.world_size > topology.intra_group_size
         reduces = kind == ROW_WISE or kind in ROWS_OF_A_HOST
@@ -134,13 +134,13 @@ class Group:
 
 def rank_groups(
     plan: Sequence[ShardingOption], topology: Topology, rank: int, optimizer: str
-) -> list[Group]:
+) -> list[TypeBytes]:
     """Return the groups of a rank, in the order of TorchRec's sharded module."""
-    found: dict[str, Group] = {}
+    found: dict[str, TypeBytes] = {}
     places: set[tuple[int, int, int, int]] = set()  # of features: group, sender, table, column
     for number, option in enumerate(plan):
         kind = option.sharding_type
-        group = found.setdefault(kind, Group.of(kind, topology))
+        group = found.setdefault(kind, TypeBytes.of(kind, topology))
         starts = {shard.offset[1] for shard in option.shards if shard.offset}
         group.add_table(option, topology, len(starts) if kind in COLUMNS else 1)
         of_sender = group.ranks_of_host if group.reduces else 1

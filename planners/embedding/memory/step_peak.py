@@ -13,7 +13,7 @@ from planners.embedding.memory.shard_bytes import (
     DATA_PARALLEL,
     ROW_WISE,
     ROWS_OF_A_HOST,
-    Group,
+    TypeBytes,
     rank_groups,
 )
 
@@ -43,7 +43,7 @@ class _Live:
             self.peak = max(self.peak, self.now)
 
 
-def step_peak(groups: Sequence[Group]) -> float:
+def step_peak(groups: Sequence[TypeBytes]) -> float:
     """Return the largest number of bytes allocated at once in a step, with the kept ones."""
     live = _Live(sum(group.kept for group in groups))
     _exchange_inputs(groups, live)
@@ -58,7 +58,7 @@ def step_peak(groups: Sequence[Group]) -> float:
     return live.peak
 
 
-def _exchange_inputs(groups: Sequence[Group], live: _Live) -> None:
+def _exchange_inputs(groups: Sequence[TypeBytes], live: _Live) -> None:
     """Send and receive indices and lengths; afterwards the received ones are allocated."""
     start = live.now
     if any(group.is_reordered for group in groups):
@@ -78,7 +78,7 @@ def _exchange_inputs(groups: Sequence[Group], live: _Live) -> None:
     live.change(start + sum(group.inputs for group in received) - live.now)
 
 
-def _look_up(groups: Sequence[Group], live: _Live) -> None:
+def _look_up(groups: Sequence[TypeBytes], live: _Live) -> None:
     """Look up and pool rows, and send the vectors; afterwards the own outputs are allocated."""
     previous = 0.0
     for group in groups:
@@ -101,7 +101,7 @@ def _look_up(groups: Sequence[Group], live: _Live) -> None:
             live.change(group.outputs, -group.outputs)
 
 
-def _return_gradients(group: Group, live: _Live) -> None:
+def _return_gradients(group: TypeBytes, live: _Live) -> None:
     """Send the gradients of outputs back; afterwards those of looked-up vectors are allocated."""
     outputs = group.outputs
     if group.kind == ROW_WISE:
@@ -115,7 +115,7 @@ def _return_gradients(group: Group, live: _Live) -> None:
         live.change(-first, back, first - 2 * outputs)
 
 
-def _update_tables(group: Group, live: _Live) -> None:
+def _update_tables(group: TypeBytes, live: _Live) -> None:
     """Gather the gradients of looked-up vectors where they are not yet, and use them up."""
     if group.kind == DATA_PARALLEL:
         live.change(group.weights, -group.weights)

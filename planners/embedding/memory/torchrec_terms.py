@@ -1,6 +1,7 @@
 """Splits TorchRec's storage estimate of shards into its terms."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
@@ -22,7 +23,8 @@ from planners.embedding.memory.rank_bytes import (
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.unmade_shards import with_shards
 
-_PIPELINE = PipelineType.TRAIN_SPARSE_DIST  # it counts inputs twice, and outputs only on request
+# It counts inputs twice, and outputs only on request.
+_PIPELINED: dict[str, Any] = {"pipeline_type": PipelineType.TRAIN_SPARSE_DIST}
 
 
 def torchrec_terms(
@@ -49,10 +51,8 @@ def _of_shards(
     weights = _estimated(problem, option, is_inference=True)
     default = _estimated(problem, option)
     trained = _estimated(problem, option, optimizer)
-    pipelined = _estimated(problem, option, pipeline_type=_PIPELINE)
-    at_peak = _estimated(
-        problem, option, pipeline_type=_PIPELINE, run_embedding_at_peak_memory=True
-    )
+    pipelined = _estimated(problem, option, **_PIPELINED)
+    at_peak = _estimated(problem, option, **_PIPELINED, run_embedding_at_peak_memory=True)
     for number, shard in enumerate(option.shards):
         outputs = at_peak[number] - pipelined[number]
         inputs = pipelined[number] - (default[number] - outputs)
@@ -67,25 +67,16 @@ def _of_shards(
 
 
 def _estimated(
-    problem: EmbeddingProblem,
-    option: ShardingOption,
-    optimizer: str = "",
-    pipeline_type: PipelineType = PipelineType.NONE,
-    run_embedding_at_peak_memory: bool = False,
-    is_inference: bool = False,
+    problem: EmbeddingProblem, option: ShardingOption, optimizer: str = "", **settings: Any
 ) -> list[int]:
-    """Return TorchRec's bytes of each shard of a table, with these settings."""
+    """Return TorchRec's bytes of each shard of a table, with these settings of its estimator."""
     tensor = torch.empty(option.tensor.shape, dtype=option.tensor.dtype, device="meta")
     if optimizer:
         tensor._optimizer_classes = [OPTIMIZERS[optimizer]]
     copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
     vars(copied)["_tensor"] = tensor
     estimator = EmbeddingStorageEstimator(
-        topology=problem.topology,
-        constraints=problem.constraints,
-        pipeline_type=pipeline_type,
-        run_embedding_at_peak_memory=run_embedding_at_peak_memory,
-        is_inference=is_inference,
+        topology=problem.topology, constraints=problem.constraints, **settings
     )
     sharders = {sharder_name(sharder.module_type): sharder for sharder in problem.sharders}
     estimator.estimate([copied], build_sharder_data_map(sharders))

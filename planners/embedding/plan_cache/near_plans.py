@@ -123,5 +123,4 @@ class NearPlans:
 
 
 def _bytes(plan: PlanDocument) -> int:
-    """Return the bytes of all weights of a plan."""
     return sum(table.rows * table.dim * ITEM_BYTES.get(table.dtype, 4) for table in plan.tables)

@@ -8,6 +8,7 @@ table has grown or shrunk, only the part in both plans counts. New tables move n
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from torchrec.distributed.types import ShardingPlan, ShardingType
 from harness.contract import UsageError, read_file
 from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.plan_files.document import TableEntry, read_plan
+from planners.embedding.search.space import Ints
+from planners.embedding.search.unmade_shards import unmade_shards
 from planners.embedding.tables.files import ITEM_BYTES
 
 _Box = tuple[int, int, int, int]  # the first row and column, and those after the last
@@ -31,9 +34,8 @@ class PreviousTable:
     compute_kernel: str
     size: tuple[int, int] | None
     item_bytes: int | None
-    boxes: tuple[
-        _Box, ...
-    ]  # of the shards; none for a data-parallel table, which is whole on each rank
+    # Of the shards; none for a data-parallel table, which is whole on each rank.
+    boxes: tuple[_Box, ...]
     ranks: tuple[int, ...]  # of the shards; -1 if the rank is gone
 
 
@@ -75,19 +77,22 @@ class PreviousPlan:
         return self.tables.get(option.fqn) or self.tables.get(option.name)
 
     def moves(self, options: Sequence[ShardingOption], world_size: int) -> Moves:
-        """Return each shard's previous rank (-1: none), and the bytes moved if the rank changes."""
-        homes: list[int] = []
-        weights: list[int] = []
-        for option in options:
+        """Return each shard's previous rank (-1: none), and the bytes moved if the rank changes.
+
+        Shards that are not created yet are not created, and equal sizes are weighed once.
+        """
+        layouts = [_Shards(option) for option in options]
+        ends = np.cumsum([0, *(layout.count for layout in layouts)]).tolist()
+        home = np.full(ends[-1], -1, np.int64)
+        weight = np.zeros(ends[-1], np.int64)
+        for option, shards, (start, end) in zip(options, layouts, pairwise(ends), strict=True):
             table = self.find(option)
-            if table is None:
-                homes += [-1] * len(option.shards)
-                weights += [0] * len(option.shards)
-            else:
-                ranks = _homes(table, option)
-                homes += [rank if rank < world_size else -1 for rank in ranks]
-                weights += _weights(table, option)
-        return Moves(np.array(homes, np.int64), np.array(weights, np.int64))
+            if table is not None:
+                weight[start:end] = _weights(table, option, shards)
+                if _as_before(table, option):
+                    ranks = _homes(table, option, shards)
+                    home[start:end] = np.where(ranks < world_size, ranks, -1)
+        return Moves(home, weight)
 
     def bytes_moved(self, plan: Iterable[ShardingOption], world_size: int) -> int:
         """Return the bytes that a plan moves; every shard must have a rank."""
@@ -171,28 +176,56 @@ def _common(table: PreviousTable, option: ShardingOption) -> tuple[int, int]:
     return min(rows, table.size[0]), min(columns, table.size[1])
 
 
-def _homes(table: PreviousTable, option: ShardingOption) -> list[int]:
-    """Return the previous rank of each shard of an option, or -1 for a new shard."""
-    shards = option.shards
-    as_before = (table.sharding_type, table.compute_kernel)
-    if as_before != (option.sharding_type, option.compute_kernel) or table.item_bytes not in (
-        None,
-        option.tensor.element_size(),
-    ):
-        return [-1] * len(shards)
+class _Shards:
+    """The shards of an option: their number, their sizes and their boxes."""
+
+    def __init__(self, option: ShardingOption) -> None:
+        self._option, self._unmade = option, unmade_shards(option)
+        self.count = len(self._unmade.layout.which if self._unmade else option.shards)
+
+    @property
+    def sizes(self) -> tuple[Sequence[Sequence[int]], Ints]:
+        """The distinct sizes, or all sizes, and the index of each shard's size."""
+        if self._unmade is not None:
+            return self._unmade.layout.sizes, self._unmade.layout.which
+        return [shard.size for shard in self._option.shards], np.arange(self.count)
+
+    @property
+    def boxes(self) -> list[_Box]:
+        if self._unmade is not None:
+            sizes, offsets = self._unmade.layout.cut()
+            return [*map(_box, offsets, sizes)]
+        return [_box(shard.offset, shard.size) for shard in self._option.shards]
+
+
+def _as_before(table: PreviousTable, option: ShardingOption) -> bool:
+    """Whether an option has the sharding type, kernel and data type of the previous plan."""
+    return (table.sharding_type, table.compute_kernel) == (
+        option.sharding_type,
+        option.compute_kernel,
+    ) and table.item_bytes in (None, option.tensor.element_size())
+
+
+def _homes(table: PreviousTable, option: ShardingOption, shards: _Shards) -> Ints:
+    """Return the previous rank of each shard, or -1 for a new one, if the option is as before."""
     if not table.boxes:
-        return [number if number in table.ranks else -1 for number in range(len(shards))]
+        return np.array([n if n in table.ranks else -1 for n in range(shards.count)], np.int64)
     common = _common(table, option)
     boxes = [_clipped(box, common) for box in table.boxes]
     ranks = dict(zip(boxes, table.ranks, strict=True))
-    return [ranks.get(_clipped(_box(shard.offset, shard.size), common), -1) for shard in shards]
+    return np.array([ranks.get(_clipped(box, common), -1) for box in shards.boxes], np.int64)
 
 
-def _weights(table: PreviousTable, option: ShardingOption) -> list[int]:
+def _weights(table: PreviousTable, option: ShardingOption, shards: _Shards) -> Ints:
     """Return the bytes of each shard's rows and columns in both plans, with optimizer state."""
     tensor, common = option.tensor, _common(table, option)
     optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
     states: float = _get_optimizer_multipler(optimizer, tensor.shape)
-    boxes = [_clipped(_box(shard.offset, shard.size), common) for shard in option.shards]
-    weights = [(bottom - top) * (right - left) for top, left, bottom, right in boxes]
-    return [math.ceil(number * (tensor.element_size() * (1 + states))) for number in weights]
+    sizes, which = shards.sizes
+    if common != tuple(tensor.shape):
+        boxes = [_clipped(box, common) for box in shards.boxes]
+        sizes = [(bottom - top, right - left) for top, left, bottom, right in boxes]
+        which = np.arange(len(boxes))
+    bytes_of_item = tensor.element_size() * (1 + states)
+    weights = [math.ceil(rows * columns * bytes_of_item) for rows, columns in sizes]
+    return np.array(weights, np.int64)[which]

@@ -15,25 +15,7 @@ _PLENTY = 16  # times the memory, where a reservation leaves less than none
 
 def changed(problem: EmbeddingProblem, **fields: Any) -> EmbeddingProblem:
     """Return the problem with other fields, and the memory that its reservation then leaves."""
-    other = replace(problem, known={}, moving=None, live=None, **fields)
-    left = [device.storage for device in reserved(other, other.topology).devices]
-    return replace(
-        other,
-        usable_hbm=tuple(storage.hbm for storage in left),
-        usable_ddr=tuple(storage.ddr for storage in left),
-    )
-
-
-def reserved(problem: EmbeddingProblem, topology: Topology) -> Topology:
-    """Return a topology with the memory left by the problem's reservation; may raise its error."""
-    kept: Topology = problem.storage_reservation().reserve(
-        topology=topology,
-        batch_size=problem.batch_size,
-        module=problem.module,
-        sharders=problem.sharders,
-        constraints=problem.constraints,
-    )
-    return kept
+    return replace(problem, known={}, moving=None, live=None, **fields).with_usable_memory()
 
 
 def with_memory(topology: Topology, **held: int) -> Topology:
@@ -47,7 +29,7 @@ def with_memory(topology: Topology, **held: int) -> Topology:
 def roomy(problem: EmbeddingProblem) -> EmbeddingProblem:
     """Return the problem, with much more HBM if its reservation needs more than all."""
     try:
-        reserved(problem, problem.topology)
+        problem.reserved()
     except PlannerError:
         hbm = _PLENTY * problem.topology.devices[0].storage.hbm
         return replace(problem, topology=with_memory(problem.topology, hbm=hbm))
@@ -61,7 +43,7 @@ def total_for(problem: EmbeddingProblem, kind: str, usable: int) -> int:
     """
 
     def left(total: int) -> int:
-        topology = reserved(problem, with_memory(problem.topology, **{kind: total}))
+        topology = problem.reserved(with_memory(problem.topology, **{kind: total}))
         return int(min(getattr(device.storage, kind) for device in topology.devices))
 
     high = max(_PLENTY * usable, *(getattr(d.storage, kind) for d in problem.topology.devices))

@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel as Kernel
@@ -19,8 +20,7 @@ from planners.embedding.best_plan.bounds.programmes import HostProgramme
 from planners.embedding.best_plan.candidates import Candidates, candidates, on_usable_ranks
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import changed
-from planners.embedding.remedies.searching import Flat, in_order, without_perf
-from planners.embedding.remedies.shown import Shown
+from planners.embedding.remedies.searching import Flat, Shown, in_order, without_perf
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Ints, search_space
@@ -73,10 +73,12 @@ class _Relaxation:
         self.too_large = int(self._flat.space.first_shard[-1]) > _MOST_SHARDS
         if self.too_large:
             return
-        known = {_key(option) for option in self._flat.space.options}
-        options = {_key(option): option for option in self._flat.space.options}
+        known = {_key(option): option for option in self._flat.space.options}
+        options = dict(known)
         for finer in (1, _FINER):
-            for option in _enumerated(replace(problem, constraints=_loose(problem, finer))):
+            loose = replace(problem, constraints=_loose(problem, finer), options=None)
+            enumerator = loose.enumerator(DistinctShardEnumerator)
+            for option in enumerator.enumerate(problem.module, problem.sharders):
                 options.setdefault(_key(option), option)
         self._flat = replace(self._flat, space=in_order(search_space([*options.values()])))
         self._space = self._flat.space
@@ -125,7 +127,8 @@ class _Relaxation:
     def shown(self, found: Found, fewest: int) -> Shown:
         """Return the remedy that a plan shows, with a sentence for each relaxed table."""
         problem, tables = self._problem, self._space.tables
-        new = [self._space.options[number] for number in found.options[self.is_new[found.options]]]
+        chosen = [self._space.options[number] for number in found.options.tolist()]
+        new = list(compress(chosen, self.is_new[found.options]))
         constraints = {**problem.constraints}
         sentences = []
         for option in new:
@@ -141,14 +144,9 @@ class _Relaxation:
             size=len(new) / tables,
             changes=tuple(sentences),
             problem=changed(problem, constraints=constraints, kernels=kernels, options=None),
-            flat=self._flat_with(found),
+            flat=replace(self._flat, space=search_space(chosen)),
             found=replace(found, options=np.arange(tables)),
         )
-
-    def _flat_with(self, found: Found) -> Flat:
-        """Return the problem with only the plan's own options, in the plan's order."""
-        options = [self._space.options[number] for number in found.options.tolist()]
-        return replace(self._flat, space=search_space(options))
 
 
 class _FewestTables(HostProgramme):
@@ -159,12 +157,6 @@ class _FewestTables(HostProgramme):
         self._highs.changeColCost(0, 0.0)
         for option, column in self._column_of.items():
             self._highs.changeColCost(column, float(is_new[option]))
-
-
-def _enumerated(problem: EmbeddingProblem) -> list[ShardingOption]:
-    enumerator = replace(problem, options=None).enumerator(DistinctShardEnumerator)
-    options: list[ShardingOption] = enumerator.enumerate(problem.module, problem.sharders)
-    return options
 
 
 def _key(option: ShardingOption) -> tuple[object, ...]:
@@ -189,7 +181,6 @@ def _loose(problem: EmbeddingProblem, finer: int) -> dict[str, ParameterConstrai
 def _allowing(
     constraint: ParameterConstraints | None, option: ShardingOption
 ) -> tuple[ParameterConstraints, str]:
-    """Return a constraint that allows an option, and a sentence on the change."""
     kept = copy.copy(constraint) if constraint else ParameterConstraints()
     words = []
     kernel, sharding_type = option.compute_kernel, option.sharding_type

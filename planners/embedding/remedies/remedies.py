@@ -1,13 +1,11 @@
 """Finds the remedies for a problem without a plan, each with a plan and a proof."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from harness.contract import Remedies
 from planners.embedding.best_plan.search import can_be_placed_locally
-from planners.embedding.decision import Plan
+from planners.embedding.decision import Plan, torchrec_quiet
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import (
     changed,
@@ -19,9 +17,7 @@ from planners.embedding.remedies.changes import (
     with_memory,
 )
 from planners.embedding.remedies.relaxing import relaxed
-from planners.embedding.remedies.searching import DDR, GIB, HBM, Flat
-from planners.embedding.remedies.shown import Shown
-from planners.embedding.remedies.single_tables import fitting_nowhere
+from planners.embedding.remedies.searching import DDR, GIB, HBM, Flat, Shown, fitting_nowhere
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found
 
@@ -44,7 +40,7 @@ def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingPro
         return Remedies((), ("Remedies of a captured problem need other machines: -t and -n.",), ())
     warm_up.compile_ahead(warm_up.BEST_PLAN)
     deadline = Deadline(seconds)
-    with _without_torchrecs_warnings():
+    with torchrec_quiet():
         search = _Search(problem)
         if not can_be_placed_locally(search.now.space, search.now.devices):
             return Remedies((), ("Remedies are unknown where tables depend on each other.",), ())
@@ -68,18 +64,6 @@ def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingPro
             for number, remedy in enumerate(shown)
         ]
     return Remedies(causes, tuple(findings), tuple(improved))
-
-
-@contextmanager
-def _without_torchrecs_warnings() -> Iterator[None]:
-    """Silence torchrec's warnings, which it repeats for each enumeration and reservation."""
-    logger = logging.getLogger("torchrec.distributed.planner")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 class _Search:

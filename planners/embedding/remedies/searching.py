@@ -7,22 +7,26 @@ searches and its proofs serve here too.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.contract import Remedy
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.search import canonical_order, search_in_order
 from planners.embedding.decision import Plan
 from planners.embedding.drop_in.compiled_search import placed
+from planners.embedding.explain.placement import described
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Floats, SearchSpace, search_space
 
 GIB = 2**30
+_KINDS = ("HBM", "DDR")
 HBM, DDR = 0, 1  # columns of storage
 
 
@@ -100,3 +104,57 @@ def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
         option_perf=np.add.reduceat(of_shards, first),
         largest_shard=np.maximum.reduceat(of_shards, first),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The amounts of a Remedy; `found` is a plan that fits in `flat`, the changed `problem`."""
+
+    name: str
+    unit: str
+    now: float
+    sufficient: float
+    proven: float
+    size: float
+    changes: tuple[str, ...]
+    problem: EmbeddingProblem
+    flat: Flat
+    found: Found
+
+    def remedy(self, deadline: Deadline) -> Remedy[EmbeddingProblem, Plan]:
+        """Return the remedy, with the best plan found by the deadline."""
+        best = self.flat.best_from(self.found, deadline)
+        return Remedy(
+            name=self.name,
+            unit=self.unit,
+            now=self.now,
+            sufficient=self.sufficient,
+            proven=self.proven,
+            size=self.size,
+            changes=self.changes,
+            rating=best.rating,
+            problem=replace(self.problem, changes=self.changes),
+            decision=self.flat.plan(best),
+        )
+
+
+def fitting_nowhere(flat: Flat) -> Iterator[str]:
+    """Yield a sentence for each table without an option that fits on empty devices."""
+    space, capacity = flat.space, np.maximum(flat.devices.storage.max(axis=0), 1)
+    part = (space.storage / capacity).max(axis=1)
+    largest = np.maximum.reduceat(part[space.estimate], space.first_shard[:-1])
+    for table in candidates(space, flat.devices).without_options.tolist():
+        options = np.flatnonzero(space.table == table)
+        option = int(options[largest[options].argmin()])
+        shards = space.estimates_of(option)
+        need = space.storage[shards[part[shards].argmax()]]
+        needs = " and ".join(
+            f"{amount / GIB:.4g} GiB of {kind} (of {whole / GIB:.4g})"
+            for kind, amount, whole in zip(_KINDS, need.tolist(), capacity.tolist(), strict=False)
+            if amount
+        )
+        named = space.options[option]
+        yield (
+            f"Table {named.name} fits nowhere on its own: a shard needs {needs}, with its best "
+            f"option, {described(named)}."
+        )

@@ -76,7 +76,6 @@ def counted(recorder: Recorder) -> AbstractContextManager[None]:
 
 
 def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Callable[..., None]:
-    """Wrap an estimator's `estimate` to count the shards that it estimates."""
 
     @wraps(estimate)
     def counted(
@@ -92,7 +91,6 @@ def _counted_estimates(recorder: Recorder, estimate: Callable[..., None]) -> Cal
 def _counted_proposals(
     recorder: Recorder, proposer: Any
 ) -> Callable[[], list[ShardingOption] | None]:
-    """Wrap a proposer's `propose` to count its proposals."""
     propose = proposer.propose
 
     def counted() -> list[ShardingOption] | None:

@@ -15,13 +15,7 @@ from torchrec.distributed.planner import partitioners
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator import annotations, estimator, types
 from torchrec.distributed.planner.proposers import GreedyProposer
-from torchrec.distributed.planner.types import (
-    DeviceHardware,
-    Perf,
-    Shard,
-    ShardingOption,
-    Storage,
-)
+from torchrec.distributed.planner.types import DeviceHardware, Perf, Shard, ShardingOption, Storage
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Prepared

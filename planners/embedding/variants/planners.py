@@ -22,22 +22,26 @@ def _proposer(name: str, **arguments: Any) -> Callable[[], Any]:
     return partial(getattr(module, name), **arguments)
 
 
-def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Prepared[Plan]":
-    """Prepare torchrec's planner with the proposer of this name."""
+def _prepared(problem: "EmbeddingProblem", *planner: Any, **parts: Any) -> "Prepared[Plan]":
+    """Prepare a planner, by default torchrec's; imports torchrec only when it is called."""
     from planners.embedding.decision import prepare
 
-    return prepare(problem, proposer=_proposer(name, **arguments))
+    return prepare(problem, *planner, **parts)
+
+
+def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Prepared[Plan]":
+    """Prepare torchrec's planner with the proposer of this name."""
+    return _prepared(problem, proposer=_proposer(name, **arguments))
 
 
 def _compiled(problem: "EmbeddingProblem", name: str) -> "Prepared[Plan]":
     """Prepare the drop-in planner with the proposer of this name."""
-    from planners.embedding.decision import prepare
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up
 
     proposer = _proposer(name)
     warm_up.compile_ahead(warm_up.kernels_of([proposer()]))
-    return prepare(problem, Planner, proposer=proposer)
+    return _prepared(problem, Planner, proposer=proposer)
 
 
 @FAMILY.variant("uniform", source="torchrec 1.9.2")
@@ -55,9 +59,7 @@ def greedy_sum(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("default", source="torchrec 1.9.2")
 def default(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The four proposers that torchrec uses when none is named"""
-    from planners.embedding.decision import prepare
-
-    return prepare(problem)
+    return _prepared(problem)
 
 
 @FAMILY.variant(
@@ -102,14 +104,12 @@ def dp_compiled_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("as-captured", source="the captured file")
 def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The live planner of a captured problem, with its own proposers and partitioner"""
-    from planners.embedding.decision import prepare
-
     if problem.live is None:
         raise NotApplicable("The problem was not captured, or is placed on other machines.")
     planner = problem.live.planner
     if planner.obstacle:
         raise NotApplicable(f"The live planner cannot be made again: {planner.obstacle}.")
-    return prepare(
+    return _prepared(
         problem,
         planner.make(),
         proposer=lambda: [proposer.make() for proposer in planner.proposers],
@@ -127,7 +127,6 @@ def compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("certified", source="shardbench", requires=("numba", "highspy"))
 def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Linear programme and local search, down to a proven gap"""
-    from planners.embedding.decision import prepare
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up
 
@@ -142,7 +141,7 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
         remedy_seconds=0,  # they are searched for by the harness
         **near,
     )
-    return prepare(problem, planner)
+    return _prepared(problem, planner)
 
 
 @FAMILY.variant("calibrated", source="shardbench", requires=("numba", "highspy"))

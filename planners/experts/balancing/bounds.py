@@ -6,103 +6,94 @@ possible: if an expert e ends with the largest replica r, and other counts had a
 some expert f would have fewer replicas than greedy gave it; when greedy gave f the last one, e's
 replica was at least r and f's was no smaller, so f's replicas would be at least r.
 
-With two slots per GPU, T is also impossible if the slots fill more than all GPUs by a dual feasible
-function (Martello and Toth 1990): a slot above (1 - p) T counts 1 and one of at least p T counts a
-half, for any p up to a half.
+Two slots per GPU have a stronger bound (`two_slots`).
 """
 
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import combinations
 
 import numpy as np
 
-from planners.experts.balancing.kernels import halves_needed, replicate
-from planners.experts.problem import ExpertsProblem, Loads
+from planners.experts import kernels
+from planners.experts.balancing.two_slots import pairs_bound
+from planners.experts.problem import ExpertsProblem, Loads, Slots
 
-_PARTS = tuple(number / 200 for number in range(4, 101))
-_STEP = 1e-3
 _MOST_GROUPS = 12
-_ROUNDING = 1e-9
 
 
 def bounds_of(weights: Loads, gpus: int, per_gpu: int) -> Loads:
     """Return for each row of weights a bound on the largest load of a GPU, quick to compute."""
-    _, share, _ = replicate(weights, gpus * per_gpu)
+    _, share, _ = kernels.replicate(weights, gpus * per_gpu)
     quick: Loads = np.maximum(weights.sum(axis=1) / gpus, share.max(axis=1))
     return quick
 
 
-def tight_bounds_of(weights: Loads, gpus: int, per_gpu: int) -> Loads:
-    """Return for each row a bound that takes longer; with other than two slots, the quick one."""
-    quick = bounds_of(weights, gpus, per_gpu)
-    if per_gpu != 2:
-        return quick
-    return np.array([_raised(row, gpus, low) for row, low in zip(weights, quick, strict=True)])
-
-
-def _raised(weights: Loads, gpus: int, low: float) -> float:
-    """Return the largest load that is found to be impossible, or `low`."""
-    if low == 0:
-        return low
-    for part in _PARTS:
-        step = _STEP
-        while step >= _STEP:
-            if _is_impossible(weights, gpus, low * (1 + step), part):
-                low *= 1 + step
-                step *= 2
-            else:
-                step /= 4
-    return low
-
-
-def _is_impossible(weights: Loads, gpus: int, limit: float, part: float) -> bool:
-    least = np.maximum(np.ceil(weights / limit * (1 - _ROUNDING)), 1).astype(np.int64)
-    spare = 2 * gpus - int(least.sum())
-    if spare < 0:
-        return True
-    raised = limit * (1 + _ROUNDING)
-    return halves_needed(weights, least, raised, part, spare) > 2 * gpus
-
-
 def layer_bounds(problem: ExpertsProblem) -> Loads:
     """Return the bound of each layer; with groups, of the best assignment of groups to nodes."""
-    if problem.nodes == 1:
-        return tight_bounds_of(problem.loads, problem.gpus, problem.per_gpu)
-    tables = node_bounds(problem)
-    if tables is None:
-        return bounds_of(problem.loads, problem.gpus, problem.per_gpu)
-    return np.array([assign(problem, table)[1] for table in tables])
+    if problem.nodes > 1 and problem.groups <= _MOST_GROUPS:
+        return np.array([assign(problem, table)[1] for table in node_bounds(problem)])
+    quick = bounds_of(problem.loads, problem.gpus, problem.per_gpu)
+    if problem.per_gpu != 2:
+        return quick
+    layers = zip(problem.loads, map(float, quick), strict=True)
+    return np.array([pairs_bound(weights, problem.gpus, low) for weights, low in layers])
 
 
-@cache
-def _subsets(groups: int, size: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(combinations(range(groups), size))
+def node_bounds(problem: ExpertsProblem) -> list[dict[int, float]]:
+    """Return for each layer the bound of a node, by the set of its groups.
+
+    With many groups, the sets are those of groups packed by their loads, and those in force.
+    """
+    size = problem.groups // problem.nodes
+    if problem.groups <= _MOST_GROUPS:
+        sets = [[_mask_of(groups) for groups in combinations(range(problem.groups), size)]]
+        sets *= problem.layers
+    else:
+        sums = problem.loads.reshape(problem.layers, problem.groups, -1).sum(axis=2)
+        order = np.argsort(-sums, axis=1, kind="stable")
+        packed = kernels.pack(order, sums, problem.nodes)
+        sets = [[_mask_of(part) for part in row.reshape(-1, size).tolist()] for row in packed]
+        held = sets_in_force(problem)
+        if all(mask.bit_count() == size for layer in held for mask in layer):
+            sets = [one + other for one, other in zip(sets, held, strict=True)]
+    experts = np.array([[experts_of(problem, mask) for mask in layer] for layer in sets])
+    rows = problem.loads[np.arange(problem.layers)[:, None, None], experts]
+    gpus = problem.gpus // problem.nodes
+    found = bounds_of(rows.reshape(-1, experts.shape[2]), gpus, problem.per_gpu)
+    bounds = found.reshape(problem.layers, -1).tolist()
+    return [dict(zip(*layer, strict=True)) for layer in zip(sets, bounds, strict=True)]
 
 
-def mask_of(groups: tuple[int, ...]) -> int:
+def _mask_of(groups: Iterable[int]) -> int:
     """Return groups as the bits of a number."""
     return sum(1 << group for group in groups)
 
 
-def node_bounds(problem: ExpertsProblem) -> list[dict[int, float]] | None:
-    """Return for each layer the bound of a node, by the set of its groups; None if too many."""
-    if problem.groups > _MOST_GROUPS:
-        return None
-    subsets = _subsets(problem.groups, problem.groups // problem.nodes)
-    experts = problem.experts // problem.groups
-    columns = np.array(
-        [[g * experts + i for g in groups for i in range(experts)] for groups in subsets]
-    )
-    rows = problem.loads[:, columns].reshape(-1, columns.shape[1])
-    found = bounds_of(rows, problem.gpus // problem.nodes, problem.per_gpu)
-    masks = [mask_of(groups) for groups in subsets]
-    return [dict(zip(masks, map(float, row), strict=True)) for row in found.reshape(-1, len(masks))]
+def sets_in_force(problem: ExpertsProblem) -> list[list[int]]:
+    """Return the set of groups of each node in the placement in force, by layer."""
+    if problem.previous is None:
+        return [[]] * problem.layers
+    groups = problem.previous // (problem.experts // problem.groups)
+    by_node = groups.reshape(problem.layers, problem.nodes, -1)
+    return [[_mask_of(map(int, np.unique(node))) for node in layer] for layer in by_node]
+
+
+def experts_of(problem: ExpertsProblem, mask: int) -> Slots:
+    """Return the experts of a set of groups."""
+    return _members(mask, problem.experts // problem.groups)
+
+
+@cache
+def _members(mask: int, size: int) -> Slots:
+    groups = [group for group in range(mask.bit_length()) if mask >> group & 1]
+    return (np.array(groups)[:, None] * size + np.arange(size)).ravel()
 
 
 def assign(
     problem: ExpertsProblem,
     table: dict[int, float],
-    held: tuple[int, ...] = (),
+    held: Sequence[int] = (),
     limit: float = 0.0,
 ) -> tuple[tuple[int, ...], float]:
     """Return the sets of groups of all nodes, and the worst node's bound: exact, by sets.

@@ -1,48 +1,62 @@
 """Balance and fetches decided together, starting from the placement in force."""
 
-import numpy as np
-from scipy.optimize import linear_sum_assignment
+from dataclasses import dataclass
 
-from planners.experts.balancing.bounds import assign, bounds_of, mask_of, node_bounds
-from planners.experts.balancing.certified import balanced, certified, experts_of
-from planners.experts.balancing.kernels import improve
+import numpy as np
+
+from planners.experts import kernels
+from planners.experts.balancing.bounds import assign, experts_of, node_bounds, sets_in_force
+from planners.experts.balancing.certified import certified
+from planners.experts.balancing.two_slots import paired_near
+from planners.experts.naming import held_by, renamed
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
 
 _STEPS = 2000
 _HALVINGS = 7
+_CLOSE = 1e-3
 
 
 def few_moves(problem: ExpertsProblem) -> Placement:
     """Return a placement near the one in force: within the goal, or within the budget.
 
-    Without a budget, each layer fetches few experts for a load within `goal` of its bound. With a
-    budget, each layer gets the least load that was found with at most so many fetches.
+    Without a budget, each layer fetches few experts for a load within `goal` of the best one that
+    was found. With a budget, each layer gets the least load found with at most so many fetches.
     """
+    best = certified(problem)
     if problem.previous is None:
-        return certified(problem)
-    slots = problem.previous.reshape(problem.layers, problem.gpus, problem.per_gpu)
-    tables = node_bounds(problem) if problem.nodes > 1 else None
-    quick = bounds_of(problem.loads, problem.gpus, problem.per_gpu)
-    made = np.empty_like(slots)
-    for layer, (weights, old) in enumerate(zip(problem.loads, slots, strict=True)):
-        table = tables[layer] if tables else None
-        bound = assign(problem, table)[1] if table else float(quick[layer])
-        layer_of = _Layer(problem, weights, old, table)
-        if problem.budget is None:
-            made[layer] = layer_of.within(bound * (1 + problem.goal))
-        else:
-            made[layer] = layer_of.at_most(problem.budget, bound)
-    return Placement(made.reshape(problem.layers, -1))
+        return best
+    shape = (problem.layers, problem.gpus, problem.per_gpu)
+    grouped = problem.nodes > 1
+    rows = zip(
+        problem.loads,
+        problem.previous.reshape(shape),
+        best.slots.reshape(shape),
+        node_bounds(problem) if grouped else [{}] * problem.layers,
+        sets_in_force(problem) if grouped else [[]] * problem.layers,
+        strict=True,
+    )
+    layers = [_Layer(problem, *row) for row in rows]
+    made = [
+        layer.within(problem.goal) if problem.budget is None else layer.at_most(problem.budget)
+        for layer in layers
+    ]
+    return Placement(np.array(made).reshape(problem.layers, -1))
 
 
+@dataclass(frozen=True, slots=True)
 class _Layer:
-    """One layer: its weights, the experts of each GPU now, and the bounds of nodes by groups."""
+    """One layer: GPUs x slots in force and with the best balance, and the nodes' sets of groups.
 
-    def __init__(
-        self, problem: ExpertsProblem, weights: Loads, old: Slots, table: dict[int, float] | None
-    ) -> None:
-        self.problem, self.weights, self.old, self.table = problem, weights, old, table
-        self._best: Slots | None = None
+    `table` has the bounds of nodes by their groups, `sets` the groups of each node in force; both
+    are empty without groups.
+    """
+
+    problem: ExpertsProblem
+    weights: Loads
+    old: Slots
+    best: Slots
+    table: dict[int, float]
+    sets: list[int]
 
     def load(self, held: Slots) -> float:
         """Return the largest load of a GPU."""
@@ -52,108 +66,69 @@ class _Layer:
 
     def fetches(self, held: Slots) -> int:
         """Return the number of experts that the GPUs must fetch."""
-        return fetches(held, self.old)
+        experts = len(self.weights)
+        return int((held_by(held, experts) & ~held_by(self.old, experts)).sum())
 
-    def within(self, limit: float) -> Slots:
-        """Return a placement with at most this load; the least load found if there is none."""
+    def within(self, goal: float) -> Slots:
+        """Return a placement with at most the best load and `goal` of it."""
+        limit = self.load(self.best) * (1 + goal)
         if self.load(self.old) <= limit:
             return self.old
         found = self._changed(limit)
-        if self.load(found) <= limit * (1 + 1e-9):
-            return found
-        reachable = self.load(self.renamed) * (1 + self.problem.goal)
-        if reachable > limit:
-            found = self._changed(reachable)
-        return found if self.load(found) <= reachable * (1 + 1e-9) else self.renamed
+        return found if self.load(found) <= limit * (1 + kernels.ROUNDING) else self._renamed()
 
-    def at_most(self, budget: int, low: float) -> Slots:
+    def at_most(self, budget: int) -> Slots:
         """Return the placement of the least load that fetches at most `budget` experts."""
-        best, high = self.old, self.load(self.old)
-        candidates = [self.renamed] if self.fetches(self.renamed) <= budget else []
+        low, high = self.load(self.best), self.load(self.old)
+        found, whole = self.old, self._renamed()
+        if self.fetches(whole) <= budget:
+            return whole
         for _ in range(_HALVINGS):
+            if high <= low * (1 + _CLOSE):
+                break
             limit = (low + high) / 2
-            found = self._changed(limit)
-            if self.fetches(found) <= budget:
-                candidates.append(found)
-            if self.fetches(found) <= budget and self.load(found) <= limit * (1 + 1e-9):
-                high = limit
+            made = self._changed(limit)
+            if self.fetches(made) <= budget and self.load(made) < high:
+                found, high = made, self.load(made)
             else:
                 low = limit
-        return min((best, *candidates), key=self.load)
-
-    @property
-    def renamed(self) -> Slots:
-        """The best balance for the groups' nodes, with GPUs renamed so that few experts move."""
-        if self._best is None:
-            self._best = np.empty_like(self.old)
-            for gpus, experts, _ in self._nodes(0.0):
-                made = balanced(self.weights[experts][None], gpus.stop - gpus.start, self.per_gpu)
-                self._best[gpus] = _named_as(experts[made[0]], self.old[gpus])
-        return self._best
-
-    @property
-    def per_gpu(self) -> int:
-        """Slots of a GPU."""
-        return self.problem.per_gpu
+        return found
 
     def _changed(self, limit: float) -> Slots:
         """Return the placement in force, improved node by node until no GPU is above `limit`."""
-        made = np.empty_like(self.old)
-        for gpus, experts, incoming in self._nodes(limit):
-            held = self.old[gpus].copy()
-            if incoming:
-                held = _replaced(held, self.weights, experts)
-            improve(self.weights, held, self.old[gpus], limit, _STEPS)
-            made[gpus] = held
+        sets = assign(self.problem, self.table, self.sets, limit)[0] if self.table else [0]
+        made = self.old.copy()
+        nodes = zip(
+            np.split(made, len(sets)), np.split(self.old, len(sets)), sets, self.sets or sets,
+            strict=True,
+        )  # fmt: skip
+        for held, old, groups, before in nodes:
+            if groups != before:
+                held[:] = _replaced(held, self.weights, experts_of(self.problem, groups))
+            if self.problem.per_gpu == 2:
+                held[:] = paired_near(self.weights, held, old, limit)
+            else:
+                # nearly every step fetches an expert, so steps beyond the budget are of no use
+                steps = _STEPS if self.problem.budget is None else self.problem.budget
+                kernels.improve(self.weights, held, old, limit, steps)
         return made
 
-    def _nodes(self, limit: float) -> list[tuple[slice, Slots, bool]]:
-        """Return each node's GPUs and experts, and whether groups come to it from another node."""
-        problem = self.problem
-        if self.table is None:
-            return [(slice(0, problem.gpus), np.arange(problem.experts), False)]
-        size, on_node = problem.experts // problem.groups, problem.gpus // problem.nodes
-        now = [np.unique(part // size) for part in np.split(self.old, problem.nodes)]
-        held = tuple(mask_of(tuple(map(int, groups))) for groups in now)
-        sets, _ = assign(problem, self.table, held, limit)
-        experts = experts_of(problem, [sets])[0]
-        return [
-            (slice(n * on_node, (n + 1) * on_node), experts[n], sets[n] != held[n])
-            for n in range(problem.nodes)
-        ]
-
-
-def fetches(held: Slots, old: Slots) -> int:
-    """Return the number of experts that are new on a GPU, over all GPUs."""
-    return sum(
-        len(set(new) - set(before)) for new, before in zip(held.tolist(), old.tolist(), strict=True)
-    )
+    def _renamed(self) -> Slots:
+        """Return the best balance, with nodes and GPUs renamed for the fewest fetches."""
+        return renamed(self.best, self.old, len(self.weights), self.problem.nodes)
 
 
 def _replaced(held: Slots, weights: Loads, experts: Slots) -> Slots:
     """Return slots in which the experts that must be there replace those that must not.
 
-    Spare slots get replicas of the experts with the largest replica.
+    Those without a replica come first, then those with the largest replica.
     """
     flat = held.ravel().copy()
-    wanted = set(experts.tolist())
-    free = [slot for slot, expert in enumerate(flat.tolist()) if expert not in wanted]
-    counts = dict.fromkeys(wanted, 0)
-    for expert in flat.tolist():
-        if expert in wanted:
-            counts[expert] += 1
-    missing = sorted((e for e in wanted if not counts[e]), key=lambda e: -weights[e])
+    free = np.flatnonzero(~np.isin(flat, experts))
+    counts = np.bincount(np.delete(flat, free), minlength=len(weights))[experts]
     for slot in free:
-        expert = missing.pop(0) if missing else max(wanted, key=lambda e: weights[e] / counts[e])
-        flat[slot] = expert
-        counts[expert] += 1
+        share = np.where(counts, weights[experts] / np.maximum(counts, 1), np.inf)
+        chosen = int(share.argmax())
+        flat[slot] = experts[chosen]
+        counts[chosen] += 1
     return flat.reshape(held.shape)
-
-
-def _named_as(held: Slots, old: Slots) -> Slots:
-    """Return the same GPUs in the order with the fewest fetches (an assignment problem)."""
-    sets = [set(row) for row in old.tolist()]
-    kept = np.array([[len(set(row) & have) for row in held.tolist()] for have in sets])
-    _, order = linear_sum_assignment(kept, maximize=True)
-    renamed: Slots = held[order]
-    return renamed

@@ -1,18 +1,15 @@
-"""DeepSeek's balancer and a faster one with the same decision, on torch's float32."""
+"""DeepSeek's decision, on torch's float32: scalar by scalar, with a heap, and compiled."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from planners.experts.problem import ExpertsProblem, Placement
-
-if TYPE_CHECKING:
-    import torch
-
-Packing = Callable[["torch.Tensor", int], "torch.Tensor"]
+from planners.experts import kernels
+from planners.experts.problem import Slots
+from planners.experts.published.balancer import Balancer, Weights
 
 
 @contextmanager
@@ -28,32 +25,10 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def placed(problem: ExpertsProblem, packing: Packing) -> Placement:
-    """Place groups on nodes, replicate within each node, and place the replicas on its GPUs."""
+def _replicated(weights: Weights, slots: int) -> tuple[Slots, Weights]:
     import torch
 
-    nodes, groups = problem.nodes, problem.groups if problem.nodes > 1 else 1
-    weight = torch.from_numpy(problem.loads).float()
-    experts = problem.experts
-    members = torch.arange(experts).view(groups, -1)
-    if nodes == 1:
-        ordered = torch.arange(experts).expand(problem.layers, experts)
-    else:
-        group_loads = weight.unflatten(-1, (groups, -1)).sum(-1)
-        ordered = members[packing(group_loads, nodes)].flatten(1)
-    local = weight.gather(1, ordered).view(-1, experts // nodes)
-    owner, counts = _replicated(local, problem.slots // nodes)
-    shares = (local / counts).gather(1, owner)
-    packed = packing(shares, problem.gpus // nodes)
-    placed = owner.gather(1, packed).view(problem.layers, nodes, -1)
-    offset = torch.arange(nodes).view(1, -1, 1) * (experts // nodes)
-    slots = ordered.gather(1, (placed + offset).flatten(1))
-    return Placement(slots.numpy().astype(np.int64))
-
-
-def _replicated(weight: "torch.Tensor", slots: int) -> "tuple[torch.Tensor, torch.Tensor]":
-    import torch
-
+    weight = torch.from_numpy(weights)
     rows, experts = weight.shape
     owner = torch.arange(slots).repeat(rows, 1)
     counts = torch.ones_like(weight, dtype=torch.int64)
@@ -62,45 +37,40 @@ def _replicated(weight: "torch.Tensor", slots: int) -> "tuple[torch.Tensor, torc
         hottest = (weight / counts).max(dim=-1).indices
         owner[:, slot] = hottest
         counts[row, hottest] += 1
-    return owner, counts
+    return owner.numpy(), (weight / counts).gather(1, owner).numpy()
 
 
-def _pack(
-    weight: "torch.Tensor", packs: int, chosen: Callable[[Sequence[int], Any, int, int], list[int]]
-) -> "torch.Tensor":
-    """Return the items of each pack in the order in which they came to it."""
+def _order(share: Weights) -> Slots:
+    """Return the slots of each row by decreasing share, equal ones in torch's order."""
     import torch
 
-    rows, items = weight.shape
-    if items == packs:
-        return torch.arange(items).expand(rows, items)
-    order = weight.float().sort(-1, descending=True).indices
-    return torch.tensor(
-        [chosen(order[row].tolist(), weight[row], packs, items // packs) for row in range(rows)]
-    )
+    order: Slots = torch.from_numpy(share).float().sort(-1, descending=True).indices.numpy()
+    return order
 
 
-def pack_scalars(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
+def pack_scalars(share: Weights, packs: int) -> Slots:
     """Pack with torch scalars, as DeepSeek does."""
+    import torch
 
-    def chosen(order: Sequence[int], weights: Any, packs: int, size: int) -> list[int]:
+    weight = torch.from_numpy(share)
+    size = weight.shape[1] // packs
+    packed = []
+    for row, order in zip(weight, _order(share).tolist(), strict=True):
         loads: list[Any] = [0] * packs
         held: list[list[int]] = [[] for _ in range(packs)]
         for item in order:
             open_packs = (pack for pack in range(packs) if len(held[pack]) < size)
             pack = min(open_packs, key=loads.__getitem__)
             held[pack].append(item)
-            loads[pack] += weights[item]
-        return [item for items in held for item in items]
+            loads[pack] += row[item]
+        packed.append([item for items in held for item in items])
+    return np.array(packed)
 
-    return _pack(weight, packs, chosen)
 
-
-def pack_by_heap(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
-    """Pack with a heap of the loads of GPUs."""
-
-    def chosen(order: Sequence[int], weights: Any, packs: int, size: int) -> list[int]:
-        values = weights.numpy()  # float32, so that sums are rounded as torch's
+def _pack_by_heap(share: Weights, packs: int) -> Slots:
+    size = share.shape[1] // packs
+    packed = []
+    for row, order in zip(share, _order(share).tolist(), strict=True):
         loads = [(np.float32(0), pack) for pack in range(packs)]
         held: list[list[int]] = [[] for _ in range(packs)]
         for item in order:
@@ -109,7 +79,34 @@ def pack_by_heap(weight: "torch.Tensor", packs: int) -> "torch.Tensor":
             if len(held[pack]) == size:
                 heapq.heappop(loads)
             else:
-                heapq.heapreplace(loads, (load + values[item], pack))
-        return [item for items in held for item in items]
+                heapq.heapreplace(loads, (load + row[item], pack))
+        packed.append([item for items in held for item in items])
+    return np.array(packed)
 
-    return _pack(weight, packs, chosen)
+
+def _replicated_compiled(weight: Weights, slots: int) -> tuple[Slots, Weights]:
+    return kernels.replicate(weight, slots)[:2]
+
+
+def _pack_compiled(share: Weights, packs: int) -> Slots:
+    return kernels.pack(_order(share), share, packs)
+
+
+def pack_float32_compiled(share: Weights, packs: int) -> Slots:
+    """Pack with sums in float32, without torch: other experts of equal shares can come first."""
+    shares = share.astype(np.float32)
+    order = np.argsort(-shares, axis=1, kind="stable")
+    return kernels.pack(order, shares, packs)
+
+
+def _total(weights: Weights) -> Weights:
+    import torch
+
+    total: Weights = torch.from_numpy(weights).sum(-1).numpy()
+    return total
+
+
+SCALARS = Balancer(_replicated, pack_scalars, _total)
+HEAP = Balancer(_replicated, _pack_by_heap, _total)
+COMPILED = Balancer(_replicated_compiled, _pack_compiled, _total)
+FLOAT32 = Balancer(_replicated_compiled, pack_float32_compiled)

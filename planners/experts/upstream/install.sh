@@ -27,4 +27,5 @@ END
 }
 
 fill sglang-eplb-0.5.9 5 install_files sglang==0.5.9 sglang/srt/eplb/eplb_algorithms/deepseek
+fill sglang-eplb-0.5.23 39 install_files sglang==0.5.23 sglang/srt/eplb/eplb_algorithms/deepseek
 fill vllm-eplb-0.33.0 336 install_files vllm==0.33.0 vllm/distributed/eplb/policy/

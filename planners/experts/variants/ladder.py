@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 @FAMILY.variant("deepseek", reference=True, source="deepseek-ai/EPLB", requires=("torch",))
 def deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """Greedy replication, then each replica onto the lightest GPU, scalar by scalar in torch"""
-    from planners.experts.published.deepseek import one_thread, pack_scalars, placed
+    from planners.experts.published.deepseek import SCALARS, one_thread
 
-    return Prepared(lambda: placed(problem, pack_scalars), installed=one_thread)
+    return Prepared(lambda: SCALARS.place(problem), installed=one_thread)
 
 
 @FAMILY.variant(
@@ -26,9 +26,9 @@ def deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
 )
 def heap(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As deepseek, with the GPUs of each layer in a heap"""
-    from planners.experts.published.deepseek import one_thread, pack_by_heap, placed
+    from planners.experts.published.deepseek import HEAP, one_thread
 
-    return Prepared(lambda: placed(problem, pack_by_heap), installed=one_thread)
+    return Prepared(lambda: HEAP.place(problem), installed=one_thread)
 
 
 @FAMILY.variant(
@@ -38,25 +38,25 @@ def heap(problem: "ExpertsProblem") -> "Prepared[Placement]":
 )
 def numpy_pack(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As deepseek, with the packing in NumPy and its sums in float32"""
-    from planners.experts.published.vllm import pack_float32, placed, replicated
+    from planners.experts.published.vllm import NUMPY_PACK
 
-    return Prepared(lambda: placed(problem, replicated, pack_float32))
+    return Prepared(lambda: NUMPY_PACK.place(problem))
 
 
 @FAMILY.variant("numpy", source="vllm-project/vllm#30697")
 def numpy(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """vLLM 0.33: replication and packing in NumPy, layer by layer, with float64 sums"""
-    from planners.experts.published.vllm import pack_rows, placed, replicated
+    from planners.experts.published.vllm import NUMPY
 
-    return Prepared(lambda: placed(problem, replicated, pack_rows))
+    return Prepared(lambda: NUMPY.place(problem))
 
 
 @FAMILY.variant("batched", same_as="numpy", source="vllm-project/vllm#52556")
 def batched(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As numpy, with each replica of all layers packed at once"""
-    from planners.experts.published.vllm import pack_batched, placed, replicated
+    from planners.experts.published.vllm import BATCHED
 
-    return Prepared(lambda: placed(problem, replicated, pack_batched))
+    return Prepared(lambda: BATCHED.place(problem))
 
 
 @FAMILY.variant(
@@ -66,10 +66,9 @@ def batched(problem: "ExpertsProblem") -> "Prepared[Placement]":
 )
 def zigzag(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """Replicas sorted by load and dealt to the GPUs in turns, each turn in the reverse order"""
-    from planners.experts.published.vllm import placed, replicated
-    from planners.experts.published.zigzag import pack_in_zigzag
+    from planners.experts.published.vllm import ZIGZAG
 
-    return Prepared(lambda: placed(problem, replicated, pack_in_zigzag))
+    return Prepared(lambda: ZIGZAG.place(problem))
 
 
 @FAMILY.variant(
@@ -82,7 +81,7 @@ def swift(problem: "ExpertsProblem") -> "Prepared[Placement]":
     import numpy as np
 
     from planners.experts.problem import Placement
-    from planners.experts.published.swift import exchanged
+    from planners.experts.published import swift as policy
 
     previous = problem.previous
     if previous is None:
@@ -92,6 +91,33 @@ def swift(problem: "ExpertsProblem") -> "Prepared[Placement]":
 
     def run() -> Placement:
         layers = zip(problem.loads, previous, strict=True)
-        return Placement(np.array([exchanged(*layer, problem.gpus) for layer in layers]))
+        return Placement(np.array([policy.exchanged(*layer, problem.gpus) for layer in layers]))
+
+    return Prepared(run)
+
+
+@FAMILY.variant(
+    "flashlb",
+    source="vllm-project/vllm-ascend#6477",
+    claim=Claim(232, 205, "tokens", "largest load of its example, as published"),
+)
+def flashlb(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """Search the replicas of four groups of experts in turn, each rated by a whole placement"""
+    import numpy as np
+
+    from planners.experts.naming import renamed
+    from planners.experts.problem import Placement
+    from planners.experts.published.flashlb import placed
+
+    if problem.nodes > 1:
+        raise NotApplicable("It knows no groups of experts.")
+
+    def run() -> Placement:
+        slots = np.array([placed(row, problem.gpus, problem.slots) for row in problem.loads])
+        if problem.previous is not None:
+            shape = (problem.layers, problem.gpus, problem.per_gpu)
+            rows = zip(slots.reshape(shape), problem.previous.reshape(shape), strict=True)
+            slots = np.array([renamed(*row, problem.experts) for row in rows])
+        return Placement(slots.reshape(problem.layers, -1))
 
     return Prepared(run)

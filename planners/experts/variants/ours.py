@@ -18,6 +18,15 @@ def compiled(problem: "ExpertsProblem") -> "Prepared[Placement]":
     return Prepared(lambda: compiled_placement(problem))
 
 
+@FAMILY.variant("compiled-deepseek", same_as="deepseek", source="shardbench", requires=("torch",))
+def compiled_deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
+    """As deepseek, with compiled loops"""
+    from planners.experts.published.deepseek import COMPILED, one_thread
+
+    COMPILED.place(problem)  # loads the machine code
+    return Prepared(lambda: COMPILED.place(problem), installed=one_thread)
+
+
 @FAMILY.variant("certified", source="shardbench")
 def certified(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """The best balance: greedy, then exchanges and better counts until a proven bound is near"""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optimizer_pairs import Weight, pair
 from small_world import mesh_of
+from torch.distributed import _functional_collectives
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn.utils import clip_grad_norm_
 
@@ -26,15 +27,21 @@ ON_TWO = [
 
 @contextmanager
 def equal_ranks():
-    """Reduce as if all ranks had this rank's parts; count the reductions by mesh dimension."""
+    """Reduce as if all ranks had this rank's parts; yield the sizes of our collectives' groups."""
     reduced = []
 
-    def all_reduce(tensor, reduceOp, group):  # noqa: N803 - torch's name
+    def torchs(tensor, reduceOp, group):  # noqa: N803 - torch's name
         mesh, dimension = group
-        reduced.append(dimension)
         return tensor * mesh.size(dimension) if reduceOp == "sum" else tensor.clone()
 
-    with mock.patch.object(clipping.collectives, "all_reduce", all_reduce):
+    def ours(tensor, group):
+        reduced.append(group.size())
+        tensor.mul_(group.size())
+
+    with (
+        mock.patch.object(_functional_collectives, "all_reduce", torchs),
+        mock.patch.object(clipping, "all_reduce", ours),
+    ):
         yield reduced
 
 
@@ -68,10 +75,10 @@ def test_norms_and_gradients_are_torchs_within_rounding(
 
 
 def test_a_mesh_dimension_needs_one_collective_for_all_gradients():
-    _, ours, accelerated = pair(mesh_of(2, 2), ON_TWO * 3, SGD)
+    _, ours, accelerated = pair(mesh_of(2, 3), ON_TWO * 3, SGD)
     with equal_ranks() as reduced:
         clipped(ours, accelerated.clip_grad_norm_, 1.0)
-    assert reduced == [0, 1]
+    assert reduced == [2, 3]
 
 
 def test_a_norm_that_is_not_finite_is_torchs_error():

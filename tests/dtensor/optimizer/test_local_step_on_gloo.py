@@ -23,5 +23,6 @@ def test_training_on_gloo_is_torchs_to_the_last_bit(tmp_path):
     assert result.returncode == 0, result.stderr
     stepped = dict(re.findall(r"^(.*), \w+: .*local=(\d+)", result.stdout, re.MULTILINE))
     assert stepped == {
-        "fsdp": "6", "offloaded": "6", "hybrid": "6", "tensor parallel": "4", "both": "4"
+        "fsdp": "6", "offloaded": "6", "mixed": "6", "kept on two ranks": "6", "hybrid": "6",
+        "tensor parallel": "4", "both": "4"
     }  # fmt: skip

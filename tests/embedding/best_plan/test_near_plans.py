@@ -199,6 +199,21 @@ def test_the_bound_knows_what_has_to_leave_the_slowest_rank():
     assert np.allclose(bounds, [8.0, 5.0, 4.0, 4.0], rtol=1e-9)
 
 
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.integers(0, 12))
+def test_ranks_with_room_for_their_shards_do_not_change_the_bound(case, budget):
+    """With 0 as the known bound, all ranks count as crowded."""
+    moves = case.moves(case.space)
+    found = with_previous(case.space, case.devices, moves)
+    known = best_plan(case.space, case.devices, Brief()).bound
+    if len(found.without_options) or not math.isfinite(known):
+        return
+    least = moves.least_moved(case.space)[found.options]
+    if np.minimum.reduceat(least, found.first[:-1]).sum() <= budget:  # else no plan is within it
+        whole = near_bound(found, moves, budget, 0.0)
+        assert near_bound(found, moves, budget, known) >= max(known, whole) * (1 - 1e-6)
+
+
 def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
     """The first rank now fits 2 of its 3 tables; the table with 5 bytes to move should stay."""
     space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(3)])
@@ -221,7 +236,9 @@ def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatc
     """TorchRec's proposals may list the tables in any order."""
     case = two_ranks()
     listed = Found(np.array([2, 0, 1]), np.array([1, 0, 1]), 4.0, 1, 1)
-    monkeypatch.setattr("planners.embedding.best_plan.near.search.best_plan", lambda *_: listed)
+    monkeypatch.setattr(
+        "planners.embedding.best_plan.near.search.search_in_order", lambda *_: listed
+    )
     near = case.search().search(2)
     assert sorted(near.found.options.tolist()) == [0, 1, 2]
     assert (near.found.rating, near.bytes) == (4.0, 2)

@@ -38,11 +38,7 @@ from torchrec.distributed.planner.storage_reservations import (
 )
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm
-from torchrec.modules.embedding_configs import (
-    DataType,
-    EmbeddingBagConfig,
-    PoolingType,
-)
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import InfeasibleDecision

@@ -35,7 +35,7 @@ from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import (
     Reuse,
-    Uniform,
+    UniformLookups,
     Zipf,
     distribution_named,
 )
@@ -89,7 +89,7 @@ def problem() -> EmbeddingProblem:
 
 def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     points = design("fused")
-    found = fit_machine(points, times_of(points, noise=0.02), Uniform())
+    found = fit_machine(points, times_of(points, noise=0.02), UniformLookups())
     calibration = Calibration(read_coefficients(found.columns["coefficients"]))
     for size, true in zip(calibration.caches, DEVICE.caches, strict=True):
         assert 0.5 <= size / true <= 2  # of a grid of sizes
@@ -110,7 +110,7 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
 
 def test_without_noise_the_fit_is_right_on_other_sizes():
     points = design("fused", seed=1)
-    found = fit_machine(points, times_of(points), Uniform())
+    found = fit_machine(points, times_of(points), UniformLookups())
     errors = {(error.form, error.purpose): error.error for error in found.errors}
     for purpose in PURPOSES:
         assert errors["cached", purpose] < 0.005
@@ -119,7 +119,7 @@ def test_without_noise_the_fit_is_right_on_other_sizes():
 def test_too_small_a_design_is_refused():
     points = design("fused", share=0.1)[:5]
     with pytest.raises(UsageError, match="a fit needs 12"):
-        fit_machine(points, times_of(points), Uniform())
+        fit_machine(points, times_of(points), UniformLookups())
 
 
 def test_coefficients_are_written_and_read_again_in_a_topology_file():
@@ -189,7 +189,7 @@ def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
     assert quality["max_rank_ms"] >= quality["bound_ms"]
 
 
-@pytest.mark.parametrize("distribution", [Uniform(), Zipf(1.05), Zipf(1.0), Reuse()])
+@pytest.mark.parametrize("distribution", [UniformLookups(), Zipf(1.05), Zipf(1.0), Reuse()])
 @pytest.mark.parametrize(("rows", "count"), [(50, 4000), (20_000, 5000), (10**6, 20_000)])
 def test_draws_repeat_rows_as_the_distribution_says(distribution, rows: int, count: int):
     drawn = distribution.draw(rows, count, np.random.default_rng(0))
@@ -210,7 +210,7 @@ def plans(problem: EmbeddingProblem):
 
 
 def kernels_on(device: Device, *shards: ShardWork) -> RankKernels:
-    return RankKernels(shards, device, Uniform(), 0)
+    return RankKernels(shards, device, UniformLookups(), 0)
 
 
 def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProblem, plans):

@@ -23,9 +23,9 @@ from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.search import best_bound
 from planners.embedding.explain.arguments import reasons
-from planners.embedding.explain.explain import PERF, explain, explained, written
+from planners.embedding.explain.explain import explain, explained, written
 from planners.embedding.explain.placement import PlacedPlan
-from planners.embedding.explain.records import PlanExplained
+from planners.embedding.explain.records import PERF, PlanExplained
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.tables.torchrec_objects import perf_by_rank

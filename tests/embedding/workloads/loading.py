@@ -2,10 +2,7 @@
 
 from harness.model.ids import WorkloadSpec
 from planners.embedding.tables.files import Table
-from planners.embedding.workloads.catalog import (
-    list_workloads,
-    load_tables,
-)
+from planners.embedding.workloads.catalog import list_workloads, load_tables
 
 NAMES = [workload.name for workload in list_workloads()]
 

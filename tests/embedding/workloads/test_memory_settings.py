@@ -8,12 +8,7 @@ from loading import NAMES, load
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from planners.embedding.tables.files import Table
-from planners.embedding.workloads.catalog import (
-    MEMORY,
-    scaled,
-    sized_tables,
-    sizes_of,
-)
+from planners.embedding.workloads.catalog import MEMORY, scaled, sized_tables, sizes_of
 
 
 def test_memory_changes_no_table_here() -> None:

@@ -5,23 +5,17 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
-from harness.contract.parameters import (
-    CAPTURED_FILE,
-    Count,
-    Parameters,
-    Seed,
-    read_parameters,
-    workload_parameters,
-)
+from harness.contract import parameters
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 
 
-class Drawn(Parameters, frozen=True):
+class Drawn(parameters.Parameters, frozen=True):
     tables: Annotated[int, Meta(ge=1, le=1000)] = 100
-    calls: Count | None = None
-    seed: Seed = 0
+    calls: parameters.Count | None = None
+    seed: parameters.Seed = 0
     share: Annotated[float, Meta(gt=0, le=2)] | None = None
+    skew: Annotated[float, Meta(ge=0, lt=3)] = 0.0
     rule: Literal["adamw", "sgd"] = "adamw"
     shape: (
         Annotated[
@@ -36,11 +30,11 @@ class Drawn(Parameters, frozen=True):
             raise ValueError("'calls' and 'shape' exclude each other")
 
 
-KINDS = {"drawn": Drawn, "plain": Parameters, CAPTURED_FILE: Drawn}
+KINDS = {"drawn": Drawn, "plain": parameters.Parameters, parameters.CAPTURED_FILE: Drawn}
 
 
-def read(text: str) -> Parameters:
-    return workload_parameters(WorkloadSpec.parse(text), "toys", KINDS)
+def read(text: str) -> parameters.Parameters:
+    return parameters.workload_parameters(WorkloadSpec.parse(text), "toys", KINDS)
 
 
 def test_each_type_is_read_from_its_text():
@@ -58,8 +52,8 @@ def test_each_type_is_read_from_its_text():
 
 def test_what_is_left_out_has_its_default():
     assert read("drawn") == Drawn()
-    assert read("plain") == Parameters()
-    assert read_parameters(WorkloadSpec("any"), Drawn) == Drawn()
+    assert read("plain") == parameters.Parameters()
+    assert parameters.read_parameters(WorkloadSpec("any"), Drawn) == Drawn()
 
 
 def test_a_captured_file_takes_its_own_parameters():
@@ -79,6 +73,7 @@ WHOLE = ["0", "-1", "1.5", "many", "", "+5", "1_0", "\N{ARABIC-INDIC DIGIT THREE
             ("share", value, "a number above 0, at most 2")
             for value in ("0", "3", "nan", "inf", "a")
         ),
+        *(("skew", value, "a number of at least 0, below 3") for value in ("-1", "3", "nan", "a")),
         ("rule", "adam", "one of adamw, sgd"),
         *(("shape", value, "joined by x, at most 2") for value in ("1x2x3", "1x", "x", "0", "1*2")),
         *(("ops", value, "one of mm, t, or several joined by +") for value in ("mm+", "relu")),
@@ -86,7 +81,7 @@ WHOLE = ["0", "-1", "1.5", "many", "", "+5", "1_0", "\N{ARABIC-INDIC DIGIT THREE
 )
 def test_a_value_that_is_not_possible_is_named_with_its_limits(name, value, limits):
     with pytest.raises(UsageError) as refused:
-        read_parameters(WorkloadSpec("drawn", {name: value}), Drawn)
+        parameters.read_parameters(WorkloadSpec("drawn", {name: value}), Drawn)
     said = str(refused.value)
     assert said.startswith(f"Parameter '{name}' of workload 'drawn[{name}=")
     assert limits in said

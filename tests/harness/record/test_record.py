@@ -15,7 +15,7 @@ from toy_repository import ToyRepository
 from harness.contract.registry import Registry
 from harness.measuring import comparison
 from harness.model.errors import UsageError
-from harness.record.parts import Part
+from harness.record.parts import RecordPart
 from harness.record.record import Record
 from harness.store.results import read_cells
 
@@ -147,7 +147,7 @@ def test_a_malformed_suite_is_one_sentence_with_the_file(tmp_path, text):
 def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studies(folder):
     running, seen = [], []
 
-    def part(name: str, kind: str, gib: float) -> Part:
+    def part(name: str, kind: str, gib: float) -> RecordPart:
         def measure(_) -> str:
             running.append((name, kind))
             time.sleep(0.05)
@@ -155,7 +155,7 @@ def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studi
             running.remove((name, kind))
             return "ok"
 
-        return Part(name, kind, True, False, gib, measure)
+        return RecordPart(name, kind, True, False, gib, measure)
 
     sizes = {"a": 1.0, "b": 1.0, "huge": 1e6, "c": 1.0}
     parts = [part(name, kind, gib) for kind in ("study", "commits") for name, gib in sizes.items()]
@@ -173,8 +173,8 @@ def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studi
 def test_the_longest_parts_begin_first(folder):
     begun = []
 
-    def part(name: str) -> Part:
-        return Part(name, "study", True, False, 1e6, lambda _: begun.append(name) or "ok")
+    def part(name: str) -> RecordPart:
+        return RecordPart(name, "study", True, False, 1e6, lambda _: begun.append(name) or "ok")
 
     last = {"a": 10.0, "b": 300.0, "c": 20.0}
     record = Record.read(folder)

@@ -6,11 +6,7 @@ from made_up_cells import PROBLEM
 
 from harness.model.cell import Cell
 from harness.model.ids import CellId
-from harness.suites.expectations import (
-    Expectation,
-    Expectations,
-    Rules,
-)
+from harness.suites.expectations import Expectation, Expectations, Rules
 from harness.suites.gate import GateVerdict, judge_cells
 
 QUICK, SLOW = (CellId.parse(f"boxing/{name}@{PROBLEM}") for name in ("quick", "slow"))

@@ -9,11 +9,7 @@ from made_up_cells import line, write
 
 from harness.model.errors import ShardbenchError
 from harness.store.results import read_whole
-from harness.suites.expectations import (
-    Expectations,
-    load_expectations,
-    to_toml,
-)
+from harness.suites.expectations import Expectations, load_expectations, to_toml
 from harness.suites.gate import judge_cells
 from harness.suites.proposals import renewed
 

@@ -196,5 +196,5 @@ def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: 
     cells = list(read_cells(path))
     assert len({cell.id for cell in cells}) == len(cells) == 64
     failed = [cell for cell in cells if cell.status != "ok"]
-    assert [cell.workload for cell in failed] == [str(too_large.workload)]
+    assert [cell.problem.workload for cell in failed] == [too_large.workload]
     assert "memory" in (failed[0].reason or "")

@@ -9,11 +9,7 @@ from made_up_cells import ended, line
 from msgspec.structs import replace
 
 from harness.model.errors import ShardbenchError
-from harness.suites.expectations import (
-    Expectation,
-    Expectations,
-    MadeWith,
-)
+from harness.suites.expectations import Expectation, Expectations, MadeWith
 from harness.suites.gate import Deviation, GateVerdict, judge_cells
 
 

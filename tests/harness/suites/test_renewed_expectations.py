@@ -9,12 +9,7 @@ from made_up_cells import ended, line
 from msgspec.structs import replace
 
 from harness.model.ids import CellId
-from harness.suites.expectations import (
-    Expectation,
-    Expectations,
-    load_expectations,
-    to_toml,
-)
+from harness.suites.expectations import Expectation, Expectations, load_expectations, to_toml
 from harness.suites.gate import judge_cells
 from harness.suites.proposals import renewed, without_noise
 

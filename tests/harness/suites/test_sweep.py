@@ -16,14 +16,7 @@ from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_cells
-from harness.suites.sweep import (
-    Site,
-    is_outdated,
-    registered_requests,
-    resumed,
-    set_aside,
-    sweep,
-)
+from harness.suites.sweep import Site, is_outdated, registered_requests, resumed, set_aside, sweep
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -176,13 +169,16 @@ def test_a_name_without_glyphs_is_not_measured_again(path: Path, tmp_path: Path)
 class TestSourceDigest:
     @pytest.fixture(autouse=True)
     def uncached(self):
-        machine.source_digest.cache_clear()
+        cached = (machine.digest_of, machine.family_modules)
+        for function in cached:
+            function.cache_clear()
         yield
-        machine.source_digest.cache_clear()
+        for function in cached:
+            function.cache_clear()
 
     def test_it_is_short_and_stable(self):
         first = machine.source_digest()
-        machine.source_digest.cache_clear()
+        machine.digest_of.cache_clear()
         assert machine.source_digest() == first
         assert len(first) == 12
 
@@ -204,7 +200,7 @@ class TestSourceDigest:
         monkeypatch.syspath_prepend(tmp_path)
         before = machine.source_digest()
         (package / "__init__.py").write_text("FAMILY = 1\n")
-        machine.source_digest.cache_clear()
+        machine.digest_of.cache_clear()
         assert machine.source_digest() != before
 
 

@@ -5,15 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Any
 
-from harness.contract import (
-    Prepared,
-    Progress,
-)
+from harness.contract import Prepared, Progress
 from toy.family import TOY, Decision, Observed, ToyProblem, round_robin
 
 
@@ -150,17 +148,10 @@ def killed_fork(problem: ToyProblem) -> Decision:
     raise AssertionError("dead")
 
 
-def _later(problem: ToyProblem, then: Any) -> Prepared[Decision]:
-    calls = 0
-
-    def run() -> Decision:
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            then()
-        return round_robin(problem)
-
-    return Prepared(run)
+def _later(problem: ToyProblem, then: Callable[[], Any]) -> Prepared[Decision]:
+    """Call `then` from the second call on, and decide what it returns, if anything."""
+    calls = count()
+    return Prepared(lambda: (next(calls) and then()) or round_robin(problem))
 
 
 def _raise(error: Exception) -> None:
@@ -176,14 +167,7 @@ def raises_later(problem: ToyProblem) -> Prepared[Decision]:
 @TOY.variant("changes-later", same_as="reference")
 def changes_later(problem: ToyProblem) -> Prepared[Decision]:
     """Decide differently from the second call on, as a planner with leftover state may."""
-    calls = 0
-
-    def run() -> Decision:
-        nonlocal calls
-        calls += 1
-        return round_robin(problem) if calls == 1 else round_robin(problem)[::-1]
-
-    return Prepared(run)
+    return _later(problem, lambda: round_robin(problem)[::-1])
 
 
 @TOY.variant("killed-later", same_as="reference")

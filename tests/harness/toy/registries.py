@@ -29,16 +29,12 @@ def _family(name: str, **changes: Any) -> Family[ToyProblem, Decision]:
     return replace(TOY, name=name, variants=dict(TOY.variants), **changes)
 
 
-def _with_slow_reference() -> Family[ToyProblem, Decision]:
-    family = _family("toy")
-    variants = dict(family.variants)
-    variants["reference"] = replace(variants["reference"], prepare=TOY.variants["silent"].prepare)
-    return replace(family, variants=variants)
-
-
 def slow_reference_registry() -> Registry:
     """Return a registry with the family and a reference that never returns."""
-    return Registry([_with_slow_reference()])
+    family = _family("toy")
+    silent = TOY.variants["silent"].prepare
+    family.variants["reference"] = replace(family.variants["reference"], prepare=silent)
+    return Registry([family])
 
 
 def _slow_quality(problem: ToyProblem, decision: Decision) -> Mapping[str, float]:

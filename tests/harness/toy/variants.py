@@ -3,13 +3,7 @@
 import os
 import subprocess
 
-from harness.contract import (
-    Claim,
-    Measured,
-    NotApplicable,
-    Prepared,
-    UsageError,
-)
+from harness.contract import Claim, Measured, NotApplicable, Prepared, UsageError
 from toy.family import NOT_THERE, TOY, Decision, ToyProblem, round_robin, work
 
 
@@ -104,17 +98,14 @@ def prints(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(run)
 
 
-@TOY.variant("measured", same_as="reference")
-def measured(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Measured[Decision]:
-        work(10)
-        return Measured(
-            round_robin(problem), 0.5, 0.25, counters={"dealt": 77}, phases={"abroad": 0.25}
-        )
-
-    return Prepared(run)
+@TOY.decider("measured", same_as="reference")
+def measured(problem: ToyProblem) -> Measured[Decision]:
+    work(10)
+    return Measured(
+        round_robin(problem), 0.5, 0.25, counters={"dealt": 77}, phases={"abroad": 0.25}
+    )
 
 
-@TOY.variant("measured-without-cpu", same_as="reference")
-def measured_without_cpu(problem: ToyProblem) -> Prepared[Decision]:
-    return Prepared(lambda: Measured(round_robin(problem), wall_s=0.03, cpu_s=0.0))
+@TOY.decider("measured-without-cpu", same_as="reference")
+def measured_without_cpu(problem: ToyProblem) -> Measured[Decision]:
+    return Measured(round_robin(problem), wall_s=0.03, cpu_s=0.0)

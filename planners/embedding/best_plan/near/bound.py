@@ -2,7 +2,8 @@
 
 It is a linear relaxation: it limits the memory and time of all ranks in sum. A plan within the
 budget also leaves most shards on their previous rank (their home). On each rank, these shards must
-fit in its memory and cost no more than the slowest rank.
+fit in its memory and cost no more than the slowest rank. A rank that has room for all of them
+limits nothing, so the programme has only the crowded ranks: few, if the previous plan fitted.
 """
 
 import math
@@ -10,6 +11,7 @@ import math
 import highspy
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array
 
 from planners.embedding.best_plan.bounds.bound import least_possible
 from planners.embedding.best_plan.bounds.programmes import Solver, least_perf, run_solver
@@ -40,7 +42,7 @@ def near_bound(
     """
     if not math.isfinite(at_least + budget) or not moves.weight.any():
         return at_least
-    programme = _Programme(found, moves, budget, at_least or 1.0)
+    programme = _Programme(found, moves, budget, at_least)
     none = np.full(found.space.tables, -1)
     deadline = deadline or Deadline()
 
@@ -53,96 +55,108 @@ def near_bound(
 class _Programme:
     """The linear programme: fractions of options, and of their shards at home or moved.
 
-    Columns: the slowest rank, excess over budget and memory, candidates, shards at home. Rows: one
-    per table; limits that have prices (total time, budget, total memory, then time and memory of
-    each rank); for each shard at home, at most the fraction of its option.
+    Columns: the slowest rank, excess over budget and memory, candidates, shards at home on crowded
+    ranks. Rows: one per table; limits that have prices (total time, budget, total memory, then time
+    and memory of each crowded rank); for each such shard, at most the fraction of its option.
     """
 
-    def __init__(self, found: Candidates, moves: Moves, budget: float, unit: float) -> None:
+    def __init__(self, found: Candidates, moves: Moves, budget: float, at_least: float) -> None:
         space, devices = found.space, found.devices
-        self._found, self._unit, self._ranks = found, unit, devices.ranks
+        self._found, self._unit = found, at_least or 1.0
         whole = max(float(moves.weight.max()), 1.0)
         kinds = [kind for kind in range(3) if space.option_storage[found.options][:, kind].any()]
         self._first_rank, self._stride = 2 + len(kinds), 1 + len(kinds)  # of ranks' own limits
         capacity, together = np.maximum(devices.storage, 1), np.maximum(devices.storage.sum(0), 1)
-        of_ranks = np.column_stack([np.zeros(self._ranks), (devices.storage / capacity)[:, kinds]])
+        of_ranks = np.column_stack(
+            [np.zeros(devices.ranks), (devices.storage / capacity)[:, kinds]]
+        )
+
+        number = np.full(len(space.options), -1)
+        number[found.options] = np.arange(len(found.options))
+        shards, option = moves.at_home, moves.options_at_home(space)
+        known = number[option] >= 0
+        shards, option = shards[known], option[known]
+        uniform = space.placement[option] == Placement.UNIFORM
+        # Shard i of a uniform option is always on rank i, wherever it was before.
+        rank = np.where(uniform, shards - space.first_shard[option], moves.home[shards])
+        moved = moves.least_moved(space)
+        away = moves.home[shards] != rank
+        np.add.at(moved, option[away], moves.weight[shards[away]])
+        estimate = space.estimate[shards]
+        memory = (space.storage[estimate] / capacity[rank])[:, kinds]
+        used = np.column_stack([space.total[estimate] / self._unit, memory])
+
+        load, room = np.zeros(of_ranks.shape), of_ranks.copy()
+        np.add.at(load, rank, used)
+        room[:, 0] = at_least / self._unit
+        crowded = np.asarray((load > room).any(axis=1))
+        of_ranks, there = of_ranks[crowded], crowded[rank]
+        limit = self._first_rank + (np.cumsum(crowded) - 1)[rank] * self._stride
+        own = limit[:, None] + np.arange(self._stride)
         in_sum = (devices.storage.sum(0) / together)[kinds]
         self._limits = np.concatenate([[0.0, budget / whole], in_sum, of_ranks.ravel()])
-        # For each candidate and each shard at home: the limits that it uses, and the amounts.
-        self._needs: list[tuple[Ints, Floats]] = []
-        self._stays: list[tuple[Ints, Floats]] = []
-        owners: list[int] = []  # the candidate of each shard at home
-        weights: list[float] = []
-        perf = least_perf(found) / unit
+        stay, fixed = there & ~uniform, there & uniform
+        self._owners = number[option[stay]]  # the candidate of each shard at home
+        self._weights = moves.weight[shards[stay]] / whole
+        self._stays = own[stay], used[stay]  # the limits that each uses, and the amounts
         storage = space.option_storage[found.options][:, kinds] / together[kinds]
-
-        def on_rank(shard: int, rank: int) -> tuple[Ints, Floats]:
-            estimate = space.estimate[shard]
-            memory = (space.storage[estimate] / capacity[rank])[kinds]
-            limits = self._first_rank + rank * self._stride + np.arange(self._stride)
-            return limits, np.concatenate([[space.total[estimate] / unit], memory])
-
-        for number, option in enumerate(found.options.tolist()):
-            shards = np.arange(space.first_shard[option], space.first_shard[option + 1])
-            homes = moves.home[shards]
-            uniform = space.placement[option] == Placement.UNIFORM
-            away = homes != np.arange(self._ranks) if uniform else homes < 0
-            moved = moves.weight[shards][away].sum() / whole
-            limits, needs = [np.arange(self._first_rank)], [np.array([perf[number], moved])]
-            needs.append(storage[number])
-            for shard, home in zip(shards[homes >= 0].tolist(), homes[homes >= 0], strict=True):
-                if uniform:  # shard i is always on rank i, wherever it was before
-                    limit, need = on_rank(shard, shard - int(shards[0]))
-                    limits.append(limit)
-                    needs.append(need)
-                else:
-                    self._stays.append(on_rank(shard, int(home)))
-                    weights.append(moves.weight[shard] / whole)
-                    owners.append(number)
-            self._needs.append((np.concatenate(limits), np.concatenate(needs)))
-        self._owners = np.array(owners, np.int64)
-        self._weights = np.array(weights)
+        needs = [least_perf(found) / self._unit, moved[found.options] / whole, *storage.T]
+        count = len(found.options)
+        # The candidates' uses of limits: candidate, limit and amount.
+        self._needs = (
+            np.append(
+                np.tile(np.arange(count), len(needs)),
+                np.repeat(number[option[fixed]], self._stride),
+            ),
+            np.append(np.repeat(np.arange(len(needs)), count), own[fixed]),
+            np.append(np.concatenate(needs), used[fixed]),
+        )
         self._highs = Solver()
         self._build()
 
     def _build(self) -> None:
-        space, highs = self._found.space, self._highs
-        infinity = highspy.kHighsInf
+        space, infinity = self._found.space, highspy.kHighsInf
         first = space.tables  # the row of the first limit
         stays = first + len(self._limits)  # the row of the first shard at home
-        for _ in range(space.tables):
-            highs.addRow(1.0, 1.0, 0, [], [])
-        for limit in [*self._limits.tolist(), *[0.0] * len(self._owners)]:
-            highs.addRow(-infinity, limit, 0, [], [])
-
-        def add(cost: float, upper: float, rows: list[Ints], values: list[Floats]) -> None:
-            row = np.concatenate(rows).astype(np.int32)
-            highs.addCol(cost, 0.0, upper, len(row), row, np.concatenate(values))
+        count, at_home = len(self._found.options), len(self._owners)
+        upper = np.concatenate([np.ones(first), self._limits, np.zeros(at_home)])
+        lower = np.where(np.arange(len(upper)) < first, 1.0, -infinity)
+        self._highs.addRows(len(upper), lower, upper, 0, np.zeros(len(upper), np.int32), [], [])
 
         time_of_ranks = np.arange(self._first_rank, len(self._limits), self._stride)
-        usable = np.array([-float(self._found.usable.sum())])
-        slowest = [np.array([first]), time_of_ranks + first]
-        add(1.0, infinity, slowest, [usable, np.full(self._ranks, -1.0)])
         missing = np.setdiff1d(np.arange(1, len(self._limits)), time_of_ranks)
-        for row in missing.tolist():
-            cost = _MISSING["budget" if row == 1 else "memory"]
-            add(cost, infinity, [np.array([first + row])], [np.array([-1.0])])
         self._column = 1 + len(missing)  # the column of the first candidate
-        for number, (needed, values) in enumerate(self._needs):
-            table = np.array([space.table[self._found.options[number]]])
-            own = np.flatnonzero(self._owners == number)
-            # Count all shards as moved; the columns of shards at home subtract their bytes again.
-            values = values.copy()
-            values[1] += self._weights[own].sum()
-            add(
-                0.0,
-                1.0,
-                [table, needed + first, own + stays],
-                [np.ones(1), values, np.full(len(own), -1.0)],
-            )
-        for stay, (needed, values) in enumerate(self._stays):
-            rows = [needed + first, np.array([first + 1, stays + stay])]
-            add(0.0, 1.0, rows, [values, np.array([-self._weights[stay], 1.0])])
+        columns = self._column + np.arange(count)
+        shards = self._column + count + np.arange(at_home)
+        usable = float(self._found.usable.sum())
+        (candidate, limit, need), (own, used) = self._needs, self._stays
+        owner = self._column + self._owners
+        # Count all shards as moved; the columns of shards at home subtract their bytes again.
+        entries = [
+            (0, first, -usable),
+            (0, first + time_of_ranks, -1.0),
+            (1 + np.arange(len(missing)), first + missing, -1.0),
+            (columns, space.table[self._found.options], 1.0),
+            (self._column + candidate, first + limit, need),
+            (owner, first + 1, self._weights),
+            (owner, stays + np.arange(at_home), -1.0),
+            (np.repeat(shards, self._stride), first + own.ravel(), used.ravel()),
+            (shards, first + 1, -self._weights),
+            (shards, stays + np.arange(at_home), 1.0),
+        ]
+        flat = [np.broadcast_arrays(*entry) for entry in entries]
+        column, row, value = (
+            np.concatenate([*map(np.ravel, part)]) for part in zip(*flat, strict=True)
+        )
+        size = self._column + count + at_home
+        matrix = coo_array((value, (row, column)), shape=(len(upper), size)).tocsc()
+        matrix.eliminate_zeros()
+        cost = np.zeros(size)
+        cost[0] = 1.0
+        cost[1 : self._column] = np.where(missing == 1, _MISSING["budget"], _MISSING["memory"])
+        most = np.where(np.arange(size) < self._column, infinity, 1.0)
+        index = matrix.indptr[:-1].astype(np.int32), matrix.indices.astype(np.int32)
+        self._highs.addCols(size, cost, np.zeros(size), most, matrix.nnz, *index, matrix.data)
 
     def solve(self, limit: float, deadline: Deadline) -> float:
         """Return the bound in milliseconds, allowing only options without shards above `limit`."""
@@ -171,8 +185,10 @@ class _Programme:
         if slowest <= 0:
             return 0.0
         prices = prices / (slowest * (1 + 4 * _SAFETY))
-        costs = np.array([values @ prices[rows] for rows, values in self._needs])
-        staying = np.array([values @ prices[rows] for rows, values in self._stays])
+        candidate, limit, need = self._needs
+        costs = np.bincount(candidate, need * prices[limit], len(allowed))
+        own, used = self._stays
+        staying = (used * prices[own]).sum(axis=1)
         np.add.at(costs, self._owners, np.minimum(staying, self._weights * prices[1]))
         cheapest = np.minimum.reduceat(np.where(allowed, costs, np.inf), self._found.first[:-1])
         spent = self._limits @ prices

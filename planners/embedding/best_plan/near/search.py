@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planners.embedding.best_plan.bounds.bound import linear_bound
+from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
     BUDGET,
+    MOVED,
+    PENALTY,
     PRICE,
+    TARGET,
     State,
     local_tables,
     new_state,
@@ -28,11 +31,12 @@ from planners.embedding.best_plan.near.moves import (
     with_previous,
 )
 from planners.embedding.best_plan.search import (
-    best_plan,
     can_be_placed_locally,
     canonical_order,
+    search_in_order,
 )
 from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
+from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
 
@@ -45,6 +49,14 @@ _RUNS = ((True, 0.1, 2), (False, 0.1, 1), (True, 1.0, 0), (True, 0.1, 2))
 _HALVINGS = 12
 _WORK_OF_HALVING = 0.1
 
+# With more tables times ranks, exchanges come before these runs, each for this part of all work and
+# for ranks above a goal, which begins at the rating and falls by this factor towards the bound.
+_BALANCED = 100_000
+_WORK_TO_BALANCE = 0.03
+_STEP = 0.8
+_NEAR = 0.004  # less than NEAR_ENOUGH
+_MOST_PENALTY = 1e6  # so that memory comes before milliseconds
+
 _SHARE_WITHOUT_BUDGET = 0.4  # part of a time limit for the best plan without a budget
 
 
@@ -54,7 +66,11 @@ class NearPlan:
 
     found: Found
     bytes: int  # bytes that the plan moves; above the budget if no plan was found within it
-    bound_ms: float  # no plan that moves at most max(bytes, budget) has a lower rating
+
+    @property
+    def bound_ms(self) -> float:
+        """No plan that moves at most `bytes` or the budget, if that is more, rates lower."""
+        return self.found.bound
 
 
 class NearSearch:
@@ -77,18 +93,18 @@ class NearSearch:
     ) -> None:
         self._order = canonical_order(space)
         self._space = search_space([space.options[number] for number in self._order.tolist()])
-        self._moves = moves(self._space)
         self._deadline, self._seed = deadline or Deadline(), seed
         self._work = math.ceil(effort * usual_work(space, devices, self._deadline.seconds))
+        warm_up.begin(warm_up.BEST_PLAN)
+        soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
+        self._unlimited = search_in_order(self._space, devices, soon, seed)
+        self._moves = moves(self._space)
         self._found = with_previous(self._space, devices, self._moves)
         self._stays = previous_options(self._found, self._moves)
         self._rounds = self._states = 0
         self._best: Found | None = None
-        self._bound = linear_bound(self._found, self._deadline).milliseconds
+        self._bound = math.inf if len(self._found.without_options) else self._unlimited.bound
         self._within = self._bound  # the lower bound on plans within the current budget
-        self._unlimited = best_plan(
-            self._space, devices, self._deadline.after(_SHARE_WITHOUT_BUDGET), seed
-        )
         if math.isfinite(self._bound):
             self._tables = local_tables(self._found)._replace(
                 home=self._moves.home, weight=self._moves.weight
@@ -115,8 +131,7 @@ class NearSearch:
     @property
     def _forced(self) -> int:
         """The bytes that every plan must move, because each option has shards without a home."""
-        away = np.where(self._moves.home < 0, self._moves.weight, 0)
-        of_option = np.add.reduceat(away, self._space.first_shard[:-1])[self._found.options]
+        of_option = self._moves.least_moved(self._space)[self._found.options]
         return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())
 
     def search(self, budget: float) -> NearPlan | NotFound:
@@ -125,9 +140,16 @@ class NearSearch:
             return NotFound(None, None, 0, self._bound)
         if self._best is not None and self._bytes(self._best) > budget:
             self._best = None
-        self._within = near_bound(self._found, self._moves, budget, self._bound, self._deadline)
+        self._within = self._bound
         self._take(self._unlimited, budget)
-        for from_best, temperature, doublings in _RUNS if budget >= self._forced else ():
+        possible = budget >= self._forced
+        if possible:
+            self._run(self._best, budget, *_RUNS[0][1:], work=0)
+            if self._space.tables * self._found.devices.ranks > _BALANCED:
+                self._balance(budget)
+        if not self._near_enough:
+            self._within = near_bound(self._found, self._moves, budget, self._bound, self._deadline)
+        for from_best, temperature, doublings in _RUNS if possible else ():
             start = self._best if from_best else self._unlimited
             self._run(start, budget, temperature, doublings, self._work / len(_RUNS))
         best = self._best
@@ -142,8 +164,26 @@ class NearSearch:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
         tried = self._rounds + 1
         options = self._order[best.options]
-        best = replace(best, options=options, proposals=tried, partitions=tried)
-        return NearPlan(best, moved, self._within)
+        best = replace(best, options=options, proposals=tried, partitions=tried, bound=self._within)
+        return NearPlan(best, moved)
+
+    def _balance(self, budget: float) -> None:
+        """Lower the slowest ranks of the best plan by exchanges, until these use up the budget.
+
+        On many ranks, rounds of the local search are slow. Only ranks above a goal begin exchanges,
+        so most shards stay at home; the goal falls step by step while the plan is in the budget.
+        """
+        state, none = self._state(self._best, budget, 0), np.empty(0, np.int64)
+        state.figures[TARGET], state.figures[PENALTY] = self._within, _MOST_PENALTY
+        above = float(state.perf.max()) / self._within - 1
+        while above > _NEAR and state.figures[MOVED] <= budget and not self._deadline.passed:
+            above = max(_STEP * above, _NEAR)
+            for doublings in (0, 2):
+                work = int(_WORK_TO_BALANCE * self._work) + 1
+                goal = self._within * (1 + above)
+                balance(self._tables, state, doublings, work, goal, new_options=doublings > 0)
+            construct(self._tables, state, none, state.chosen)  # records the plan if it fits
+            self._note(state)
 
     def _find_least_move(self, budget: float) -> None:
         """Bisect for a plan that moves few bytes, then improve it without moving more."""

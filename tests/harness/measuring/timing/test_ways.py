@@ -6,7 +6,9 @@ The processes are forked from one with few imports, because each fork copies all
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,3 +145,21 @@ def cores_by_block(way: Way, file: Path, _: Report) -> list[int]:
 @pytest.mark.parametrize(("way", "amount"), [("side by side", 1), ("one core each", 2)])
 def test_a_core_is_shared_or_each_variant_has_its_own(way, amount, tmp_path):
     assert set(in_child(cores_by_block, way, tmp_path / "notes")) == {amount}
+
+
+def way_of(set_up_s: float, _: Report) -> Way:
+    """Return the way in which calls are timed after a set-up of these seconds."""
+
+    @contextmanager
+    def installed() -> Iterator[None]:
+        busy(set_up_s).run()
+        yield
+
+    rule = SamplingRule(seconds=0.1, most_blocks=1, counts_work=False)
+    both = {"a": busy(0.02), "b": replace(busy(0.02), installed=installed)}
+    return sample(SamplingRequest(both, "a", rule, may_fork=True))["b"].way
+
+
+@pytest.mark.parametrize(("set_up_s", "way"), [(0.001, "side by side"), (0.1, "turns")])
+def test_a_core_is_shared_only_if_most_of_a_turn_is_timed(set_up_s, way):
+    assert in_child(way_of, set_up_s) == way

@@ -1,0 +1,277 @@
+"""Two slots per GPU: the largest replica shares a GPU with the smallest, and so on.
+
+No other pairing of given replicas has a lower maximum, so only the numbers of replicas are
+searched. Many replicas of a small expert are of use: they leave room for the largest replicas.
+"""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment, linprog
+from scipy.sparse import csr_array, hstack, vstack
+
+from planners.experts.kernels import ROUNDING, Array, compiled, replicate
+from planners.experts.naming import held_by
+from planners.experts.problem import Loads, Slots
+
+_HALVINGS = 8
+_MANY = 64
+_CLOSE = 1e-4
+_GAPS = (1e-3, 4e-3, 1.6e-2, 6.4e-2)
+_PROVEN = 1e-6
+
+
+@compiled
+def _shares(weights: Array, counts: Array, slots: int) -> Array:
+    """Return the shares of all slots in increasing order, 0 for slots that are left over."""
+    share = np.zeros(slots)
+    share[slots - counts.sum() :] = np.repeat(weights / counts, counts)
+    share.sort()
+    return share
+
+
+@compiled
+def _fold(share: Array, limit: float) -> tuple[float, float]:
+    """Return the sum of the loads of pairs above `limit`, and the largest load of a pair."""
+    load = share[: share.shape[0] // 2] + share[share.shape[0] // 2 :][::-1]
+    return np.maximum(load - limit, 0.0).sum(), load.max()
+
+
+@compiled
+def _after(
+    share: Array, merged: Array, weight: float, count: int, change: int, limit: float
+) -> float:
+    """Return the sum of loads above `limit` after `change` more replicas of an expert.
+
+    `share` has the shares of all slots in increasing order, 0 for an empty one.
+    """
+    removed, added = weight / count, weight / (count + change)
+    skipped, left, at = count, count + change, 0
+    for _ in range(-change):
+        merged[at] = 0.0
+        at += 1
+    for slot in range(max(change, 0), share.shape[0]):
+        now = share[slot]
+        while left > 0 and added <= now:
+            merged[at] = added
+            at += 1
+            left -= 1
+        if skipped > 0 and now == removed:
+            skipped -= 1
+            continue
+        merged[at] = now
+        at += 1
+    merged[at:] = added
+    total = 0.0
+    for slot in range(share.shape[0] // 2):
+        total += max(merged[slot] + merged[share.shape[0] - 1 - slot] - limit, 0.0)
+    return total
+
+
+@compiled
+def _best_change(
+    weights: Array, counts: Array, least: Array, slots: int, limit: float, change: int,
+    above: float = 0.0,
+) -> tuple[float, int]:  # fmt: skip
+    """Return the least sum above `limit` after a change of one expert's replicas, and the expert.
+
+    It is -1 if there is none. Shares from a fifth of the limit to `above` of it are left out.
+    """
+    share = _shares(weights, counts, slots)
+    merged = np.empty(slots)
+    best, chosen = np.inf, -1
+    for expert in range(weights.shape[0]):
+        now = weights[expert] / counts[expert] / limit
+        if counts[expert] + change < least[expert] or 0.2 < now < above:
+            continue
+        found = _after(share, merged, weights[expert], counts[expert], change, limit)
+        if found < best:
+            best, chosen = found, expert
+    return best, chosen
+
+
+@compiled
+def fit_counts(weights: Array, counts: Array, slots: int, limit: float) -> tuple[bool, int]:
+    """Change `counts` until two slots per GPU hold all replicas within `limit`, a few at a time.
+
+    Empty slots first go to the experts that lower the loads above `limit` most. When none is above
+    it, one expert with a small load fills them. Without empty slots, the replica that is needed
+    least is taken away again. Returns whether the limit is reached, and the number of changes.
+    """
+    least = np.maximum(np.ceil(weights / limit * (1 - ROUNDING)), 1).astype(np.int64)
+    counts[:] = np.maximum(counts, least)
+    changes = 0
+    while counts.sum() > slots:
+        smallest = np.where(counts > least, weights / np.maximum(counts - 1, 1), np.inf)
+        if smallest.min() == np.inf:
+            return False, changes
+        counts[np.argmin(smallest)] -= 1
+        changes += 1
+    now, _ = _fold(_shares(weights, counts, slots), limit)
+    enough = ROUNDING * limit
+    while True:
+        empty = slots - counts.sum()
+        if now <= enough:
+            if empty == 0:
+                return True, changes
+            filled, expert = _best_change(weights, counts, least, slots, limit, empty)
+            if filled <= enough:
+                counts[expert] += empty
+                return True, changes + 1
+        removed = -1
+        if empty == 0:
+            _, removed = _best_change(weights, counts, least, slots, limit, -1)
+            if removed < 0:
+                return False, changes
+            counts[removed] -= 1
+        # With many slots, halves of other replicas hardly help, and are left out for time.
+        above = 0.7 if slots > _MANY else 0.0
+        left, expert = _best_change(weights, counts, least, slots, limit, 1, above)
+        if expert < 0 or (left >= now and (removed >= 0 or now > enough)):
+            return False, changes
+        counts[expert] += 1
+        now = left
+        changes += 1
+
+
+def least_pairs(weights: Loads, counts: Slots, gpus: int, low: float) -> tuple[Slots, float]:
+    """Return the numbers of replicas with the least largest load of a pair, and that load.
+
+    The search starts from `counts`, and does not look for less than `low`.
+    """
+    high = _fold(_shares(weights, counts, 2 * gpus), low)[1]
+    for _ in range(_HALVINGS):
+        if high <= low * (1 + _CLOSE):
+            break
+        limit = (low + high) / 2
+        found = np.ones_like(counts)
+        if fit_counts(weights, found, 2 * gpus, limit)[0]:
+            counts, high = found, min(high, _fold(_shares(weights, found, 2 * gpus), low)[1])
+        else:
+            low = limit
+    return counts, high
+
+
+def paired(weights: Loads, counts: Slots) -> Slots:
+    """Return GPUs x 2: the largest replicas with the smallest."""
+    ordered = np.argsort(-weights / counts, kind="stable")
+    large, small = np.split(np.repeat(ordered, counts[ordered]), 2)
+    return np.stack((large, small[::-1]), axis=1)
+
+
+def paired_near(weights: Loads, start: Slots, old: Slots, limit: float) -> Slots:
+    """Return a placement of the experts of `start` that fetches few which are not in `old`.
+
+    It is within `limit` if numbers of replicas are found that make this possible.
+
+    The numbers of replicas change as little as possible, and each new replica takes the place of
+    one that is gone. Then the smaller replicas of all GPUs are assigned to them again, and then the
+    larger ones, each with the fewest GPUs above `limit` and then with the fewest fetches.
+    """
+    names, held = np.unique(start, return_inverse=True)
+    held = held.reshape(start.shape)
+    holds = held_by(old, len(weights))[:, names]
+    weights = weights[names]
+    for counts in (np.bincount(held.ravel()), np.ones_like(names)):
+        if fit_counts(weights, counts, start.size, limit)[0]:
+            break
+    else:
+        return start
+    share = weights / counts
+
+    def assigned(replicas: Slots, fixed: Slots) -> Slots:
+        above = share[replicas] + share[fixed][:, None] > limit * (1 + ROUNDING)
+        order = linear_sum_assignment(~holds[:, replicas] + len(old) * above)[1]
+        chosen: Slots = replicas[order]
+        return chosen
+
+    held = _recounted(held, counts, share)
+    for _ in range(2):
+        large, small = np.take_along_axis(held, np.argsort(-share[held], axis=1), axis=1).T
+        small = assigned(small, large)
+        large = assigned(large, small)
+        held = np.stack((large, small), axis=1)
+        if share[held].sum(axis=1).max() <= limit * (1 + ROUNDING):
+            break
+        held = paired(weights, counts)  # this is within the limit, whichever GPU has which pair
+        held = held[linear_sum_assignment(~holds[:, held[:, 0]])[1]]
+    return names[held]
+
+
+def _recounted(old: Slots, counts: Slots, share: Loads) -> Slots:
+    """Return the placement with other numbers of replicas.
+
+    The heaviest GPU gives up a replica first, and the lightest slot gets the largest new one.
+    """
+    held = old.copy()
+    change = counts - np.bincount(old.ravel(), minlength=len(counts))
+    load = share[old].sum(axis=1)
+    free = []
+    for expert in np.repeat(np.arange(len(counts)), np.maximum(-change, 0)):
+        gpu, slot = max(np.argwhere(held == expert).tolist(), key=lambda at: load[at[0]])
+        held[gpu, slot] = -1
+        load[gpu] -= share[expert]
+        free.append((gpu, slot))
+    added = np.repeat(np.arange(len(counts)), np.maximum(change, 0))
+    free.sort(key=lambda at: load[at[0]])
+    for at, expert in zip(free, added[np.argsort(-share[added])], strict=True):
+        held[at] = expert
+    return held
+
+
+def pairs_bound(weights: Loads, gpus: int, low: float) -> float:
+    """Return a bound on the largest load of two slots per GPU, at least `low`."""
+    _, _, counts = replicate(weights[None], 2 * gpus)
+    _, high = least_pairs(weights, counts[0], gpus, low)
+    for gap in _GAPS:
+        limit = high / (1 + gap)
+        if limit <= low:
+            break
+        if _is_impossible(weights / limit, 2 * gpus):
+            return limit
+    return low
+
+
+def _is_impossible(weights: Loads, slots: int) -> bool:
+    """Return whether a linear programme proves that no pairs have loads up to 1.
+
+    If all pairs are within 1, the replicas of at least x, for any x above a half, have partners of
+    at most 1 - x: there are no more of the former than of the latter. Columns are numbers of
+    replicas of an expert, added while they lower the largest surplus. The proof needs only the
+    prices of the thresholds x and of a slot: a positive dual value for all numbers of replicas.
+    """
+    least = np.maximum(np.ceil(weights * (1 - ROUNDING)), 1).astype(np.int64)
+    spare = slots - int(least.sum())
+    if spare < 0:
+        return True
+    choices = least[:, None] + np.arange(spare + 1)
+    share = weights[:, None] / choices
+    limits = np.unique(share[:, :2][share[:, :2] > 0.5])
+    used = np.tile(np.arange(spare + 1) < 2, (len(weights), 1))
+    while True:
+        expert, column = np.nonzero(used)
+        count, size = choices[expert, column], share[expert, column]
+        surplus = count * (
+            (size >= limits[:, None]) * 1.0 - (size <= 1 - limits[:, None] + ROUNDING)
+        )
+        rows = csr_array((np.ones(len(expert)), (expert, np.arange(len(expert)))))
+        solved = linprog(
+            np.append(np.zeros(len(expert)), 1.0),
+            A_ub=np.column_stack((surplus, -np.ones(len(limits)))),
+            b_ub=np.zeros(len(limits)),
+            A_eq=hstack((vstack((rows, csr_array(count[None]))), csr_array((len(weights) + 1, 1)))),
+            b_eq=np.append(np.ones(len(weights)), slots),
+            bounds=(0, None),
+        )
+        if solved.status != 0:
+            return False
+        price = np.append(0.0, np.cumsum(np.maximum(-solved.ineqlin.marginals, 0.0)))
+        slot = float(solved.eqlin.marginals[-1])
+        large = price[np.searchsorted(limits, share, "right")]
+        small = price[np.searchsorted(limits, 1 - share + ROUNDING, "right")]
+        cost = choices * (large - small - slot)
+        if cost.min(axis=1).sum() + slot * slots > _PROVEN:
+            return True
+        best = cost.argmin(axis=1)
+        fresh = ~used[np.arange(len(weights)), best]
+        if solved.fun < _PROVEN or not fresh.any():
+            return False
+        used[np.flatnonzero(fresh), best[fresh]] = True

@@ -1,0 +1,327 @@
+"""Compiled loops over layers. They are in one module, because numba's cache watches one file only.
+
+A row is a layer, or one node of a layer.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+ROUNDING = 1e-9
+NOTHING = np.empty((0, 0), dtype=np.int64)
+_LAST = 1e300
+_FREE = 0.05  # a step that fetches nothing counts as a part of a fetch
+
+
+def compiled(function: F) -> F:
+    """Compile a function at its first call, and keep the machine code next to this file."""
+    return cast(F, njit(cache=True)(function))
+
+
+@compiled
+def replicate(weights: Array, slots: int) -> tuple[Array, Array, Array]:
+    """Give each spare slot to the expert with the largest replica, the first of equal ones.
+
+    This minimises the largest replica. Returns the expert and share of every slot, and the counts.
+    Shares have the type of the weights. In float32 they are rounded as torch's: a quotient in
+    float64 that is rounded again is the same (Figueroa 1995).
+    """
+    rows, experts = weights.shape
+    owner = np.empty((rows, slots), dtype=np.int64)
+    share = np.empty((rows, slots), dtype=weights.dtype)
+    counts = np.ones((rows, experts), dtype=np.int64)
+    largest = np.empty(experts, dtype=weights.dtype)
+    for row in range(rows):
+        for expert in range(experts):
+            largest[expert] = weights[row, expert]
+            owner[row, expert] = expert
+        for slot in range(experts, slots):
+            expert = int(np.argmax(largest))
+            owner[row, slot] = expert
+            counts[row, expert] += 1
+            largest[expert] = weights[row, expert] / counts[row, expert]
+        for slot in range(slots):
+            share[row, slot] = largest[owner[row, slot]]
+    return owner, share, counts
+
+
+def pack(order: Array, share: Array, gpus: int) -> Array:
+    """Return the slots of each GPU: each item of `order` goes to the lightest GPU with space.
+
+    Sums have the type of the shares.
+    """
+    return pack_apart(order, share, gpus, NOTHING)
+
+
+@compiled
+def pack_apart(order: Array, share: Array, gpus: int, apart: Array) -> Array:
+    """Pack with the replicas of an expert apart, as far as GPUs have space.
+
+    `apart` is empty, or has the expert of each slot; then GPUs that got the previous replica of an
+    expert come last. An expert's replicas must be consecutive.
+    """
+    rows, slots = share.shape
+    per_gpu = slots // gpus
+    packed = np.empty((rows, slots), dtype=np.int64)
+    load = np.empty(gpus, dtype=share.dtype)
+    used = np.empty(gpus, dtype=np.int64)
+    latest = np.empty(gpus, dtype=np.int64)
+    for row in range(rows):
+        load[:] = 0.0
+        used[:] = 0
+        latest[:] = -1
+        for position in range(slots):
+            slot = order[row, position]
+            gpu, least = 0, np.inf
+            for other in range(gpus):
+                now = np.float64(load[other])
+                if apart.shape[0] and latest[other] == apart[row, slot]:
+                    now += _LAST
+                if now < least:
+                    gpu, least = other, now
+            packed[row, gpu * per_gpu + used[gpu]] = slot
+            used[gpu] += 1
+            load[gpu] = np.inf if used[gpu] == per_gpu else load[gpu] + share[row, slot]
+            if apart.shape[0]:
+                latest[gpu] = apart[row, slot]
+    return packed
+
+
+@compiled
+def _over(load: float, limit: float) -> float:
+    return load - limit if load > limit else 0.0
+
+
+@compiled
+def _exchange(
+    share: Array, held: Array, on: Array, was: Array, load: Array, limit: float, counted: bool
+) -> tuple[float, int, int, int, int]:
+    """Return the best exchange of a replica of the heaviest GPU for a smaller one.
+
+    The gain is divided by the number of fetches if they are counted. Returns it with the slot of
+    the heaviest GPU, the other GPU and its slot, and the number of exchanges that were tried.
+    """
+    top = int(np.argmax(load))
+    best, a, b, c, tried = 0.0, -1, 0, 0, 0
+    for slot in range(held.shape[1]):
+        expert = held[top, slot]
+        for gpu in range(held.shape[0]):
+            if on[expert, gpu] or load[gpu] >= load[top]:
+                continue
+            for place in range(held.shape[1]):
+                other = held[gpu, place]
+                delta = share[expert] - share[other]
+                if delta <= 0 or load[gpu] + delta >= load[top] or on[other, top]:
+                    continue
+                tried += 1
+                gain = min(delta, load[top] - load[gpu] - delta)
+                cost = 1.0
+                if counted:
+                    gain = min(delta, load[top] - limit)
+                    gain -= _over(load[gpu] + delta, limit) - _over(load[gpu], limit)
+                    kept = was[gpu, expert] + was[top, other]
+                    cost = max(was[top, expert] + was[gpu, other] - kept, _FREE)
+                if gain > best * cost and gain > ROUNDING * load[top]:
+                    best, a, b, c = gain / cost, slot, gpu, place
+    return best, a, b, c, tried
+
+
+@compiled
+def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array, int]:
+    """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
+
+    Returns its gain with two slots of the heaviest GPU, the other GPU and two slots of that, and
+    the number of exchanges that were tried.
+    """
+    top = int(np.argmax(load))
+    per_gpu = held.shape[1]
+    best, tried = ROUNDING * load[top], 0
+    found = np.full(5, -1)
+    for gpu in range(held.shape[0]):
+        room = load[top] - load[gpu]
+        if room <= best:
+            continue
+        for a in range(per_gpu):
+            for b in range(a):
+                given = share[held[top, a]] + share[held[top, b]]
+                for c in range(per_gpu):
+                    delta = given - share[held[gpu, c]]
+                    for d in range(c):
+                        now = delta - share[held[gpu, d]]
+                        gain = min(now, room - now)
+                        if gain > best:
+                            best = gain
+                            found[:] = (a, b, gpu, c, d)
+        tried += (per_gpu * (per_gpu - 1) // 2) ** 2
+    return best, found, tried
+
+
+@compiled
+def _replication(
+    weights: Array, share: Array, counts: Array, held: Array, on: Array, was: Array, load: Array,
+    limit: float, counted: bool,
+) -> tuple[float, int, int, int, int]:  # fmt: skip
+    """Return the best replication of an expert of the heaviest GPU, as `_exchange` does.
+
+    The new replica takes the place of a spare one of another expert. The other replicas of both
+    experts change their loads too; none may rise to that of the heaviest GPU.
+    """
+    top = int(np.argmax(load))
+    before = 0.0
+    for gpu in range(load.shape[0]):
+        before += _over(load[gpu], limit)
+    best, a, b, c, tried = 0.0, -1, 0, 0, 0
+    spare = np.flatnonzero(counts > 1)
+    after = np.empty_like(load)
+    for slot in range(held.shape[1]):
+        expert = held[top, slot]
+        smaller = weights[expert] / (counts[expert] + 1)
+        for other in spare:
+            if other == expert:
+                continue
+            more = weights[other] / (counts[other] - 1)
+            total, blocked = 0.0, 0
+            for gpu in range(load.shape[0]):
+                after[gpu] = load[gpu] + on[other, gpu] * (more - share[other])
+                after[gpu] -= on[expert, gpu] * (share[expert] - smaller)
+                total += _over(after[gpu], limit)
+                blocked += after[gpu] > load[gpu] and after[gpu] >= load[top]
+            for gpu in range(load.shape[0]):
+                if not on[other, gpu] or on[expert, gpu]:
+                    continue
+                left = blocked - (after[gpu] > load[gpu] and after[gpu] >= load[top])
+                now = after[gpu] - more + smaller
+                if left or now >= load[top]:
+                    continue
+                tried += 1
+                gain = before - total + _over(after[gpu], limit) - _over(now, limit)
+                cost = 1.0
+                if counted:
+                    cost = max(was[gpu, other] - was[gpu, expert], _FREE)
+                if gain > best * cost and gain > ROUNDING * load[top]:
+                    best, a, b = gain / cost, slot, gpu
+                    c = int(np.argmax(held[gpu] == other))
+    return best, a, b, c, tried
+
+
+@compiled
+def improve(
+    weights: Array, held: Array, old: Array, limit: float, steps: int
+) -> tuple[float, int, int, int]:
+    """Move and replicate experts of the heaviest GPU until no GPU is above `limit`.
+
+    A step exchanges two replicas, or puts one more replica of an expert in the place of another
+    expert's spare one. With a placement `old`, it is the step that lowers the sum of the loads
+    above `limit` most for each expert to fetch. With an empty `old`, exchanges come first, and each
+    lowers the larger of the two loads most. No step raises the largest load.
+    `held` is changed in place. Returns the largest load, and the numbers of steps tried, of
+    exchanges and of replications.
+    """
+    gpus, per_gpu = held.shape
+    counted = old.shape[0] > 0
+    on = np.zeros((weights.shape[0], gpus), dtype=np.int64)
+    was = np.zeros((gpus if counted else 0, weights.shape[0]), dtype=np.int64)
+    for gpu in range(gpus):
+        for slot in range(per_gpu):
+            on[held[gpu, slot], gpu] += 1
+            if counted:
+                was[gpu, old[gpu, slot]] = 1
+    counts = on.sum(axis=1)
+    load = np.empty(gpus)
+    tried, exchanges, replications = 0, 0, 0
+    while True:
+        share = weights / np.maximum(counts, 1)
+        for gpu in range(gpus):
+            load[gpu] = 0.0
+            for slot in range(per_gpu):
+                load[gpu] += share[held[gpu, slot]]
+        if load.max() <= limit or exchanges + replications >= steps:
+            break
+        top = int(np.argmax(load))
+        gain, a, b, c, found = _exchange(share, held, on, was, load, limit, counted)
+        tried += found
+        replicates = False
+        if a < 0 or counted:
+            more, slot, gpu, place, found = _replication(
+                weights, share, counts, held, on, was, load, limit, counted
+            )
+            tried += found
+            if more > gain:
+                a, b, c = slot, gpu, place
+                replicates = True
+        if a < 0:
+            gain, two, found = _exchange_two(share, held, load)
+            tried += found
+            if two[0] >= 0:
+                b, exchanges = two[2], exchanges + 2
+                for slot, place in ((two[0], two[3]), (two[1], two[4])):
+                    expert, taken = held[top, slot], held[b, place]
+                    held[b, place], held[top, slot] = expert, taken
+                    on[expert, b] += 1
+                    on[taken, b] -= 1
+                    on[expert, top] -= 1
+                    on[taken, top] += 1
+                continue
+        if a < 0:
+            break
+        expert, taken = held[top, a], held[b, c]
+        held[b, c] = expert
+        on[expert, b] += 1
+        on[taken, b] -= 1
+        if replicates:
+            counts[expert] += 1
+            counts[taken] -= 1
+            replications += 1
+        else:
+            held[top, a] = taken
+            on[expert, top] -= 1
+            on[taken, top] += 1
+            exchanges += 1
+    return load.max(), tried, exchanges, replications
+
+
+@compiled
+def fill(share: Array, gpus: int, limit: float) -> tuple[Array, float]:
+    """Return the GPU of each replica with the least largest load below `limit`, by trying all.
+
+    `share` must decrease. GPUs are used in order, and equal shares go to GPUs in increasing order:
+    other placements are the same with other names. Returns the limit if there is no such placement.
+    """
+    slots = share.shape[0]
+    chosen = np.full(slots, -1)
+    best = chosen.copy()
+    load = np.zeros(gpus)
+    used = np.zeros(gpus, dtype=np.int64)
+    before = np.empty(slots)
+    at = 0
+    while at >= 0:
+        gpu = chosen[at]
+        if gpu >= 0:
+            load[gpu] = before[at]
+            used[gpu] -= 1
+            gpu += 1
+        else:
+            gpu = chosen[at - 1] if at > 0 and share[at] == share[at - 1] else 0
+        chosen[at] = -1
+        while gpu < gpus and (gpu == 0 or used[gpu - 1] > 0):
+            if used[gpu] < slots // gpus and load[gpu] + share[at] < limit * (1 - ROUNDING):
+                chosen[at] = gpu
+                break
+            gpu += 1
+        if chosen[at] < 0:
+            at -= 1
+            continue
+        before[at] = load[gpu]
+        load[gpu] += share[at]
+        used[gpu] += 1
+        if at + 1 < slots:
+            at += 1
+        else:
+            limit = load.max()
+            best[:] = chosen
+    return best, limit
