@@ -13,9 +13,10 @@ from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
+from planners.embedding.best_plan.bounds.sizes import worth_exact
 from planners.embedding.best_plan.candidates import candidates, fitting
 from planners.embedding.best_plan.local.state import NOWHERE
-from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, worth_exact
+from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.same_plan.search import SamePlan

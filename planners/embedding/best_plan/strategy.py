@@ -2,13 +2,15 @@
 
 1. Presolve rules out options that no better plan can contain, by reduced costs and free memory.
 2. Solutions of the linear programme are placed and improved a little; they become the starts. On
-   many ranks, solutions that leave memory free come first, and exchanges of shards balance them.
+   many ranks, exchanges of shards balance each start until one fits into memory, and local search
+   on a few hosts at a time (regions) improves the best one.
 3. Presolve runs again, now with a better plan known.
 4. Branch and bound runs on small problems with 30 % of its work, enough if it can solve them.
 5. The integer programme by host, patterns of devices and the integer programme by device raise the
    bound; the options from the last one become one more start.
 6. Local search makes three runs from the best starts. Before the second, patterns branch on
    options; before the third, the integer programme by device runs again with the new best rating.
+   On thousands of ranks, regions have done this work.
 7. Branch and bound runs with the rest of its work.
 
 The search ends as soon as a plan is within NEAR_ENOUGH of the bound. Limits are counts of work, so
@@ -19,13 +21,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from planners.embedding.best_plan.bounds.bound import LowerBound, integer_bound, linear_bound
 from planners.embedding.best_plan.bounds.configuration import pattern_bound
 from planners.embedding.best_plan.bounds.presolve import presolve_bound, presolved
 from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.best_plan.bounds.single_devices import single_device_bound
+from planners.embedding.best_plan.bounds.sizes import worth_exact, worth_integers, worth_patterns
 from planners.embedding.best_plan.candidates import Candidates, candidates
 from planners.embedding.best_plan.exact.search import NO_BETTER, ExactSearch
 from planners.embedding.best_plan.local.rounds import parts_of_run
@@ -41,7 +42,7 @@ _SHARE_OF_LIMIT = 0.7  # for the local search; the rest is for set-up, bounds an
 
 # Without a limit: with the bounds, a user waits about 5 s at most; longer if tables times ranks is
 # over a million.
-_MOST_SECONDS, _SECONDS_PER_RANK = 4.0, 2e-6
+_MOST_SECONDS, _SECONDS_PER_RANK = 4.0, 3e-7
 
 NEAR_ENOUGH = 0.005
 """A plan within this part of the bound ends the search: estimates are not that exact."""
@@ -60,12 +61,16 @@ _STARTS = 3  # each run begins at another one of this many best starts
 # Each start leaves out options with shards above one of these parts of the bound. Without large
 # shards, the relaxed plan can be placed nearly unchanged; the best part differs between problems.
 _LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
-# With more tables times ranks, rounds are slow, so other starts come first: balanced by exchanges,
+# With more tables times ranks, rounds are slow, so other starts are made: balanced by exchanges,
 # and from relaxed plans that use a part of the memory, since their shards are easier to place.
 _BALANCED = 100_000
 _FILLS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7)
 # Part of all work, up to three times for each start; more where no regions improve it afterwards.
-_WORK_TO_BALANCE, _WORK_WITHOUT_REGIONS = 0.03, 0.08
+_WORK_TO_BALANCE, _WORK_WITHOUT_REGIONS = 0.04, 0.08
+# With still more, rounds hardly improve a plan, and regions do all further work: several times the
+# usual one, and more if no start fits that may use all memory.
+_ONLY_REGIONS = 1_000_000
+_WORK_OF_REGIONS, _WORK_IF_SCARCE = 3, 6
 _WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
 _WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
 
@@ -83,39 +88,6 @@ _SHARE_OF_INTEGERS = 0.2
 _WORK_OF_PATTERNS = 8_000_000
 _WORK_OF_BRANCHES, _BRANCHES = 80_000_000, 1000
 _PATTERNS_PER_SECOND = 2e6
-
-# Largest problems for each prover. Branch and bound stores ranks as bits of an integer (at most 63)
-# and cannot finish trees of more tables. With more shards, a pattern takes too long to find; with
-# more tables, the linear bound is close to the best rating anyway.
-_EXACT_RANKS, _EXACT_TABLES, _EXACT_SHARDS = 32, 40, 6000
-_PATTERN_TABLES, _PATTERN_SHARDS = 40, 20_000
-# Most columns of the integer programme, options times hosts. If the bound by patterns also runs, it
-# proves more in less time except on the smallest problems.
-_MOST_INTEGERS, _MOST_INTEGERS_WITH_PATTERNS = 2000, 800
-
-
-def worth_exact(found: Candidates) -> bool:
-    """Whether a problem is small enough for branch and bound to raise the bound."""
-    return (
-        found.devices.ranks <= _EXACT_RANKS
-        and found.space.tables <= _EXACT_TABLES
-        and _shards(found) <= _EXACT_SHARDS
-    )
-
-
-def worth_patterns(found: Candidates) -> bool:
-    """Whether a problem is small enough for the bound by patterns."""
-    return found.space.tables <= _PATTERN_TABLES and _shards(found) <= _PATTERN_SHARDS
-
-
-def worth_integers(found: Candidates) -> bool:
-    """Whether the integer programme by host is small enough to be solved in a few seconds."""
-    most = _MOST_INTEGERS_WITH_PATTERNS if worth_patterns(found) else _MOST_INTEGERS
-    return len(found.options) * (found.devices.hosts + 1) <= most
-
-
-def _shards(found: Candidates) -> int:
-    return int(np.diff(found.space.first_shard)[found.options].sum())
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
@@ -206,12 +178,15 @@ class CertifiedSearch:
     def _search(self) -> None:
         starts = []
         self._rule_out()
-        many = self._found.space.tables * self._found.devices.ranks > _BALANCED
+        size = self._found.space.tables * self._found.devices.ranks
+        many, only_regions = size > _BALANCED, size > _ONLY_REGIONS and self._local.has_regions
         if many:
             starts = self._balanced_starts()
             if starts and not self._near_enough and self._local.has_regions:
                 start = min(starts, key=lambda state: (state.best_rating, state.cost.sum()))
-                self._local.improve_regions(start, self._work, self._deadline)
+                scarce = len(starts) > 2
+                times = (_WORK_IF_SCARCE if scarce else _WORK_OF_REGIONS) if only_regions else 1
+                self._local.improve_regions(start, times * self._work, self._deadline)
         if self._local.best is None or not many:
             for options in self._relaxed_plans((part, 1.0) for part in _LARGEST_PARTS):
                 if self._ended:
@@ -223,7 +198,7 @@ class CertifiedSearch:
             self._rule_out()
         self._solve(_FIRST_EXACT_SHARE)
         if not self._near_enough:
-            if not (many and self._local.has_regions and self._local.best):
+            if not (only_regions and self._local.best):
                 self._search_locally(starts)
             self._solve(1 - _FIRST_EXACT_SHARE)
 

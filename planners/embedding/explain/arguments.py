@@ -13,9 +13,9 @@ from planners.embedding.best_plan.bounds.bound import (
 from planners.embedding.best_plan.bounds.configuration import pattern_bound
 from planners.embedding.best_plan.bounds.presolve import presolve_bound, presolved
 from planners.embedding.best_plan.bounds.programmes import least_perf
+from planners.embedding.best_plan.bounds.sizes import worth_integers, worth_patterns
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.search import searched_bound
-from planners.embedding.best_plan.strategy import worth_integers, worth_patterns
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 

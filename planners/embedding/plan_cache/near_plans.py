@@ -8,9 +8,10 @@ import numpy as np
 from torchrec.distributed.planner.types import PerfModel, Topology
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
+from planners.embedding.best_plan.bounds.sizes import worth_patterns
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
-from planners.embedding.best_plan.strategy import lower_bound, worth_patterns
+from planners.embedding.best_plan.strategy import lower_bound
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.plan_files.document import PlanDocument

@@ -103,8 +103,8 @@ def test_whole_options_bound_more_than_parts():
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
-    monkeypatch.setattr("planners.embedding.best_plan.strategy._PATTERN_TABLES", 0)
-    monkeypatch.setattr("planners.embedding.best_plan.strategy._MOST_INTEGERS", 3)
+    monkeypatch.setattr("planners.embedding.best_plan.bounds.sizes._PATTERN_TABLES", 0)
+    monkeypatch.setattr("planners.embedding.best_plan.bounds.sizes._MOST_INTEGERS", 3)
     monkeypatch.setattr("planners.embedding.best_plan.bounds.presolve._MOST_SHARDS", -1)
     assert lower_bound(*one_of_two_options()).milliseconds == pytest.approx(2.75, rel=RELATIVE)
 
