@@ -27,6 +27,8 @@ from planners.embedding.search.space import Devices, Ints, SearchSpace, search_s
 # Up to this number of tables times ranks, all of torchrec's proposals are tried, in a fraction of a
 # second. On larger problems they would take more time than the local search.
 _MOST_PROPOSED = 10_000
+# Up to this number, they are tried if nothing else is found; beyond, they take minutes and GBs.
+MOST_FOR_ALL_PROPOSALS = 1_000_000
 
 
 def best_plan(
@@ -36,8 +38,9 @@ def best_plan(
 
     The same seed gives the same plan, for any order of a table's options. The search ends after a
     fixed amount of work, or at the deadline with the best plan so far, if any. The plan is never
-    worse than those of torchrec's UniformProposer; on small problems, or if nothing else is found,
-    never worse than those of all torchrec's proposers.
+    worse than those of torchrec's UniformProposer; on small problems, or if nothing else is found
+    with up to MOST_FOR_ALL_PROPOSALS tables times ranks, never worse than those of all torchrec's
+    proposers.
     """
     warm_up.begin(warm_up.BEST_PLAN)
     order = canonical_order(space)
@@ -74,7 +77,8 @@ def search_in_order(
     It reads the arrays alone, so a caller may change the estimates in them.
     """
     local = can_be_placed_locally(space, devices)
-    everything = not local or space.tables * devices.ranks <= _MOST_PROPOSED
+    size = space.tables * devices.ranks
+    everything = not local or size <= _MOST_PROPOSED
     outcome: Found | NotFound = known or NotFound(None, None, 0)
     if everything and known is None:
         outcome = _proposed(space, devices, everything, deadline)
@@ -95,7 +99,7 @@ def search_in_order(
             uniform = _proposed(space, devices, everything=False, deadline=deadline)
             if isinstance(uniform, Found) and uniform.rating < rating:
                 outcome = uniform
-    if isinstance(outcome, NotFound) and not everything:
+    if isinstance(outcome, NotFound) and size <= MOST_FOR_ALL_PROPOSALS and not everything:
         outcome = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
         return replace(outcome, bound=min(proven, outcome.rating))

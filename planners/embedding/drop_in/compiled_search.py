@@ -1,15 +1,18 @@
 """Runs the compiled search in place of a planner's proposers and its partitioner."""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import (
     Enumerator,
     Partitioner,
+    PlannerError,
     Proposer,
     Shard,
     ShardingOption,
@@ -19,6 +22,7 @@ from typing_extensions import override
 
 from harness.contract import UsageError
 from planners.embedding.drop_in import obstacles
+from planners.embedding.drop_in.failed_proposals import failed_proposals, least_memory
 from planners.embedding.drop_in.plan_check import fault_of, without_ranks
 from planners.embedding.same_plan.rules import rules_of
 from planners.embedding.search import warm_up
@@ -70,6 +74,7 @@ class CompiledSearch(Proposer, Partitioner):
         self._proposals: list[list[ShardingOption]] = []
         self.tried = 0
         self.bound = 0.0  # proven lower bound in milliseconds for all plans
+        self._summed = False  # whether failed proposals have one shard per option
         self.verdict = ""  # the reason why no plan was found, as a clause
         if self._best:
             warm_up.begin(warm_up.BEST_PLAN)
@@ -164,11 +169,8 @@ class CompiledSearch(Proposer, Partitioner):
             self._proposals = [plan]
         else:
             self.verdict = outcome.verdict
-            failed = [row.tolist() for row in (outcome.smallest, outcome.last) if row is not None]
-            self._proposals = [
-                [_copied(space.options[option], ShardingOption) for option in row]
-                for row in (failed[:1] if failed[:1] == failed[1:] else failed)
-            ]
+            copied = partial(_copied, kind=ShardingOption)
+            self._proposals, self._summed = failed_proposals(space, outcome, copied)
 
     def flatten(self, options: list[ShardingOption]) -> SearchSpace:
         """Return the search space as arrays."""
@@ -180,16 +182,18 @@ class CompiledSearch(Proposer, Partitioner):
 
         proven, tried = 0.0, ""
         if self._best:
+            from planners.embedding.best_plan.search import MOST_FOR_ALL_PROPOSALS, best_plan
+
             planner = self._planner
             if planner._previous is not None:
                 outcome = self._near(space, devices, planner._previous)
             else:
-                from planners.embedding.best_plan.search import best_plan
-
                 outcome = best_plan(space, devices, self._deadline, planner._seed)
             if isinstance(outcome, Found):
                 return outcome
             proven, tried = outcome.bound, outcome.tried
+            if math.isinf(proven) and space.tables * devices.ranks > MOST_FOR_ALL_PROPOSALS:
+                return replace(outcome, smallest=least_memory(space))
         rules = rules_of(self._partitioner)
         assert rules is not None
         self._same_plan = SamePlan(self._proposers, rules, self._deadline)
@@ -248,6 +252,8 @@ class CompiledSearch(Proposer, Partitioner):
         """Return a proposal that is the plan found, or else call the planner's own partitioner."""
         if isinstance(self._outcome, Found):
             return proposal
+        if self._summed:
+            raise PlannerError("The proposal with the least memory cannot be placed.")
         tried: list[ShardingOption] = self._partitioner.partition(
             proposal=proposal, storage_constraint=storage_constraint
         )

@@ -70,8 +70,12 @@ def _sums(space: SearchSpace) -> Floats:
 
     TorchRec sorts by this sum. Unlike `option_perf`, it compensates for rounding since Python 3.12.
     """
-    perf = space.total[space.estimate].tolist()
-    return np.array([sum(perf[first:end]) for first, end in pairwise(space.first_shard.tolist())])
+    return np.array(
+        [
+            sum(space.total[space.estimate[first:end]].tolist())
+            for first, end in pairwise(space.first_shard.tolist())
+        ]
+    )
 
 
 def _memory_order(space: SearchSpace) -> Ints:

@@ -10,14 +10,20 @@ import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.best_plan.local.rounds import construct, improve
-from planners.embedding.best_plan.local.state import State, Tables, local_tables, new_state
+from planners.embedding.best_plan.local.state import (
+    PENALTY,
+    State,
+    Tables,
+    local_tables,
+    new_state,
+)
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace
 
 _RANKS = 32  # of a region that has more than two hosts
 _WORK_PER_TABLE_AND_RANK = 400  # of a region
-_TRIES = 8  # regions of a host without success, after which the host is left alone
-_TEMPERATURE, _DOUBLINGS = 1.0, 2
+_TRIES = 8  # regions of a host without success; then it is left alone, until regions are larger
+_TEMPERATURE, _DOUBLINGS, _PENALTY = 1.0, 2, 1e6
 _NO_TABLES = np.empty(0, np.int64)
 
 
@@ -37,21 +43,25 @@ def improve_regions(
 ) -> None:
     """Improve regions until no host is above `goal` ms or its memory.
 
-    It ends earlier if no region helps, after `work` ratings of a rank, or at the deadline. There
-    must be more hosts than in a region.
+    Regions double when none helps any more. It ends earlier if none helps then, after `work`
+    ratings of a rank, or at the deadline. There must be more hosts than in the first region.
     """
     hosts, host_ranks = len(state.taken), tables.host_ranks
     by_host = np.arange(hosts * host_ranks).reshape(hosts, host_ranks)
     failures = np.zeros(hosts, np.int64)
+    size = hosts_of_region(host_ranks)
     while work > 0 and not deadline.passed:
         over = (state.perf > goal) | (state.memory > tables.capacity).any(axis=1)
         cost = np.where(over[by_host].any(axis=1), state.cost[by_host].max(axis=1), -1.0)
         cost[failures >= _TRIES] = -1.0
         worst = int(cost.argmax())
         if cost[worst] < 0:
-            break
+            if 2 * size > hosts or not over[by_host].any():
+                break
+            failures[:], size = 0, 2 * size
+            continue
         others = np.delete(np.arange(hosts), worst)
-        others = random.choice(others, hosts_of_region(host_ranks) - 1, replace=False)
+        others = random.choice(others, size - 1, replace=False)
         region = _Region.of(found, tables, state, np.append(others, worst))
         own = region.searched(state, goal, int(random.integers(2**32)))
         work -= int(own.work[0])
@@ -111,6 +121,7 @@ class _Region:
         tables = local_tables(self.found)
         rating = np.inf if self._missing(state.memory[self.ranks]) else state.perf[self.ranks].max()
         own = new_state(tables, [seed], rating, goal, _DOUBLINGS)
+        own.figures[PENALTY] = _PENALTY
         own.chosen[:-1] = np.flatnonzero(np.isin(self.options, state.chosen[self.movable]))
         own.chosen[-1] = len(self.options)
         counts = np.diff(tables.first_shard)[own.chosen[:-1]]

@@ -1,0 +1,45 @@
+"""The proposals that torchrec rejects have the memory of the options, with many shards too."""
+
+import numpy as np
+import pytest
+from small_problems import option
+
+from planners.embedding.drop_in import failed_proposals
+from planners.embedding.drop_in.failed_proposals import least_memory
+from planners.embedding.search.outcome import NotFound
+from planners.embedding.search.space import search_space
+
+
+def space():
+    return search_space(
+        [
+            option(0, "device", (8, 0, 1.0), (4, 2, 1.0)),
+            option(0, "host_columns", (5, 3, 2.0)),
+            option(1, "device", (7, 1, 1.0)),
+            option(1, "host_columns", (7, 0, 1.0)),
+        ]
+    )
+
+
+@pytest.mark.parametrize("most", [0, 100])
+def test_the_memory_of_each_option_is_that_of_its_shards(monkeypatch, most):
+    monkeypatch.setattr(failed_proposals, "_MOST_SHARDS", most)
+    problem = space()
+    outcome = NotFound(np.array([0, 2]), np.array([1, 3]), 2)
+    proposals, summed = failed_proposals.failed_proposals(problem, outcome, lambda made: made)
+    assert summed == (most == 0)
+    assert [[sum(s.storage.hbm for s in o.shards) for o in row] for row in proposals] == [
+        [12, 7],
+        [5, 7],
+    ]
+    assert [len(o.shards) for o in proposals[0]] == ([1, 1] if summed else [2, 1])
+
+
+def test_equal_proposals_appear_once():
+    outcome = NotFound(np.array([0, 2]), np.array([0, 2]), 1)
+    proposals, _ = failed_proposals.failed_proposals(space(), outcome, lambda made: made)
+    assert len(proposals) == 1
+
+
+def test_the_least_memory_goes_by_hbm_and_then_by_host_memory():
+    assert least_memory(space()).tolist() == [1, 3]
