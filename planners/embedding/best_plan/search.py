@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import Proposer
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
-from planners.embedding.best_plan.bounds.sizes import worth_exact
+from planners.embedding.best_plan.bounds.sizes import MOST_FOR_ALL_PROPOSALS, worth_exact
 from planners.embedding.best_plan.candidates import candidates, fitting
 from planners.embedding.best_plan.local.state import NOWHERE
 from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound
@@ -27,8 +27,6 @@ from planners.embedding.search.space import Devices, Ints, SearchSpace, search_s
 # Up to this number of tables times ranks, all of torchrec's proposals are tried, in a fraction of a
 # second. On larger problems they would take more time than the local search.
 _MOST_PROPOSED = 10_000
-# Up to this number, they are tried if nothing else is found; beyond, they take minutes and GBs.
-MOST_FOR_ALL_PROPOSALS = 1_000_000
 
 
 def best_plan(

@@ -1,8 +1,11 @@
-"""Which problems are small enough for each prover."""
+"""Which problems are small enough for each prover, and for torchrec's proposals."""
 
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates
+
+MOST_FOR_ALL_PROPOSALS = 1_000_000
+"""Tables times ranks up to which all of torchrec's proposals are tried if no plan was found."""
 
 # Largest problems for each prover. Branch and bound stores ranks as bits of an integer (at most 63)
 # and cannot finish trees of more tables. With more shards, a pattern takes too long to find; with
