@@ -80,7 +80,9 @@ def _libraries(kind: Kind) -> list[str]:
 
 def _named(context: typer.Context) -> str:
     given: dict[str, Any] = context.params
-    name = str(given.get("family") or given.get("cell") or "")
+    # While an option lacks its value, click leaves the arguments before it unread.
+    unread = next(iter(context.args), "")
+    name = str(given.get("family") or given.get("cell") or unread)
     return name.partition("@")[0].partition("/")[0]
 
 
