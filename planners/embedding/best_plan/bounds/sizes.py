@@ -1,4 +1,4 @@
-"""Which problems are small enough for each prover, and for torchrec's proposals."""
+"""Limits of problem sizes for each prover, and for torchrec's proposals."""
 
 import numpy as np
 

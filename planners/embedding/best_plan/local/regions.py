@@ -83,7 +83,7 @@ class _Region:
     ranks: Ints  # of these hosts, shape (R,)
     movable: Ints  # the tables that can be placed anew, shape (M,)
     options: Ints  # the numbers of their options in the whole search space, shape (O - 1,)
-    found: Candidates  # M + 1 tables with all O options
+    tables: Tables  # M + 1 tables with all O options
     on: Ints  # the current rank in the region of each shard of the movable tables
 
     @classmethod
@@ -114,11 +114,11 @@ class _Region:
         first = np.searchsorted(part.table, np.arange(len(movable) + 2))
         usable = np.ones(len(ranks), bool)
         problem = Candidates(part, devices, usable, np.arange(len(options) + 1), first)
-        return cls(ranks, movable, options, problem, on)
+        return cls(ranks, movable, options, local_tables(problem), on)
 
     def searched(self, state: State, goal: float, seed: int) -> State:
         """Search for a plan of the region with a lower rating than now, or for one that fits."""
-        tables = local_tables(self.found)
+        tables = self.tables
         rating = np.inf if self._missing(state.memory[self.ranks]) else state.perf[self.ranks].max()
         own = new_state(tables, [seed], rating, goal, _DOUBLINGS)
         own.figures[PENALTY] = _PENALTY
@@ -141,8 +141,8 @@ class _Region:
             chosen, placed = own.chosen[:-1], own.ranks
         else:
             return False
-        slots = local_tables(self.found).slot[:-2]
-        counts = np.diff(self.found.space.first_shard)[chosen]
+        slots = self.tables.slot[:-2]
+        counts = np.diff(self.tables.first_shard)[chosen]
         state.chosen[self.movable] = self.options[chosen]
         after = self.ranks[placed[_ranges(slots, counts)]]
         state.ranks[_ranges(tables.slot[self.movable], counts)] = after
@@ -150,7 +150,7 @@ class _Region:
 
     def _missing(self, memory: Ints) -> float:
         """Return the memory that is missing, in parts of a rank."""
-        storage = self.found.devices.storage
+        storage = self.tables.capacity
         return float((np.maximum(memory - storage, 0) / np.maximum(storage, 1)).sum())
 
 
