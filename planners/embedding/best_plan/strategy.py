@@ -2,15 +2,15 @@
 
 1. Presolve rules out options that no better plan can contain, by reduced costs and free memory.
 2. Solutions of the linear programme are placed and improved a little; they become the starts. On
-   many ranks, exchanges of shards balance each start until one fits into memory, and local search
-   on a few hosts at a time (regions) improves the best one.
+   many ranks, exchanges of shards balance each start until one fits into memory. On thousands of
+   ranks, local search on a few hosts at a time (regions) then improves the best one.
 3. Presolve runs again, now with a better plan known.
 4. Branch and bound runs on small problems with 30 % of its work, enough if it can solve them.
 5. The integer programme by host, patterns of devices and the integer programme by device raise the
    bound; the options from the last one become one more start.
 6. Local search makes three runs from the best starts. Before the second, patterns branch on
    options; before the third, the integer programme by device runs again with the new best rating.
-   On thousands of ranks, regions have done this work.
+   On many ranks, regions follow; on thousands of ranks, regions are all of the local search.
 7. Branch and bound runs with the rest of its work.
 
 The search ends as soon as a plan is within NEAR_ENOUGH of the bound. Limits are counts of work, so
@@ -182,11 +182,10 @@ class CertifiedSearch:
         many, only_regions = size > _BALANCED, size > _ONLY_REGIONS and self._local.has_regions
         if many:
             starts = self._balanced_starts()
-            if starts and not self._near_enough and self._local.has_regions:
-                start = min(starts, key=lambda state: (state.best_rating, state.cost.sum()))
+            if only_regions and starts and not self._near_enough:
                 scarce = len(starts) > 2
-                times = (_WORK_IF_SCARCE if scarce else _WORK_OF_REGIONS) if only_regions else 1
-                self._local.improve_regions(start, times * self._work, self._deadline)
+                times = _WORK_IF_SCARCE if scarce else _WORK_OF_REGIONS
+                self._improve_regions(starts, times)
         if self._local.best is None or not many:
             for options in self._relaxed_plans((part, 1.0) for part in _LARGEST_PARTS):
                 if self._ended:
@@ -200,7 +199,14 @@ class CertifiedSearch:
         if not self._near_enough:
             if not (only_regions and self._local.best):
                 self._search_locally(starts)
+                if many and self._local.has_regions and not self._ended:
+                    self._improve_regions(starts, 1)
             self._solve(1 - _FIRST_EXACT_SHARE)
+
+    def _improve_regions(self, starts: list[State], times: int) -> None:
+        """Improve the best plan, or else the best start, for `times` the usual work."""
+        start = min(starts, key=lambda state: (state.best_rating, state.cost.sum()))
+        self._local.improve_regions(self._local.best or start, times * self._work, self._deadline)
 
     def _balanced_starts(self) -> list[State]:
         """Return balanced starts, until one fits into memory."""
