@@ -1,4 +1,4 @@
-# make report | report-large | record | figures | test | test-long | test-docs | bench | gate | lint | docs | upstreams | peers: each sets up its virtual environment first, when needed.
+# make report | report-large | record | figures | test | test-long | test-docs | bench | gate | lint | docs | upstreams | peers | wheel: each sets up its virtual environment first, when needed.
 # GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
 
 PYTHON ?= python3.11
@@ -7,9 +7,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
+REC := torchrec==1.9.2
 
 .PHONY: setup upstreams report report-large record figures figures-check test test-long test-docs test-slow test-torch
-.PHONY: history bench bench-smoke gate lint docs docs-serve clean peers
+.PHONY: history bench bench-smoke gate lint docs docs-serve clean peers wheel
 
 setup: $(READY)
 
@@ -22,7 +23,7 @@ $(READY): requirements.txt pyproject.toml Makefile
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) "$$(grep '^torch==' requirements.txt)"
 	@$(PIP) -r requirements.txt $(FBGEMM)
-	@$(PIP) --no-deps torchrec==1.9.2
+	@$(PIP) --no-deps $(REC)
 	@$(PIP) --no-deps --editable .
 	@for each in $(wildcard planners/*/search/warm_up.py); do $(BIN)/python -P $$each || exit 1; done
 	@touch $@
@@ -111,6 +112,11 @@ peers: setup
 	@$(if $(PYTORCH),$(PIP) expecttest==0.3.0)
 	$(BIN)/python -m tests.peers --torchrec "$(TORCHREC)" --colossalai "$(COLOSSALAI)" \
 		--pytorch "$(PYTORCH)" $(if $(INSTALLED),--installed) -- $(PYTEST_ARGS)
+
+# sdist and wheel in build/wheel/dist, checked. README's snippets run from the wheel under each of
+# Python 3.11, 3.12 and 3.13 on the path, in environments of their own.
+wheel:
+	@$(PYTHON) tests/installed/release.py $(FBGEMM) $(REC)
 
 lint: setup
 	$(BIN)/ruff check .

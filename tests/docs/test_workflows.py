@@ -36,6 +36,19 @@ def test_make_has_the_targets():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("tag", "code"), [("v{}", 0), ("{}", 1), ("v{}.1", 1)])
+def test_a_tag_that_is_not_the_version_is_not_published(tmp_path: Path, tag: str, code: int):
+    publish = ROOT / ".github" / "workflows" / "publish.yml"
+    (script,) = [command for command in commands(publish) if "GITHUB_REF_NAME" in command]
+    (tmp_path / "python").symlink_to(sys.executable)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    done = subprocess.run(
+        ["bash", "-e", "-c", script], cwd=ROOT, check=False, capture_output=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_REF_NAME": tag.format(version)},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+
+
 EXAMPLES = (EXAMPLE, *sorted(EXAMPLE.parent.glob("planner-counts*.yml")))
 
 
@@ -46,7 +59,7 @@ def test_what_it_uses_of_others_has_a_version(path: Path):
             folder = ROOT / used.replace(".shardbench", "")  # where examples check this project out
             assert (folder / "action.yml").is_file()
         else:
-            assert re.fullmatch(r"actions/[\w-]+@v\d+", used)
+            assert re.fullmatch(r"(actions|pypa)/[\w-]+@v\d[\d.]*", used)
 
 
 def test_nothing_is_left_to_be_replaced():

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,9 +10,10 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-from environments import PACKAGES, ROOT, MadeEnvironment
+from environments import ROOT, MadeEnvironment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from release import Refused, check_contents, copy_sources
 
 pytestmark = pytest.mark.long
 
@@ -23,25 +23,29 @@ TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquer
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, built from a copy of the checkout, because a build leaves files in the sources."""
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A wheel and an sdist, built offline; `make wheel` builds them as an index gets them."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    for package in PACKAGES:
-        shutil.copytree(
-            ROOT / package, source / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, source)
+    source = copy_sources(folder / "source")
+    hook = "import sys, setuptools.build_meta as build; build.build_sdist(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", hook, folder], check=True, cwd=source, capture_output=True
+    )
+    (sdist,) = folder.glob("*.tar.gz")
     subprocess.run(
         [
             sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet",
-            "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, source,
+            "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, sdist,
         ],
         check=True, cwd=folder,
     )  # fmt: skip
-    (made,) = folder.glob("*.whl")
-    return made
+    (wheel,) = folder.glob("*.whl")
+    return wheel, sdist
+
+
+@pytest.fixture(scope="module")
+def wheel(archives: tuple[Path, Path]) -> Path:
+    return archives[0]
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +75,25 @@ def shardbench(environment: MadeEnvironment, *words: str) -> str:
     return done.stdout
 
 
-def test_it_holds_every_file_of_the_packages(wheel: Path):
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    expected = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert held == expected
+def test_both_hold_the_packages_and_nothing_else(archives: tuple[Path, Path]):
+    check_contents(*archives)
+
+
+@pytest.mark.parametrize("changed", ["more", "fewer"])
+def test_a_wheel_with_other_files_is_refused(
+    archives: tuple[Path, Path], tmp_path: Path, changed: str
+):
+    wheel, sdist = archives
+    made = tmp_path / wheel.name
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            if changed == "more" or not name.endswith("requirements-3.3.1.txt"):
+                new.writestr(name, old.read(name))
+        if changed == "more":
+            new.writestr("tests/test_it.py", "")
+    name = {"more": "tests/test_it.py", "fewer": "requirements-3.3.1.txt"}[changed]
+    with pytest.raises(Refused, match=name):
+        check_contents(made, sdist)
 
 
 def needs(package: str) -> Iterator[Requirement]:
@@ -143,6 +157,13 @@ def test_a_job_imports_it_from_there(made: MadeEnvironment):
     *folders, base = done.stdout.splitlines()
     assert all(Path(folder).is_relative_to(made.folder / "environment") for folder in folders)
     assert base == "EmbeddingShardingPlanner"
+
+
+def test_the_snippets_of_readme_run(made: MadeEnvironment):
+    script = ROOT / "tests" / "installed" / "readme_job.py"
+    done = made.run(made.python, "-I", script, ROOT / "README.md", NUMBA_DISABLE_JIT="1")
+    assert done.returncode == 0, done.stderr
+    assert "shardbench" in done.stdout
 
 
 TYPED = """
