@@ -20,6 +20,7 @@ TOOLS = ("build==1.6.1", "twine==7.0.0")
 UPSTREAM = ("torch", "pyre-extensions", "tensordict", "torchmetrics", "tqdm")
 """torch, and the requirements of TorchRec except fbgemm; requirements.txt has their releases."""
 FOLDER = ROOT / "build" / "wheel"
+LICENCE = "LICEN[CS]E*"
 
 
 class Refused(Exception):
@@ -27,126 +28,106 @@ class Refused(Exception):
 
 
 def run(*words: str | Path, folder: Path = FOLDER) -> str:
-    """Run a program in a folder and return its output."""
-    done = subprocess.run(
-        [str(word) for word in words],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    """Run a program in a folder and return its output; raise Refused if it fails."""
+    command = [str(word) for word in words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Refused(f"{' '.join(map(str, words))} failed:\n{done.stdout}{done.stderr}".rstrip())
+        raise Refused(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}".rstrip())
     return done.stdout
 
 
-def copy_sources(folder: Path) -> Path:
+def inputs() -> set[str]:
+    """Return the files that a build needs."""
+    inside = (f"{package}/**/*" for package in PACKAGES)
+    patterns = ("pyproject.toml", "README.md", LICENCE, *inside)
+    found = (path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file())
+    return {path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts}
+
+
+def copy_inputs(folder: Path) -> Path:
     """Copy the files that a build needs, because a build leaves files among its sources."""
     shutil.rmtree(folder, ignore_errors=True)
-    for package in PACKAGES:
-        shutil.copytree(
-            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for path in (ROOT / "pyproject.toml", ROOT / "README.md", *licences()):
-        shutil.copy(path, folder)
+    for name in inputs():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
     return folder
 
 
-def licences() -> list[Path]:
-    """Return the licence files of the project."""
-    return sorted(ROOT.glob("LICEN[CS]E*"))
-
-
-def sources() -> set[str]:
-    """Return the files of the packages, code and data."""
-    return {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-
-
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """Check that both have every file of the packages and each licence, and nothing else."""
-    names = set(zipfile.ZipFile(wheel).namelist())
-    metadata = {name for name in names if name.partition("/")[0].endswith(".dist-info")}
-    kept = {name.partition("/licenses/")[2] for name in metadata if "/licenses/" in name}
-    _compare(wheel, names - metadata | kept, sources() | {path.name for path in licences()})
+    """Raise Refused unless both have all files of the packages, each licence, and nothing else."""
+    held = zipfile.ZipFile(wheel).namelist()
+    files = {name.partition(".dist-info/licenses/")[2] or name for name in held}
+    files = {name for name in files if ".dist-info/" not in name}
+    _compare(wheel, files, inputs() - {"pyproject.toml", "README.md"})
     with tarfile.open(sdist) as opened:
         files = {member.name.partition("/")[2] for member in opened if member.isfile()}
-    made = {name for name in files if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
-    inputs = {"pyproject.toml", "README.md", *(path.name for path in licences())}
-    _compare(sdist, files - made, sources() | inputs)
+    files = {name for name in files if ".egg-info/" not in name}
+    _compare(sdist, files - {"PKG-INFO", "setup.cfg"}, inputs())
 
 
 def _compare(archive: Path, found: set[str], expected: set[str]) -> None:
-    for word, names in (("lacks", expected - found), ("has also", found - expected)):
+    for what, names in (("lacks", expected - found), ("has also", found - expected)):
         if names:
-            raise Refused(f"{archive.name} {word} {', '.join(sorted(names))}")
+            raise Refused(f"{archive.name} {what} {', '.join(sorted(names))}")
 
 
 def build() -> Path:
-    """Build sdist, and the wheel from it; check both and return the wheel."""
+    """Build the sdist, and the wheel from it; check both and return the wheel."""
     tools = FOLDER / "tools" / "bin" / "python"
     if not tools.exists():
         run(sys.executable, "-m", "venv", FOLDER / "tools")
     run(tools, "-m", "pip", "install", *TOOLS)
     shutil.rmtree(FOLDER / "dist", ignore_errors=True)
-    run(tools, "-m", "build", "--outdir", FOLDER / "dist", copy_sources(FOLDER / "source"))
-    made = sorted((FOLDER / "dist").iterdir())
-    run(tools, "-m", "twine", "check", "--strict", *made)
-    wheel, sdist = sorted(made, key=lambda path: path.suffix, reverse=True)
+    run(tools, "-m", "build", "--outdir", FOLDER / "dist", copy_inputs(FOLDER / "source"))
+    wheel, sdist = (next((FOLDER / "dist").glob(f"*{suffix}")) for suffix in (".whl", ".tar.gz"))
+    run(tools, "-m", "twine", "check", "--strict", sdist, wheel)
     check_contents(wheel, sdist)
-    for path in made:
+    for path in (sdist, wheel):
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e6:.1f} MB, contents checked")
-    if not licences():
+    if not any(ROOT.glob(LICENCE)):
         print("There is no licence file: without one nobody may use what is published.")
     return wheel
 
 
-def found(python: str) -> bool:
-    """Return whether a Python is on the path and starts."""
-    program = shutil.which(f"python{python}")
-    tried = program and subprocess.run([program, "-c", ""], capture_output=True, check=False)
-    return bool(tried) and tried.returncode == 0
-
-
-def check_python(python: str, wheel: Path, fbgemm: str, torchrec: str) -> str:
-    """Install the wheel next to torch and TorchRec, run README's snippets, return what they say."""
-    environment = FOLDER / f"python{python}"
+def check_python(python: str, wheel: Path, upstream: tuple[str, ...]) -> str:
+    """Install the wheel next to torch and TorchRec, run README's snippets, return their output."""
+    environment, job = FOLDER / f"python{python}", FOLDER / "job"
     program = environment / "bin" / "python"
     if not program.exists():
         run(f"python{python}", "-m", "venv", environment)
+    fbgemm, torchrec = upstream
     pip = (program, "-m", "pip", "--disable-pip-version-check")
     run(*pip, "install", "--constraint", ROOT / "requirements.txt", *UPSTREAM, fbgemm)
     run(*pip, "install", "--no-deps", torchrec)
     run(*pip, "uninstall", "--yes", "shardbench")
     run(*pip, "install", wheel)
-    job = FOLDER / "job"
     shutil.rmtree(job, ignore_errors=True)
     job.mkdir()
-    script = ROOT / "tests" / "installed" / "readme_job.py"
-    said = run(program, "-I", script, ROOT / "README.md", folder=job).strip()
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    told = run(environment / "bin" / "shardbench", "--version", folder=job)
-    if told.split() != ["shardbench", version]:
-        raise Refused(f"Python {python} has {told.strip()}, and pyproject.toml {version}")
-    return said
+    shown = run(environment / "bin" / "shardbench", "--version", folder=job).strip()
+    if shown != f"shardbench {version}":
+        raise Refused(f"Python {python} has {shown}, and pyproject.toml has {version}.")
+    script = ROOT / "tests" / "installed" / "readme_job.py"
+    return run(program, "-I", script, ROOT / "README.md", folder=job).strip()
 
 
-def main(fbgemm: str, torchrec: str) -> None:
-    """Build and check, and say which Pythons were checked."""
+def main(*upstream: str) -> None:
+    """Build and check, and report which Pythons were checked."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     wheel = build()
     checked = []
     for python in PYTHONS:
-        if not found(python):
-            print(f"Python {python}: skipped, there is no python{python} on the path", flush=True)
+        try:
+            run(f"python{python}", "-c", "")
+        except (OSError, Refused):
+            print(f"Python {python}: skipped, no python{python} on the path starts", flush=True)
             continue
-        said = check_python(python, wheel, fbgemm, torchrec)
-        print(f"Python {python}: README's snippets ran with {said}", flush=True)
+        output = check_python(python, wheel, upstream)
+        print(f"Python {python}: README's snippets ran with {output}", flush=True)
         checked.append(python)
-    print(f"Checked under Python {', '.join(checked) or 'none'}.")
     if not checked:
-        raise Refused("The wheel was installed nowhere.")
+        raise Refused("The wheel was not installed under any Python.")
+    print(f"Checked under Python {', '.join(checked)}.")
 
 
 if __name__ == "__main__":

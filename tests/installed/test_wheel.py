@@ -13,7 +13,7 @@ import pytest
 from environments import ROOT, MadeEnvironment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from release import Refused, check_contents, copy_sources
+from release import Refused, check_contents, copy_inputs
 
 pytestmark = pytest.mark.long
 
@@ -26,7 +26,7 @@ TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquer
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A wheel and an sdist, built offline; `make wheel` builds them as an index gets them."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = copy_sources(folder / "source")
+    source = copy_inputs(folder / "source")
     hook = "import sys, setuptools.build_meta as build; build.build_sdist(sys.argv[1])"
     subprocess.run(
         [sys.executable, "-c", hook, folder], check=True, cwd=source, capture_output=True
