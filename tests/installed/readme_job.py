@@ -9,7 +9,7 @@ GPUs, and a step on DTensors. TorchRec's planner must make the same plan.
 import json
 import re
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 
 import torch
@@ -71,9 +71,8 @@ def main(readme: str) -> None:
     assert bool((weight.to_local() < 1).all())
     captured = json.loads(Path("problem.json").read_text(encoding="utf-8"))
     assert captured["shardbench"]["family"] == "embedding"
-    import shardbench
-
-    assert Path(shardbench.__file__).is_relative_to(sys.prefix)
+    for package in ("harness", "planners", "reports", "shardbench"):
+        assert Path(import_module(package).__path__[0]).is_relative_to(sys.prefix)
     versions = {name: metadata.version(name) for name in ("shardbench", "torch", "torchrec")}
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     dist.destroy_process_group()
