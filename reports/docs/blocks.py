@@ -91,7 +91,7 @@ def overview() -> str:
             system_results(record()),
             text("system", lambda row: row.system.name),
             text("published", lambda row: published_text(row.claim)),
-            text("reproduced at that size", lambda row: reproduced_text(row.claim)),
+            text("reproduced here", lambda row: reproduced_text(row.claim)),
             code("on", lambda row: _problem(row.claim.claim.before)),
             text("repeated today", left),
             text("ours against today's release", ours),
@@ -108,6 +108,9 @@ def _problem(name: str) -> str:
 def claims() -> str:
     """Return the table of all claims with their verdicts."""
 
+    def conditions(row: ClaimResult) -> str:
+        return row.claim.published.conditions if row.claim.published else MISSING
+
     def why(row: ClaimResult) -> str:
         if row.counts is None:
             return MISSING
@@ -120,10 +123,11 @@ def claims() -> str:
             claim_results(record()),
             text("claim", lambda row: Entry(row.claim.name, link=row.claim.source)),
             text("published", published_text),
+            text("for", conditions),
             text("recorded", reproduced_text),
+            code("for", lambda row: _problem(row.claim.before)),
             text("verdict", lambda row: row.verdict),
             text("counted", why),
-            code("problem", lambda row: _problem(row.claim.before)),
         )
     )
 
