@@ -123,10 +123,10 @@ def claims() -> str:
             claim_results(record()),
             text("claim", lambda row: Entry(row.claim.name, link=row.claim.source)),
             text("published", published_text),
-            text("for", conditions),
             text("recorded", reproduced_text),
-            code("for", lambda row: _problem(row.claim.before)),
             text("verdict", lambda row: row.verdict),
+            text("published for", conditions),
+            code("recorded for", lambda row: _problem(row.claim.before)),
             text("counted", why),
         )
     )
