@@ -91,7 +91,7 @@ def overview() -> str:
             system_results(record()),
             text("system", lambda row: row.system.name),
             text("published", lambda row: published_text(row.claim)),
-            text("reproduced at that size", lambda row: reproduced_text(row.claim)),
+            text("reproduced here", lambda row: reproduced_text(row.claim)),
             code("on", lambda row: _problem(row.claim.claim.before)),
             text("repeated today", left),
             text("ours against today's release", ours),
@@ -108,6 +108,9 @@ def _problem(name: str) -> str:
 def claims() -> str:
     """Return the table of all claims with their verdicts."""
 
+    def conditions(row: ClaimResult) -> str:
+        return row.claim.published.conditions if row.claim.published else MISSING
+
     def why(row: ClaimResult) -> str:
         if row.counts is None:
             return MISSING
@@ -122,8 +125,9 @@ def claims() -> str:
             text("published", published_text),
             text("recorded", reproduced_text),
             text("verdict", lambda row: row.verdict),
+            text("published for", conditions),
+            code("recorded for", lambda row: _problem(row.claim.before)),
             text("counted", why),
-            code("problem", lambda row: _problem(row.claim.before)),
         )
     )
 

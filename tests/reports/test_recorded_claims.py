@@ -20,7 +20,7 @@ highlights = ["boxing/quick@{PROBLEM}"]
 [[claim]]
 name = "Boxes #12"
 source = "https://example.org/12"
-published = {{ before = 20, after = 2.5, unit = "min" }}
+published = {{ before = 20, after = 2.5, unit = "min", conditions = "big boxes" }}
 before = "boxing/slow@{PROBLEM}"
 after = "boxing/quick@{PROBLEM}"
 counter = "copies"
@@ -122,6 +122,7 @@ def test_blocks_are_tables_of_the_recorded_figures(recorded):
     recorded([1.0], {"value": 0.125, "low": 0.1, "high": 0.2, "pairs": 9})
     assert "(20 → 2.5 min)" in blocks.claims()
     assert "reproduced" in blocks.claims()
+    assert "| big boxes |" in blocks.claims()
     assert "900 copies" in blocks.overview()
     assert "8.0\N{MULTIPLICATION SIGN} (5.0\N{EN DASH}10)" in blocks.gains(*blocks.highlights())
     assert blocks.remarks() == "- **Boxes #12.** Boxes are copied."
