@@ -1,6 +1,5 @@
 """The parts of a record: each measures a study on one problem, commits, a profile or a table."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -187,8 +186,8 @@ def table_part(
     def measure(listen: Listener) -> str:
         listen(Event("running", declared.script, 0, 1))
         stage = Stage(declared.script, declared.budget)
-        # The child's process tree ends with it: what a script has started may not disturb the rest.
-        printed = run(_printed, declared, os.getcwd(), first=stage)
+        # All processes of a script end with it, so that they cannot disturb the next part.
+        printed = run(_printed, declared, Path.cwd(), first=stage)
         if isinstance(printed, Failed):
             raise ShardbenchError(printed.reason)
         lines = [line for line in printed.splitlines() if line.startswith("|")]
@@ -199,7 +198,7 @@ def table_part(
     return RecordPart(name, "table", False, is_measured, 2.0, measure, declared.order)
 
 
-def _printed(declared: RecordedTable, folder: str, _: Report) -> str:
+def _printed(declared: RecordedTable, folder: Path, _: Report) -> str:
     """Return the output of a script; raises ShardbenchError with its last line of errors.
 
     A script that refuses to run ends with exit code 2, and its last line is a sentence.

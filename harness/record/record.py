@@ -61,9 +61,9 @@ class Record:
         The suite of a device has the results of each machine in a folder of its own below.
         """
         declared = read_declared(folder / "suite.toml", device.kind if device else "")
-        return (
-            cls(folder / device.folder, declared, device.gpu) if device else cls(folder, declared)
-        )
+        if device is None:
+            return cls(folder, declared)
+        return cls(folder / device.folder, declared, device.gpu)
 
     @classmethod
     def of_gpus(cls, folder: Path) -> list["Record"]:
@@ -128,8 +128,9 @@ class Record:
     ) -> list[RecordPart]:
         """Return the parts of the record in their declared order.
 
-        Of equal order, studies come first, then commits, profiles and tables. A part is measured if the present code has measured all its cells on one machine; with
-        `stale`, other code has if the sources of the cells' family are the same.
+        Of equal order, studies come first, then commits, profiles and tables. A part is measured
+        if the present code has measured all its cells on one machine; with `stale`, other code has
+        if the sources of the cells' family are the same.
 
         Args:
             registry: returns the known families; child processes import it by name.

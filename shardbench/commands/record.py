@@ -82,7 +82,8 @@ def record(
     failed = sum(outcome.startswith("not measured") for outcome in outcomes.values())
     messages.print(
         f"{plural(len(left) - failed, 'part')} measured into {held.folder}, "
-        f"{len(parts) - len(left)} were measured already, {failed} could not be measured."
+        f"{len(parts) - len(left)} were measured already"
+        f"{f', {failed} could not be measured' if failed else ''}."
     )
     if failed:
         raise typer.Exit(1)
@@ -90,10 +91,10 @@ def record(
 
 def _clones(named: Sequence[str]) -> dict[str, Path]:
     clones = {}
-    for text in named:
-        library, equals, path = text.partition("=")
+    for given in named:
+        library, equals, path = given.partition("=")
         if not (library and equals and path):
-            raise UsageError(f"--repository must be LIBRARY=PATH, not '{text}'.")
+            raise UsageError(f"--repository must be LIBRARY=PATH, not '{given}'.")
         clones[library] = Path(path)
     return clones
 
@@ -124,10 +125,10 @@ def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -
 
         def step(event: Event) -> None:
             nonlocal shown
-            text = f"{event.stage} {event.variant}"
-            if text != shown and event.steps:
-                shown = text
-                messages.print(f"  {part.name}: {text}")
+            doing = f"{event.stage} {event.variant}"
+            if doing != shown and event.steps:
+                shown = doing
+                messages.print(f"  {part.name}: {doing}")
 
         return step
 
@@ -136,8 +137,8 @@ def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -
         lanes[part.is_long].ended(part.name)
         known = [lane.seconds() for lane in lanes.values()]
         rest = "" if None in known else time_left(sum(filter(None, known)))
-        text = f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}"
-        messages.print("; ".join(filter(None, (text, rest))))
+        said = f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}"
+        messages.print("; ".join(filter(None, (said, rest))))
 
     held.measure(left, listen, ended)
     return outcomes
