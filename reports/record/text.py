@@ -2,10 +2,19 @@
 
 import math
 from itertools import islice
+from pathlib import Path
 
 from harness.model.cell import Cell
 from harness.record.record import Record
-from reports.core.formatting import MISSING, factor, factor_with_interval, names, number, seconds
+from reports.core.formatting import (
+    MISSING,
+    factor,
+    factor_with_interval,
+    listing,
+    names,
+    number,
+    seconds,
+)
 from reports.record.claims import ClaimResult, Factor
 
 
@@ -54,3 +63,11 @@ def provenance_text(record: Record) -> str:
         f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
         f"{number(hours, 2)} h{commits}; long ones run two at a time."
     )
+
+
+def gpus_text(record: Path) -> str:
+    """Return a sentence on the GPUs with results in a record's folder."""
+    found = dict.fromkeys(one.gpu for one in Record.of_gpus(record / "gpu"))
+    if not found:
+        return "Nothing was measured on a GPU so far; `make gpu` does it."
+    return f"`make gpu` has measured on {listing([*found])}."
