@@ -191,7 +191,7 @@ def table_part(
         if isinstance(printed, Failed):
             raise ShardbenchError(printed.reason)
         lines = [line for line in printed.splitlines() if line.startswith("|")]
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, "\n".join(lines) + "\n")
         return file.name
 
