@@ -57,11 +57,12 @@ def provenance_text(record: Record) -> str:
     known = list(dict.fromkeys(run.commit for run in runs if run.commit))
     commits = f", by shardbench {names(known)}" if known else ""
     hours = sum(run.seconds for run in runs) / 3600
+    lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
         f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
         f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
-        f"{number(hours, 2)} h{commits}; long ones run two at a time."
+        f"{number(hours, 2)} h{commits}{lanes}."
     )
 
 

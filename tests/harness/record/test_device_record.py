@@ -73,10 +73,7 @@ def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
     ("script", "outcome"),
     [
         ("import sys; sys.exit('No kernel.')", "ended with exit code 1: No kernel."),
-        (
-            "import sys; print('No kernel.', file=sys.stderr); sys.exit(2)",
-            "^No kernel.$",
-        ),
+        ("import sys; print('No kernel.', file=sys.stderr); sys.exit(2)", "^No kernel.$"),
         ("import os; os.abort()", "was killed by signal"),
         ("import time; time.sleep(1e6)", "was stopped after"),
     ],
