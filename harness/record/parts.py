@@ -1,5 +1,7 @@
 """The parts of a record: each measures a study on one problem, commits, a profile or a table."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from harness.contract import Family
 from harness.contract.registry import Registry
 from harness.execution.bootstrap import Report
 from harness.execution.child import how_it_ended, run
+from harness.execution.memory import lift_limit
 from harness.execution.messages import Failed, Stage
 from harness.measuring.environment import environment
 from harness.measuring.monitor import Event, Listener
@@ -187,7 +190,7 @@ def table_part(
         listen(Event("running", declared.script, 0, 1))
         stage = Stage(declared.script, declared.budget)
         # All processes of a script end with it, so that they cannot disturb the next part.
-        printed = run(_printed, declared, Path.cwd(), first=stage)
+        printed = run(_printed, declared, Path.cwd(), dict(os.environ), first=stage)
         if isinstance(printed, Failed):
             raise ShardbenchError(printed.reason)
         lines = [line for line in printed.splitlines() if line.startswith("|")]
@@ -198,13 +201,18 @@ def table_part(
     return RecordPart(name, "table", False, is_measured, 2.0, measure, declared.order)
 
 
-def _printed(declared: RecordedTable, folder: Path, _: Report) -> str:
+def _printed(declared: RecordedTable, folder: Path, variables: dict[str, str], _: Report) -> str:
     """Return the output of a script; raises ShardbenchError with its last line of errors.
 
     A script that refuses to run ends with exit code 2, and its last line is a sentence.
     """
+    # A script runs as from a shell: what this child process inherits would make tests fail.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    lift_limit()
     command = [sys.executable, declared.script, *declared.arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=variables
+    )
     if not done.returncode:
         return done.stdout
     lines = [line for line in map(str.strip, done.stderr.splitlines()) if line]

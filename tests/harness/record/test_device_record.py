@@ -1,5 +1,6 @@
 """A suite for a device: order of parts, folders of machines, and scripts that end badly."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,22 @@ def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
     # A renamed folder does not turn a CPU into a GPU.
     (folder / Device("cpu").folder).rename(folder / "nvidia-h100")
     assert len(Record.of_gpus(folder)) == 2
+
+
+def test_a_script_runs_as_from_a_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    text = """
+    import os, resource, signal
+    print("|", os.getcwd(), os.environ["PYTHONHASHSEED"], signal.getsignal(signal.SIGINT).__name__)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    print("|", soft == hard)
+    """
+    Path("shown.py").write_text(textwrap.dedent(text))
+    file = tmp_path / "tables" / "shown.md"
+    part = table_part(RecordedTable("shown.py", "toy"), file, {}, toy_registry(), False)
+    part.measure(lambda event: None)
+    assert file.read_text() == f"| {tmp_path} random default_int_handler\n| True\n"
 
 
 @pytest.mark.parametrize(
