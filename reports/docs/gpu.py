@@ -7,9 +7,9 @@ from reports.docs import blocks
 from reports.record.text import gpus_text, provenance_text
 
 
-def sentence() -> str:
-    """Return a sentence on the GPUs with results."""
-    return gpus_text(blocks.FOLDER)
+def sentence(page: str = "estimates.md") -> str:
+    """Return a sentence on the GPUs with results; `page` explains the command."""
+    return gpus_text(blocks.FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
 
 
 def tables() -> str:

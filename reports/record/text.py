@@ -66,9 +66,9 @@ def provenance_text(record: Record) -> str:
     )
 
 
-def gpus_text(record: Path) -> str:
+def gpus_text(record: Path, command: str = "`make gpu`") -> str:
     """Return a sentence on the GPUs with results in a record's folder."""
     found = dict.fromkeys(one.gpu for one in Record.of_gpus(record / "gpu"))
     if not found:
-        return "Nothing was measured on a GPU so far; `make gpu` does it."
-    return f"`make gpu` has measured on {listing([*found])}."
+        return f"Nothing was measured on a GPU so far; {command} does it."
+    return f"{command} has measured on {listing([*found])}."

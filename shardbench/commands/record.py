@@ -36,7 +36,7 @@ def record(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option(help="cpu or cuda, for a suite that measures a device, as record/gpu.")
+        str, typer.Option(help="Device of a suite such as record/gpu: cpu or cuda.")
     ] = "",
     stale: Annotated[
         bool,
