@@ -34,6 +34,8 @@ from harness.series.repository import Repository
 from harness.suites.sweep import Site, resumed, sweep
 from harness.topologies.lookup import placed_on
 
+_LONGEST = 100  # of a reason
+
 WritePage = Callable[[Path, Sequence[Any], str], None]
 
 
@@ -91,7 +93,9 @@ def study_parts(
             for done in sweep([request], cells_file, settings, listen, find):
                 if done.refused:
                     raise UsageError(done.refused)
-                outcomes += [f"{cell.variant} {cell.status}" for cell in done.cells]
+                for cell in done.cells:
+                    why = f" ({cell.reason[:_LONGEST]})" if cell.reason else ""
+                    outcomes.append(f"{cell.variant} {cell.status}{why}")
             return ", ".join(outcomes)
 
         yield RecordPart(
