@@ -40,7 +40,7 @@ from planners.embedding.estimates.lookup_distributions import (
     distribution_named,
 )
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import EmbeddingWorkbench, on_cpu_kernel
+from planners.embedding.estimates.workbench import EmbeddingWorkbench, with_kernels
 from planners.embedding.problem import EmbeddingProblem
 
 FAMILY = load_registry().find("embedding")
@@ -172,7 +172,9 @@ def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
 ):
     with pytest.raises(NotApplicable, match="shardbench calibrate"):
         FAMILY.find("calibrated").prepared(problem)
-    fused = on_cpu_kernel(replace(problem, coefficients=DEVICE.values, search_seconds=1.0))
+    fused = with_kernels(
+        replace(problem, coefficients=DEVICE.values, search_seconds=1.0), ["fused"]
+    )
     plan = FAMILY.find("calibrated").prepared(fused).run()
     validate(fused, plan)
     other = FAMILY.find("certified").prepared(fused).run()
