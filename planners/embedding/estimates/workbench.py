@@ -49,7 +49,10 @@ class EmbeddingWorkbench:
         self.reference = TimedWork("reference", lambda: self._kernels([REFERENCE], others).whole())
 
     def _kernels(self, shards: Sequence[ShardWork], device: Device | None = None) -> RankKernels:
-        return RankKernels(shards, device or self._device, self._distribution, self._seed)
+        try:
+            return RankKernels(shards, device or self._device, self._distribution, self._seed)
+        except (RuntimeError, AssertionError) as error:  # out of memory, among others
+            raise UsageError(f"A rank does not run on {self.device}: {one_line(error)}") from error
 
     @cached_property
     def _kernels_that_run(self) -> tuple[str, ...]:
@@ -63,7 +66,7 @@ class EmbeddingWorkbench:
             try:
                 self._kernels([shard]).both()
                 found.append(kernel)
-            except (RuntimeError, AssertionError, NotImplementedError) as error:
+            except (UsageError, RuntimeError, AssertionError) as error:
                 fault = fault or f"{kernel}: {one_line(error)}"
         if not found:
             raise UsageError(f"No kernel of fbgemm runs on {self.device}: {fault}.")
