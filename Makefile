@@ -1,14 +1,17 @@
-# make report | report-large | record | figures | test | test-long | test-docs | bench | gate | lint | docs | upstreams | peers: each sets up its virtual environment first, when needed.
-# GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm.
+# make report | report-large | record | gpu | figures | test | test-long | test-docs | bench | gate | lint | docs | upstreams | peers: each sets up its virtual environment first, when needed.
+# GPU=1 uses a second environment, with the CUDA builds of torch and fbgemm; `make gpu` uses it, too.
 
 PYTHON ?= python3.11
+ifeq ($(MAKECMDGOALS),gpu)
+GPU := $(if $(filter cpu,$(DEVICE)),,1)
+endif
 VENV := .venv$(if $(GPU),-gpu)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 
-.PHONY: setup upstreams report report-large record figures figures-check test test-long test-docs test-slow test-torch
+.PHONY: setup upstreams report report-large record gpu figures figures-check test test-long test-docs test-slow test-torch
 .PHONY: history bench bench-smoke gate lint docs docs-serve clean peers
 
 setup: $(READY)
@@ -38,16 +41,19 @@ report: setup
 
 # The suite of record/ at the sizes of published claims (two hours), the figures and tables that
 # README and docs draw from it, and a check that they are up to date. TORCHREC is a path or an
-# address of its repository, for its commits; STALE=1 measures what changed sources made old, and
-# DEVICE=cuda the suite for machines with a GPU.
+# address of its repository, for its commits; STALE=1 measures what changed sources made old.
 record: setup
 	@mkdir -p upstreams
 	@test -z "$(TORCHREC)" || test -d upstreams/torchrec.git || \
 		git clone --quiet --mirror "$(TORCHREC)" upstreams/torchrec.git
-	$(BIN)/shardbench record $(if $(STALE),--stale) $(if $(DEVICE),--device $(DEVICE)) \
+	$(BIN)/shardbench record $(if $(STALE),--stale) \
 		$(if $(TORCHREC)$(wildcard upstreams/torchrec.git),--repository torchrec=upstreams/torchrec.git)
 
-COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.docs import blocks as record"
+# The suite of record/gpu on a machine with a GPU; DEVICE=cpu tries it out without one.
+gpu: setup
+	$(BIN)/shardbench record record/gpu --device $(or $(DEVICE),cuda)
+
+COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.docs import blocks as record, gpu"
 figures: setup
 	$(COG) -r README.md docs/*.md
 	$(BIN)/python -m reports.docs.figures

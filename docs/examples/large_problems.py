@@ -38,14 +38,14 @@ def row(cell: CellId) -> str:
     try:
         with observe(recorder), recorder.call():
             plan = prepared.run()
-    except InfeasibleDecision:
-        plan = None
+    except InfeasibleDecision as error:
+        plan, missing = None, "none fits" if "proven" in str(error) else "none found"
     whole = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     seconds = [f"{spent:.1f} s" for spent in (whole, *map(recorder.phases.__getitem__, PHASES))]
     cells = [f"`{cell.variant}`", f"`{cell.problem}`", *seconds, f"{peak:.2f} GiB"]
     if plan is None:
-        cells += ["no plan", "—"]
+        cells += [missing, "—"]
     else:
         validate(problem, plan)
         found = quality(problem, plan)

@@ -1,13 +1,15 @@
 """The declared suite of a record: studies, commits, profiles, tables, and reproduced claims."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from harness.model.cell import Claim
-from harness.model.declared import Name
+from harness.model.declared import Name, checked
+from harness.model.errors import UsageError
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
+from harness.suites.expectations import read_toml
 from harness.suites.suite_file import SuiteStudy
 
 _Seconds = Annotated[float, Meta(gt=0)]
@@ -17,13 +19,14 @@ _Gib = Annotated[float, Meta(gt=0)]
 class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
     """A study with settings of its own; with `once` each variant is called once or twice.
 
-    `gib` is the memory that a call needs; see `Record.measure`.
+    `gib` is the memory that a call needs; see `Record.measure`. `order` is as in `RecordedTable`.
     """
 
     seconds: _Seconds = 20.0
     budget: _Seconds = 300.0
     once: bool = False
     gib: _Gib = 2.0
+    order: int = 0
 
     def settings(self) -> Settings:
         """Return the settings to measure with."""
@@ -64,12 +67,14 @@ class RecordedTable(Struct, frozen=True, forbid_unknown_fields=True):
         family: the family that it measures.
         arguments: the script's arguments.
         budget: its time in seconds, at most.
+        order: its place among all parts; the lowest comes first.
     """
 
     script: Name
     family: Name
     arguments: tuple[str, ...] = ()
     budget: _Seconds = 3600.0
+    order: int = 0
 
     @property
     def name(self) -> str:
@@ -139,3 +144,25 @@ class RecordedSuite(Struct, frozen=True, forbid_unknown_fields=True):
     table: tuple[RecordedTable, ...] = ()
     claim: tuple[RecordedClaim, ...] = ()
     system: tuple[RecordedSystem, ...] = ()
+
+
+def read_declared(path: Path, device: str = "") -> RecordedSuite:
+    """Read a suite in which `{device}` stands for a device; raises UsageError.
+
+    A suite that has no `{device}` is for no device, and every other suite needs one.
+    """
+    held = read_toml(path)
+    filled = _filled(held, device)
+    if device and filled == held:
+        raise UsageError(f"{path} has no {{device}} in it, so it takes no --device.")
+    if not device and filled != held:
+        raise UsageError(f"{path} measures a device; add --device cuda or --device cpu.")
+    return checked(filled, RecordedSuite, str(path))
+
+
+def _filled(value: Any, device: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(held, device) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_filled(held, device) for held in value]
+    return value.replace("{device}", device) if isinstance(value, str) else value

@@ -1,5 +1,7 @@
 """The parts of a record: each measures a study on one problem, commits, a profile or a table."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,13 +13,17 @@ from msgspec import Struct
 
 from harness.contract import Family
 from harness.contract.registry import Registry
+from harness.execution.bootstrap import Report
+from harness.execution.child import how_it_ended, run
+from harness.execution.memory import lift_limit
+from harness.execution.messages import Failed, Stage
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Listener
+from harness.measuring.monitor import Event, Listener
 from harness.measuring.profiling import profile_variants
 from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.declared import Amount, Name
-from harness.model.errors import ShardbenchError, UsageError, one_line, unknown
+from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.files import replace_file
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
@@ -28,19 +34,23 @@ from harness.series.repository import Repository
 from harness.suites.sweep import Site, resumed, sweep
 from harness.topologies.lookup import placed_on
 
+_LONGEST = 100  # of a reason
+
 WritePage = Callable[[Path, Sequence[Any], str], None]
 
 
-class MeasuredPart(Struct, frozen=True):
+class MeasuredPart(Struct, frozen=True, omit_defaults=True):
     """One measured part of the record: its name, how long it took, and the code that measured it.
 
-    `commit` is the commit of shardbench, None outside of a checkout.
+    `commit` is the commit of shardbench, None outside of a checkout. `gpu` is the name of the GPU
+    that it was measured on, empty without one.
     """
 
     part: Name
     seconds: Amount
     environment: Environment = Environment()
     commit: str | None = None
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ class RecordPart:
         is_measured: whether nothing is left to measure.
         gib: the memory that it needs.
         measure: measures it, and returns the outcome in a few words; raises ShardbenchError.
+        order: its place among the parts of a record; the lowest comes first.
     """
 
     name: str
@@ -62,6 +73,7 @@ class RecordPart:
     is_measured: bool
     gib: float
     measure: Callable[[Listener], str] = field(compare=False)
+    order: int = 0
 
 
 def study_parts(
@@ -81,10 +93,14 @@ def study_parts(
             for done in sweep([request], cells_file, settings, listen, find):
                 if done.refused:
                     raise UsageError(done.refused)
-                outcomes += [f"{cell.variant} {cell.status}" for cell in done.cells]
+                for cell in done.cells:
+                    why = f" ({cell.reason[:_LONGEST]})" if cell.reason else ""
+                    outcomes.append(f"{cell.variant} {cell.status}{why}")
             return ", ".join(outcomes)
 
-        yield RecordPart(name, "study", study.once, request.is_measured, study.gib, measure)
+        yield RecordPart(
+            name, "study", study.once, request.is_measured, study.gib, measure, study.order
+        )
 
 
 def commits_part(
@@ -174,20 +190,39 @@ def table_part(
     family = registry.find(declared.family)
     is_measured = file.exists() and _is_of_this_code(runs.get(name), family, stale)
 
-    def measure(_: Listener) -> str:
-        command = [sys.executable, declared.script, *declared.arguments]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=True, timeout=declared.budget
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ShardbenchError(f"{declared.script} has failed: {one_line(error)}") from None
-        lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
-        file.parent.mkdir(exist_ok=True)
+    def measure(listen: Listener) -> str:
+        listen(Event("running", declared.script, 0, 1))
+        stage = Stage(declared.script, declared.budget)
+        # All processes of a script end with it, so that they cannot disturb the next part.
+        printed = run(_printed, declared, Path.cwd(), dict(os.environ), first=stage)
+        if isinstance(printed, Failed):
+            raise ShardbenchError(printed.reason)
+        lines = [line for line in printed.splitlines() if line.startswith("|")]
+        file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, "\n".join(lines) + "\n")
         return file.name
 
-    return RecordPart(name, "table", False, is_measured, 2.0, measure)
+    return RecordPart(name, "table", False, is_measured, 2.0, measure, declared.order)
+
+
+def _printed(declared: RecordedTable, folder: Path, variables: dict[str, str], _: Report) -> str:
+    """Return the output of a script; raises ShardbenchError with its last line of errors.
+
+    A script that refuses to run ends with exit code 2, and its last line is a sentence.
+    """
+    # A script runs as from a shell: what this child process inherits would make tests fail.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    lift_limit()
+    command = [sys.executable, declared.script, *declared.arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=variables
+    )
+    if not done.returncode:
+        return done.stdout
+    lines = [line for line in map(str.strip, done.stderr.splitlines()) if line]
+    last = lines[-1] if lines else "no message"
+    how = "" if done.returncode == 2 else f"{declared.script} {how_it_ended(done.returncode)}: "
+    raise ShardbenchError(f"{how}{last}")
 
 
 def _is_of_this_code(last: MeasuredPart | None, family: Family[Any, Any], stale: bool) -> bool:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -25,7 +25,8 @@ from harness.model.errors import ShardbenchError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
-from harness.record.declared import RecordedProfile, RecordedSuite
+from harness.record.declared import RecordedProfile, RecordedSuite, read_declared
+from harness.record.device import Device
 from harness.record.parts import (
     MeasuredPart,
     RecordPart,
@@ -37,7 +38,6 @@ from harness.record.parts import (
 )
 from harness.series.repository import Repository
 from harness.store.results import append_lines, read_cells, to_json
-from harness.suites.expectations import read_toml
 
 LANES = 2
 """Long parts run two at a time: a call of minutes is hardly disturbed by another one."""
@@ -45,40 +45,54 @@ LANES = 2
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A folder with the declared suite and everything measured of it.
+    """A declared suite, and the folder with everything measured of it.
 
-    Raises UsageError where the declaration is malformed.
+    `gpu` is the name of the GPU that it is measured on, empty without one.
     """
 
     folder: Path
     declared: RecordedSuite
-    prefix: str = ""
+    gpu: str = ""
 
     @classmethod
-    def read(cls, folder: Path, device: str = "cpu") -> "Record":
+    def read(cls, folder: Path, device: Device | None = None) -> "Record":
         """Read the declaration in a folder; raises UsageError.
 
-        On a CPU it is `suite.toml`. Each other device has a suite and results of its own, in files
-        that begin with the device's name.
+        The suite of a device has the results of each machine in a folder of its own below.
         """
-        prefix = "" if device == "cpu" else f"{device}-"
-        path = folder / f"{prefix}suite.toml"
-        return cls(folder, checked(read_toml(path), RecordedSuite, str(path)), prefix)
+        declared = read_declared(folder / "suite.toml", device.kind if device else "")
+        if device is None:
+            return cls(folder, declared)
+        return cls(folder / device.folder, declared, device.gpu)
+
+    @classmethod
+    def of_gpus(cls, folder: Path) -> list["Record"]:
+        """Return the record of each machine that measured the suite in a folder on a GPU.
+
+        Results that were measured on a CPU, which try the suite out, are left out.
+        """
+        found = []
+        for path in sorted(folder.glob("*/runs.jsonl")):
+            record = cls(path.parent, read_declared(folder / "suite.toml", "cuda"))
+            gpus = [run.gpu for run in record.runs().values()]
+            if gpus and all(gpus):
+                found.append(replace(record, gpu=gpus[-1]))
+        return found
 
     @property
     def cells_file(self) -> Path:
         """The cells of studies."""
-        return self.folder / f"{self.prefix}cells.jsonl"
+        return self.folder / "cells.jsonl"
 
     @property
     def commits_file(self) -> Path:
         """The cells of commits."""
-        return self.folder / f"{self.prefix}commits.jsonl"
+        return self.folder / "commits.jsonl"
 
     @property
     def runs_file(self) -> Path:
         """The measured parts, with their durations."""
-        return self.folder / f"{self.prefix}runs.jsonl"
+        return self.folder / "runs.jsonl"
 
     def page_of(self, profile: RecordedProfile) -> Path:
         """Return the page of flame graphs of a profile."""
@@ -89,7 +103,7 @@ class Record:
 
     def table_of(self, name: str) -> Path:
         """Return the file of a table that a script prints."""
-        return self.folder / "tables" / f"{self.prefix}{name}.md"
+        return self.folder / "tables" / f"{name}.md"
 
     def cells(self) -> dict[CellId, Cell]:
         """Return the last cell of each id, of studies and of commits."""
@@ -112,10 +126,11 @@ class Record:
         write_page: WritePage,
         stale: bool = False,
     ) -> list[RecordPart]:
-        """Return the parts of the record.
+        """Return the parts of the record in their declared order.
 
-        A part is measured if the present code has measured all its cells on one machine; with
-        `stale`, other code has if the sources of the cells' family are the same.
+        Of equal order, studies come first, then commits, profiles and tables. A part is measured
+        if the present code has measured all its cells on one machine; with `stale`, other code has
+        if the sources of the cells' family are the same.
 
         Args:
             registry: returns the known families; child processes import it by name.
@@ -141,7 +156,7 @@ class Record:
             table_part(known, self.table_of(known.name), runs, registry(), stale)
             for known in suite.table
         )
-        return [*studies, *commits, *profiles, *tables]
+        return sorted([*studies, *commits, *profiles, *tables], key=lambda part: part.order)
 
     def measure(
         self,
@@ -168,7 +183,8 @@ class Record:
             seconds = time.monotonic() - started
             with lock:
                 if keeps:
-                    line = MeasuredPart(part.name, round(seconds, 1), environment(0), commit)
+                    took = round(seconds, 1)
+                    line = MeasuredPart(part.name, took, environment(0), commit, self.gpu)
                     append_lines(self.runs_file, [to_json(to_builtins(line))])
                 ended(part, outcome, seconds)
 

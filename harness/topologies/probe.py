@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from harness.model.errors import one_line
+from harness.model.errors import UsageError, one_line
 from harness.topologies.devices import GpuDevice, NetworkDevice, PciPlace
 from harness.topologies.gpu_kinds import GB
 
@@ -195,14 +195,10 @@ def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
 
     If torch reports nothing usable, the GPUs are unchanged and the second value is the reason.
     """
-    try:
-        import torch
-    except ImportError:
-        return gpus, "not installed"
-    if not torch.version.cuda:
-        return gpus, f"{torch.__version__} is built without CUDA"
-    if not torch.cuda.is_available():
-        return gpus, f"{torch.__version__} sees no CUDA device"
+    if unseen := _why_unseen():
+        return gpus, unseen
+    import torch
+
     count = torch.cuda.device_count()
     if count != len(gpus):
         return gpus, f"it sees {count} GPUs, NVML {len(gpus)}, so NVML's memory is taken"
@@ -217,3 +213,26 @@ def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
         )
         for gpu, device in zip(gpus, devices, strict=True)
     ], ""
+
+
+def _why_unseen() -> str:
+    """Return why torch sees no GPU, or "" if it sees one."""
+    try:
+        import torch
+    except ImportError:
+        return "not installed"
+    if not torch.version.cuda:
+        return f"{torch.__version__} is built without CUDA"
+    return "" if torch.cuda.is_available() else f"{torch.__version__} sees no CUDA device"
+
+
+def used_gpu() -> str:
+    """Return the name of the GPU that torch uses; raises UsageError if torch sees none.
+
+    Unlike NVML, torch follows CUDA_VISIBLE_DEVICES. CUDA stays initialized in this process.
+    """
+    if unseen := _why_unseen():
+        raise UsageError(f"torch {unseen}.")
+    import torch
+
+    return str(torch.cuda.get_device_name())

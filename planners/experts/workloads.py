@@ -32,6 +32,9 @@ class Model(NamedTuple):
 
 
 MODELS: Mapping[str, Model] = {
+    "deepseek-v2-lite": Model(
+        26, 64, 3 * 2048 * 1408 * 2, "arXiv 2405.04434; 3 matrices of 2048 x 1408 in bf16"
+    ),
     "deepseek-v3": Model(58, 256, 42 * _MIB, "arXiv 2412.19437; 3 matrices of 7168 x 2048 in fp8"),
     "kimi-k2": Model(60, 384, 42 * _MIB, "arXiv 2507.20534; 3 matrices of 7168 x 2048 in fp8"),
     "qwen3-235b": Model(94, 128, 36 * _MIB, "arXiv 2505.09388; 3 matrices of 4096 x 1536 in bf16"),

@@ -91,7 +91,7 @@ def overview() -> str:
             system_results(record()),
             text("system", lambda row: row.system.name),
             text("published", lambda row: published_text(row.claim)),
-            text("reproduced at that size", lambda row: reproduced_text(row.claim)),
+            text("reproduced here", lambda row: reproduced_text(row.claim)),
             code("on", lambda row: _problem(row.claim.claim.before)),
             text("repeated today", left),
             text("ours against today's release", ours),
@@ -108,6 +108,9 @@ def _problem(name: str) -> str:
 def claims() -> str:
     """Return the table of all claims with their verdicts."""
 
+    def conditions(row: ClaimResult) -> str:
+        return row.claim.published.conditions if row.claim.published else MISSING
+
     def why(row: ClaimResult) -> str:
         if row.counts is None:
             return MISSING
@@ -122,8 +125,9 @@ def claims() -> str:
             text("published", published_text),
             text("recorded", reproduced_text),
             text("verdict", lambda row: row.verdict),
+            text("published for", conditions),
+            code("recorded for", lambda row: _problem(row.claim.before)),
             text("counted", why),
-            code("problem", lambda row: _problem(row.claim.before)),
         )
     )
 
@@ -143,27 +147,31 @@ def highlights() -> tuple[str, ...]:
 
 def gains(*names: str) -> str:
     """Return a row for each cell: its speed-up over the variant that it was compared with."""
+    return gains_table([cell(name) for name in names], _cells())
+
+
+def gains_table(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
+    """Return the table of `gains` for some of the recorded cells."""
 
     def command(found: Cell) -> str:
         problem = found.problem
         options = f"-w {quote(str(problem.workload))} -t {problem.topology} -n {problem.gpus}"
         return f"shardbench compare {found.family} {options} --against {found.against}"
 
+    def speedup(found: Cell) -> Factor | None:
+        base = CellId(found.family, found.against, found.problem)
+        return factor_between(recorded.get(base), found)
+
     decides = {"same": "the same", "own": "on its own", "different": "different"}
     return as_markdown(
         table_of(
-            [cell(name) for name in names],
+            rows,
             code("command", command),
             code("variant", lambda row: row.variant),
-            numbers("times as fast", lambda row: Entry(factor_text(_against(row)))),
+            numbers("times as fast", lambda row: Entry(factor_text(speedup(row)))),
             text("decides", lambda row: decides.get(row.decision or "", MISSING)),
         )
     )
-
-
-def _against(found: Cell) -> Factor | None:
-    base = CellId(found.family, found.against, found.problem)
-    return factor_between(_cells().get(base), found)
 
 
 def cells(

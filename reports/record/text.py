@@ -2,10 +2,19 @@
 
 import math
 from itertools import islice
+from pathlib import Path
 
 from harness.model.cell import Cell
 from harness.record.record import Record
-from reports.core.formatting import MISSING, factor, factor_with_interval, names, number, seconds
+from reports.core.formatting import (
+    MISSING,
+    factor,
+    factor_with_interval,
+    listing,
+    names,
+    number,
+    seconds,
+)
 from reports.record.claims import ClaimResult, Factor
 
 
@@ -48,9 +57,18 @@ def provenance_text(record: Record) -> str:
     known = list(dict.fromkeys(run.commit for run in runs if run.commit))
     commits = f", by shardbench {names(known)}" if known else ""
     hours = sum(run.seconds for run in runs) / 3600
+    lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
         f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
         f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
-        f"{number(hours, 2)} h{commits}; long ones run two at a time."
+        f"{number(hours, 2)} h{commits}{lanes}."
     )
+
+
+def gpus_text(record: Path, command: str = "`make gpu`") -> str:
+    """Return a sentence on the GPUs with results in a record's folder."""
+    found = dict.fromkeys(one.gpu for one in Record.of_gpus(record / "gpu"))
+    if not found:
+        return f"Nothing was measured on a GPU so far; {command} does it."
+    return f"{command} has measured on {listing([*found])}."

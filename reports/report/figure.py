@@ -67,7 +67,7 @@ def draw_overview(table: pd.DataFrame) -> Iterator[Drawing]:
         right.tick_params(labelleft=False)
         _key(figure, {**_PUBLISHED, **_OURS})
         caption = (
-            "Left: the published change, as published and as reproduced at that size. Right: ours "
+            "Left: the published change, as published and as reproduced here. Right: ours "
             f"over today's release. {_INTERVALS}"
         )
         yield canvas.finish(figure, "overview-times", "Published, reproduced, ours", caption, table)

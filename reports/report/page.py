@@ -88,7 +88,7 @@ def _page(
     return Page(
         name=printable(name),
         heading="shardbench report",
-        lead=[_LEAD, _measured_with(results)],
+        lead=[" ".join(filter(None, (_LEAD, recorded.gpus()))), _measured_with(results)],
         opening=opening,
         chapters=[*chapters, how, _provenance(results, name, found)],
         data={

@@ -16,7 +16,7 @@ from reports.core.page import Finding
 from reports.family.data import rows_of
 from reports.family.flame_links import FlamePage, FlamePair
 from reports.record.claims import system_results
-from reports.record.text import provenance_text, reproduced_text
+from reports.record.text import gpus_text, provenance_text, reproduced_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,10 @@ class Recorded:
     def provenance(self) -> str:
         """Return the machine, versions and days of the record; "" if there is none."""
         return provenance_text(self.record) if self.record else ""
+
+    def gpus(self) -> str:
+        """Return a sentence on the GPUs with results in the record; "" if there is no record."""
+        return gpus_text(self.record.folder) if self.record else ""
 
     def _compared(self, results: Results) -> Iterator[tuple[Cell, Ratio, Cell, Ratio]]:
         """Yield cells here and in the record, each with its ratio to the same variant."""

@@ -12,9 +12,13 @@ from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
 from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import UsageError
+from harness.record.device import Device
 from harness.record.parts import RecordPart
 from harness.record.record import LANES, Record
 from reports.core.formatting import plural, seconds
+from reports.core.table import table_of, text
+from reports.core.terminal import as_terminal
+from shardbench import display
 from shardbench.command import INTERRUPTED
 from shardbench.options import check_folder, found_registry, messages, write
 from shardbench.progress import time_left
@@ -32,8 +36,8 @@ def record(
         ),
     ] = None,
     device: Annotated[
-        str, typer.Option(help="cpu, or cuda for the suite and results of machines with a GPU.")
-    ] = "cpu",
+        str, typer.Option(help="Device of a suite such as record/gpu: cpu or cuda.")
+    ] = "",
     stale: Annotated[
         bool,
         typer.Option("--stale", help="Measure only what changed sources of a family made old."),
@@ -46,9 +50,7 @@ def record(
     ] = False,
 ) -> None:
     """Measure the suite of a record, which docs take figures from."""
-    if device not in ("cpu", "cuda"):
-        raise UsageError(f"--device must be cpu or cuda, not '{device}'.")
-    held = Record.read(folder, device)
+    held = Record.read(folder, Device.find(device) if device else None)
     clones = _clones(repository or [])
     found_registry()  # warns of families that cannot be loaded
     with measuring_into(held.cells_file), measuring_into(held.commits_file):
@@ -66,17 +68,22 @@ def record(
                 state = "measured " if part.is_measured else "to measure"
                 last = f", {seconds(took[part.name])} last time" if part.name in took else ""
                 print(f"{state:10}  {part.kind} {part.name.removeprefix(f'{part.kind} ')}{last}")
-            print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {folder}.")
+            print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {held.folder}.")
             return
-        check_folder(folder)
+        check_folder(held.folder)
         try:
-            failed = _measure(held, left, took)
+            outcomes = _measure(held, left, took)
         except KeyboardInterrupt:
-            messages.print(f"Interrupted: finished cells are kept in {folder}; run it again.")
+            messages.print(f"Interrupted: finished cells are kept in {held.folder}; run it again.")
             os._exit(INTERRUPTED)  # without waiting for calls that take minutes
-    measured = len(parts) - len(left)
+    if device:
+        ended = [(part.name, outcomes.get(part.name, "measured already")) for part in parts]
+        display.show(as_terminal(table_of(ended, text("part", 0), text("outcome", 1))))
+    failed = sum(outcome.startswith("not measured") for outcome in outcomes.values())
     messages.print(
-        f"{plural(len(left), 'part')} measured into {folder}, {measured} were measured already."
+        f"{plural(len(left) - failed, 'part')} measured into {held.folder}, "
+        f"{len(parts) - len(left)} were measured already"
+        f"{f', {failed} could not be measured' if failed else ''}."
     )
     if failed:
         raise typer.Exit(1)
@@ -84,10 +91,10 @@ def record(
 
 def _clones(named: Sequence[str]) -> dict[str, Path]:
     clones = {}
-    for text in named:
-        library, equals, path = text.partition("=")
+    for given in named:
+        library, equals, path = given.partition("=")
         if not (library and equals and path):
-            raise UsageError(f"--repository must be LIBRARY=PATH, not '{text}'.")
+            raise UsageError(f"--repository must be LIBRARY=PATH, not '{given}'.")
         clones[library] = Path(path)
     return clones
 
@@ -99,9 +106,9 @@ def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
     write(path, flame_page(profiles, problem))
 
 
-def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -> int:
-    """Measure the remaining parts; returns how many could not be measured."""
-    done = failed = 0
+def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -> dict[str, str]:
+    """Measure the remaining parts; returns the outcome of each."""
+    outcomes: dict[str, str] = {}
     usual = fmean(took.values()) if took else 1.0
     lanes = {
         is_long: TimeLeft(
@@ -118,22 +125,20 @@ def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -
 
         def step(event: Event) -> None:
             nonlocal shown
-            text = f"{event.stage} {event.variant}"
-            if text != shown and event.steps:
-                shown = text
-                messages.print(f"  {part.name}: {text}")
+            doing = f"{event.stage} {event.variant}"
+            if doing != shown and event.steps:
+                shown = doing
+                messages.print(f"  {part.name}: {doing}")
 
         return step
 
     def ended(part: RecordPart, outcome: str, took_s: float) -> None:
-        nonlocal done, failed
-        done += 1
-        failed += outcome.startswith("not measured")
+        outcomes[part.name] = outcome
         lanes[part.is_long].ended(part.name)
         known = [lane.seconds() for lane in lanes.values()]
         rest = "" if None in known else time_left(sum(filter(None, known)))
-        text = f"{done}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}"
-        messages.print("; ".join(filter(None, (text, rest))))
+        said = f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}"
+        messages.print("; ".join(filter(None, (said, rest))))
 
     held.measure(left, listen, ended)
-    return failed
+    return outcomes

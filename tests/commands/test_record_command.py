@@ -5,12 +5,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from fake_clock import FakeClock
 
 from harness.measuring.time_left import TimeLeft
 from harness.record.parts import RecordPart
 from shardbench.commands import record as command
 
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 SUITE = """
 [[study]]
 family = "reshard"
@@ -107,14 +109,37 @@ def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folde
     assert (folder / "cells.jsonl").read_text().count("\n") == 4
 
 
-def test_another_device_has_a_suite_and_results_of_its_own(shardbench, folder):
-    (folder / "cuda-suite.toml").write_text(
-        '[[study]]\nfamily = "dtensor"\nworkloads = ["mlp[device=cuda]"]\n'
-        'topologies = ["dgx_h100:8"]\nvariants = ["upstream", "interned"]\n'
+def test_a_suite_for_a_device_ends_with_the_outcome_of_each_part(shardbench, folder):
+    (folder / "suite.toml").write_text(
+        f'{SUITE}[[table]]\nscript = "refuses.py"\nfamily = "reshard"\norder = -1\n'
+        'arguments = ["{device}"]\n'
     )
-    assert shardbench("record", "--device", "tpu")[0] == 2
-    code, _, said = shardbench("record", "--device", "cuda")
-    if code == 1:  # no GPU here
-        assert "device=cuda needs a GPU" in said
-    assert not (folder / "cells.jsonl").exists()
-    assert (folder / "cuda-cells.jsonl").exists()
+    Path("refuses.py").write_text("import sys; print('No kernel.', file=sys.stderr); sys.exit(2)")
+    code, out, said = shardbench("record", "--device", "cpu")
+    assert code == 1
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.index("refuses") < out.index("micro")
+    assert "not measured: No kernel." in said
+    (machine,) = folder.glob("cpu-*")
+    assert str(machine) in said
+    Path("refuses.py").write_text("print('| found |')")
+    assert shardbench("record", "--device", "cpu")[1].count("measured already") == 2
+
+
+@pytest.mark.parametrize(
+    ("suite", "arguments", "named"),
+    [
+        (SUITE, ["--device", "cpu"], "takes no --device"),
+        (SUITE + 'purpose = "on {device}"', [], "add --device"),
+        (SUITE + 'purpose = "on {device}"', ["--device", "tpu"], "'tpu'"),
+        pytest.param(SUITE + 'purpose = "on {device}"', ["--device", "cuda"], "GPU", marks=NO_GPU),
+    ],
+)
+def test_a_device_that_is_missing_or_not_meant_is_refused_first(
+    shardbench, folder, suite, arguments, named
+):
+    (folder / "suite.toml").write_text(suite)
+    code, out, said = shardbench("record", *arguments)
+    assert (code, out, said.count("\n")) == (2, "", 1)
+    assert named in said
+    assert list(folder.iterdir()) == [folder / "suite.toml"]

@@ -8,7 +8,7 @@ import pytest
 
 from harness.record.record import Record
 from reports.core.frames import read_results
-from reports.docs import blocks
+from reports.docs import blocks, gpu
 from reports.record.claims import claim_results, system_results
 from reports.report.page import write_report
 from reports.report.recorded import Recorded
@@ -20,7 +20,7 @@ highlights = ["boxing/quick@{PROBLEM}"]
 [[claim]]
 name = "Boxes #12"
 source = "https://example.org/12"
-published = {{ before = 20, after = 2.5, unit = "min" }}
+published = {{ before = 20, after = 2.5, unit = "min", conditions = "big boxes" }}
 before = "boxing/slow@{PROBLEM}"
 after = "boxing/quick@{PROBLEM}"
 counter = "copies"
@@ -122,6 +122,7 @@ def test_blocks_are_tables_of_the_recorded_figures(recorded):
     recorded([1.0], {"value": 0.125, "low": 0.1, "high": 0.2, "pairs": 9})
     assert "(20 → 2.5 min)" in blocks.claims()
     assert "reproduced" in blocks.claims()
+    assert "| big boxes |" in blocks.claims()
     assert "900 copies" in blocks.overview()
     assert "8.0\N{MULTIPLICATION SIGN} (5.0\N{EN DASH}10)" in blocks.gains(*blocks.highlights())
     assert blocks.remarks() == "- **Boxes #12.** Boxes are copied."
@@ -169,3 +170,24 @@ def test_published_figures_of_a_report_are_those_of_the_record(recorded):
     found = Recorded(recorded([1.0])).with_claims(table)
     assert found[columns].to_numpy().tolist() == [[8.0, 20.0, 2.5, "min"], [3.0, 3.0, 1.0, "s"]]
     pd.testing.assert_frame_equal(Recorded(None).with_claims(table), table)
+
+
+def test_results_of_a_gpu_are_shown_where_there_are_some(recorded, tmp_path):
+    recorded([1.0])
+    none = gpu.sentence()
+    assert (gpu.tables(), gpu.gains()) == (none, none)
+    script = '[[table]]\nscript = "docs/{}.py"\nfamily = "boxing"\narguments = ["{{device}}"]\n'
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "suite.toml").write_text(script.format("one") + script.format("two"))
+    for name, of in (("toy", "NVIDIA Toy"), ("cpu", "")):
+        machine = tmp_path / "gpu" / name
+        (machine / "tables").mkdir(parents=True)
+        run = {"part": "table one", "seconds": 1, "gpu": of}
+        (machine / "runs.jsonl").write_text(json.dumps(run) + "\n")
+        (machine / "tables" / "one.md").write_text(f"| {name} |\n")
+        (machine / "cells.jsonl").write_text((tmp_path / "cells.jsonl").read_text())
+    assert "NVIDIA Toy" in gpu.sentence()
+    assert "| toy |" in gpu.tables()
+    assert "| cpu |" not in gpu.tables()
+    assert gpu.tables().endswith("`docs/two.py`.")
+    assert gpu.gains().count("`quick`") == 1

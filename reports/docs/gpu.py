@@ -1,0 +1,45 @@
+"""Blocks of Markdown drawn from the results of machines with a GPU, in `record/gpu/`."""
+
+from harness.model.files import read_file
+from harness.record.record import Record
+from reports.core.formatting import names
+from reports.docs import blocks
+from reports.record.text import gpus_text, provenance_text
+
+
+def sentence(page: str = "estimates.md") -> str:
+    """Return a sentence on the GPUs with results; `page` explains the command."""
+    return gpus_text(blocks.FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
+
+
+def tables() -> str:
+    """Return the tables that scripts printed on each machine; `sentence()` if there is none."""
+    return "\n\n".join(map(_tables_of, _machines())) or sentence()
+
+
+def gains() -> str:
+    """Return each machine's speed-ups; `sentence()` if there is none."""
+    return "\n\n".join(map(_gains_of, _machines())) or sentence()
+
+
+def _machines() -> list[Record]:
+    return Record.of_gpus(blocks.FOLDER / "gpu")
+
+
+def _tables_of(machine: Record) -> str:
+    shown, missing = [f"**{machine.gpu}.** {provenance_text(machine)}"], []
+    for declared in machine.declared.table:
+        file = machine.table_of(declared.name)
+        if file.exists():
+            shown += [f"`{declared.script}`:", read_file(file).decode().rstrip("\n")]
+        else:
+            missing.append(declared.script)
+    if missing:
+        shown.append(f"Not measured there: {names(missing)}.")
+    return "\n\n".join(shown)
+
+
+def _gains_of(machine: Record) -> str:
+    cells = machine.cells()
+    rows = [cell for cell in cells.values() if cell.variant != cell.against]
+    return f"**{machine.gpu}**:\n\n{blocks.gains_table(rows, cells)}"
