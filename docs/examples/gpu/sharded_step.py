@@ -4,14 +4,15 @@
 plays each rank in turn: it builds `DistributedModelParallel` with the rank's shards, and times
 forward, sum, backward and optimizer. A collective only allocates its result, so the times are those
 of computation and copies. "estimated" leaves out collectives too. The ratio is that of the plans'
-slowest ranks over TorchRec's, with its 99 % interval over processes that take turns.
-With `validations/gpu-cuda.csv`, which estimates.py writes, plans for the calibrated machine are
-added.
+slowest ranks over TorchRec's, with its 99 % interval over processes that take turns. Plans have
+kernel `fused` only. With `validations/gpu-cuda.csv`, which estimates.py writes, plans for the
+calibrated machine are added.
 """
 
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,10 @@ def plans_of(problem: EmbeddingProblem) -> dict[str, Plan]:
 
 def computation_ms(plan: Plan) -> float:
     """Return TorchRec's estimate of the slowest rank's computation."""
-    ranks: dict[int, float] = {}
+    ranks = Counter[int]()
     for option in plan.options:
         for shard in option.shards:
-            perf = shard.perf
-            spent = perf.fwd_compute + perf.bwd_compute
-            ranks[shard.rank] = ranks.get(shard.rank, 0.0) + spent
+            ranks[shard.rank] += shard.perf.fwd_compute + shard.perf.bwd_compute
     return max(ranks.values())
 
 
@@ -87,14 +86,13 @@ def steps_table(found: list[Row]) -> Table:
         numbers("estimated ms", 2, figure),
         numbers("measured ms", lambda row: row[3].milliseconds, figure),
         numbers("rank", lambda row: row[3].rank, str),
-        text("over TorchRec's", lambda row: "" if row[3] is row[4] else over(row[3], row[4])),
+        text("over TorchRec's", _over),
     )
 
 
-def over(one: SlowestRank, other: SlowestRank) -> str:
-    """Write the ratio of two plans with its interval."""
-    ratio = one.over(other)
-    return f"{ratio.value:.2f} ({interval(ratio.low, ratio.high)})"
+def _over(row: Row) -> str:
+    ratio = row[3].over(row[4])
+    return "-" if row[3] is row[4] else f"{ratio.value:.2f} ({interval(ratio.low, ratio.high)})"
 
 
 def main() -> None:
