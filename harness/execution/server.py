@@ -51,7 +51,13 @@ def _ensure_server() -> None:
         "main": parent.get("init_main_from_path"),
         "path": parent["sys_path"],
     }
-    settings = {"PYTHONHASHSEED": "0", PRELOAD: json.dumps(preload)}
+    settings = {
+        "PYTHONHASHSEED": "0",
+        # Some packages look for GPUs when they are imported. That would start CUDA, which then
+        # fails in every forked child. With this setting torch asks the driver's library instead.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        PRELOAD: json.dumps(preload),
+    }
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:

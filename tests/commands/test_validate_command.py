@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.topologies.lookup import find_topology
 
@@ -89,7 +90,11 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench) -> Non
         (("validate", *TINY[:4], "-t", "dgx_h100", "--gib", "-1"), "--gib must be a posit"),
         (("validate", "--memory", *TINY, "--indices", "zipf"), "--memory has neither"),
         (("validate", "--memory", *TINY, "-t", "dgx_h100"), "--gib allows 0.02. Give it more"),
-        (("validate", "--memory", *TINY[:4], "-t", "dgx_h100", "--device", "cuda"), "no CUDA dev"),
+        pytest.param(
+            ("validate", "--memory", *TINY[:4], "-t", "dgx_h100", "--device", "cuda"),
+            "no CUDA dev",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
         (("calibrate", "-t", "dgx_h100", "--share", "0"), "--share must be above 0"),
         (("calibrate", "-t", "dgx_h100", "-o", "machine.txt"), "must end in .csv"),
         (("calibrate", "-t", "nowhere"), "Unknown topology 'nowhere'"),

@@ -9,11 +9,15 @@ from typing import Any, Self
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 
 from harness.contract import UsageError, default_memory_gib
 from planners.embedding.estimates.shard_work import ShardWork
 
 GIB = 2**30
+
+FUSED = EmbeddingComputeKernel.FUSED.value
+"""The kernel with tables in the device's memory; fbgemm has no other on a CPU."""
 
 _WEIGHT = 0.01
 _SMALL = 2**12  # numbers; smaller tensors are not shared
@@ -27,6 +31,7 @@ _INDEX_BYTES, _WEIGHTED_INDEX_BYTES, _OUTPUT_BYTES = 50, 62, 16
 
 # The fractions of the memory for a rank; the reference and the process need some too.
 _OF_MACHINE, _OF_CUDA = 0.15, 0.6
+_MANAGED_OF_MACHINE = 0.5  # of host memory, where CUDA keeps managed tables
 
 # Parameters of glibc's mallopt: how much is mapped separately, and how much is returned.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -60,7 +65,8 @@ class Device(TorchFunctionMode):
     def default_gib(self) -> float:
         """The default limit of the memory of one rank, in GiB."""
         if self.kind == "cuda":
-            return round(_OF_CUDA * float(torch.cuda.mem_get_info()[0]) / GIB, 1)
+            of_gpu = _OF_CUDA * float(torch.cuda.mem_get_info()[0]) / GIB
+            return round(min(of_gpu, _MANAGED_OF_MACHINE * default_memory_gib()), 1)
         return round(_OF_MACHINE * default_memory_gib(), 1)
 
     @property
@@ -74,11 +80,15 @@ class Device(TorchFunctionMode):
             torch.cuda.synchronize()
 
     def make_room(self, ranks: Iterable[Sequence[ShardWork]]) -> None:
-        """Set the size of the shared memory so that the tables of each of these ranks fit."""
+        """Set the size of the shared memory so that the tables of each of these ranks fit.
+
+        Managed tables are not shared; fbgemm keeps their optimizer's state with the others'.
+        """
         for shards in ranks:
             needed: Counter[torch.dtype] = Counter()
             for shard in shards:
-                needed[getattr(torch, shard.dtype)] += shard.rows * shard.columns + _APART
+                if shard.kernel == FUSED or self.kind == "cpu":
+                    needed[getattr(torch, shard.dtype)] += shard.rows * shard.columns + _APART
                 needed[torch.float32] += shard.rows + _APART
             for dtype, size in needed.items():
                 self._room[dtype] = max(self._room.get(dtype, 0), size)
@@ -93,9 +103,9 @@ class Device(TorchFunctionMode):
     ) -> Any:
         named = kwargs or {}
         size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
-        if func is not torch.zeros or not isinstance(size, int) or size <= _SMALL:
-            return func(*args, **named)
-        if not dtype.is_floating_point:
+        if func is not torch.zeros or len(args) != 1 or "out" in named:
+            return func(*args, **named)  # managed memory comes as `out`; a cache has two sizes
+        if not isinstance(size, int) or size <= _SMALL or not dtype.is_floating_point:
             return func(*args, **named)
         place = torch.device(named.get("device") or "cpu")
         start = -(-self._taken[dtype] // _APART) * _APART

@@ -1,6 +1,7 @@
 """Runs the kernels that TorchRec creates for a rank's shards, on one device of this machine."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -27,25 +28,35 @@ from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.lookup_distributions import Ints, LookupDistribution
 from planners.embedding.estimates.shard_work import ShardWork
 
-CPU_KERNEL = EmbeddingComputeKernel.FUSED.value
-"""The kernel that fbgemm has on a CPU; cached tables and managed memory need CUDA."""
+_CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 
 OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
+
+_MOST_FILLING = 200  # batches that fill a cache of rows
 
 _DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": DataType.BF16}
 
 
 class _Lookup(NamedTuple):
-    """A table-batched fbgemm kernel (`lookup`) with its inputs."""
+    """A table-batched fbgemm kernel (`lookup`) with its inputs.
+
+    `drawn` has, for each feature, the rows of its table and the number of its indices.
+    """
 
     lookup: Any
     indices: torch.Tensor
     offsets: torch.Tensor
     weights: torch.Tensor | None
+    drawn: Sequence[tuple[int, int]]
+    is_cached: bool
 
 
 class RankKernels:
-    """The kernels of one rank, with random inputs for one iteration."""
+    """The kernels of one rank, with random inputs for one iteration.
+
+    Kernels with a cache of rows get other rows in each iteration, and start with a full cache. With
+    the same rows again, every lookup would find its row in the cache.
+    """
 
     def __init__(
         self,
@@ -68,24 +79,33 @@ class RankKernels:
             ]
         self._outputs: list[torch.Tensor] = []
         self.forward()
+        for _ in range(max(map(_filling, self._groups), default=0)):
+            self.renewed_forward()
         self._gradients = [torch.rand_like(output) for output in self._outputs]
 
     def _group(self, config: GroupedEmbeddingConfig, shards: Sequence[ShardWork]) -> _Lookup:
         place = torch.device(self._device.kind)
-        lengths, values = [], []
+        lengths, drawn = [], []
         for table in config.embedding_tables:
             shard = shards[int(table.name)]
             for mean in shard.lookups:
                 lengths.append(self._lengths(mean, shard))
-                values.append(self._distribution.draw(shard.rows, lengths[-1].sum(), self._rng))
+                drawn.append((shard.rows, int(lengths[-1].sum())))
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-        indices = np.concatenate(values)
+        indices = self._draw(drawn)
         return _Lookup(
             _kernel(config, self._device),
-            torch.from_numpy(indices).to(place),
+            indices.to(place),
             torch.from_numpy(offsets).to(place),
             torch.rand(len(indices), device=place) if config.is_weighted else None,
+            drawn,
+            any(shard.kernel == _CACHED for shard in shards),
         )
+
+    def _draw(self, drawn: Sequence[tuple[int, int]]) -> torch.Tensor:
+        """Return random indices, as many of each table as `drawn` has."""
+        parts = [self._distribution.draw(rows, count, self._rng) for rows, count in drawn]
+        return torch.from_numpy(np.concatenate(parts))
 
     def _lengths(self, mean: float, shard: ShardWork) -> Ints:
         """Return the random number of indices of each sample that reach the shard.
@@ -99,8 +119,20 @@ class RankKernels:
 
     def forward(self) -> None:
         """Run the forward pass: look up rows and pool them."""
-        self._outputs = [lookup(*inputs) for lookup, *inputs in self._groups]
+        self._outputs = [group.lookup(*group[1:4]) for group in self._groups]
         self._device.synchronize()
+
+    def renew(self) -> None:
+        """Draw other rows for the kernels with a cache."""
+        for group in self._groups:
+            if group.is_cached:
+                group.indices.copy_(self._draw(group.drawn))
+        self._device.synchronize()
+
+    def renewed_forward(self) -> None:
+        """Run a forward pass after `renew`."""
+        self.renew()
+        self.forward()
 
     def backward(self) -> None:
         """Run the backward pass of the last forward pass, which also updates the tables."""
@@ -116,14 +148,20 @@ class RankKernels:
 
     def whole(self) -> dict[str, Prepared[None]]:
         """Return the call `both`, which runs a forward and a backward pass."""
-        return {"both": Prepared(self.both)}
+        return {"both": Prepared(self.both, renew=self.renew)}
 
     def passes(self) -> dict[str, Prepared[None]]:
         """Return calls `forward` and `backward`; an untimed forward pass precedes each backward."""
         return {
-            "forward": Prepared(self.forward),
-            "backward": Prepared(self.backward, renew=self.forward),
+            "forward": Prepared(self.forward, renew=self.renew),
+            "backward": Prepared(self.backward, renew=self.renewed_forward),
         }
+
+
+def _filling(group: _Lookup) -> int:
+    """Return how many batches about fill the cache of a kernel."""
+    rows = len(group.lookup.lxu_cache_weights)
+    return min(_MOST_FILLING, math.ceil(2 * rows / max(len(group.indices), 1)))
 
 
 def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from torchrec.distributed.planner.planners import to_sharding_plan
 from torchrec.distributed.planner.types import (
     KernelConfig,
+    ShardingOption,
     Topology,
     TopologyFactory,
     TrainerConfig,
@@ -13,7 +14,8 @@ from torchrec.distributed.planner.types import (
 
 from harness.contract import MemoryCandidate, NotApplicable, RankMemory
 from planners.embedding.decision import Plan
-from planners.embedding.memory.rank_bytes import OF_RANK, OPTIMIZERS, PEAK, RankJob, measure_rank
+from planners.embedding.memory.rank_bytes import OF_RANK, PEAK, measure_rank
+from planners.embedding.memory.rank_model import OPTIMIZERS, RankJob
 from planners.embedding.memory.step_peak import derived_terms
 from planners.embedding.memory.torchrec_terms import torchrec_terms
 from planners.embedding.problem import EmbeddingProblem
@@ -39,33 +41,25 @@ def memory_candidates(
     ]
 
 
-def _ranks(
-    problem: EmbeddingProblem, plan: Plan, optimizer: str, device: str, seed: int
-) -> Iterator[RankMemory]:
-    topology = problem.topology
-    # As the options are in the order of the tables, so are the groups of the sharded module.
-    order = {name: number for number, name in enumerate(problem.fqns)}
-    options = sorted(plan.options, key=lambda option: order[option.fqn])
-    estimates = {
-        "torchrec": torchrec_terms(problem, options, optimizer),
-        "calibrated": derived_terms(options, topology, optimizer),
-    }
+def rank_jobs(
+    problem: EmbeddingProblem, plan: Plan, optimizer: str, device: str, seed: int = 0
+) -> dict[int, RankJob]:
+    """Return the jobs that play a plan's ranks on one device, by rank.
+
+    On a CPU, ranks with an empty shard are left out.
+    """
+    topology, options = problem.topology, _in_order(problem, plan)
     kernels: dict[str, str] = {}
     for option in options:
         kernel = kernels.setdefault(option.sharding_type, option.compute_kernel)
         if kernel != option.compute_kernel:
             kernels[option.sharding_type] = "several kernels"
-    peaks = [terms[OF_RANK][PEAK] for terms in estimates["calibrated"]]
     empty = {
         shard.rank for option in options for shard in option.shards if not math.prod(shard.size)
     }
-    usable = sorted(
-        (rank for rank in range(topology.world_size) if device == "cuda" or rank not in empty),
-        key=peaks.__getitem__,
-    )
-    made = to_sharding_plan(options, _on(topology, device))
-    for rank in sorted({*usable[:1], *usable[-1:]}):
-        job = RankJob(
+    made = to_sharding_plan(options, _one_device(topology.world_size, device))
+    return {
+        rank: RankJob(
             problem.tables,
             made,
             rank,
@@ -77,17 +71,40 @@ def _ranks(
             {kind: f"{kind}, {kernel}" for kind, kernel in kernels.items()},
             seed,
         )
+        for rank in range(topology.world_size)
+        if device == "cuda" or rank not in empty
+    }
+
+
+def _in_order(problem: EmbeddingProblem, plan: Plan) -> list[ShardingOption]:
+    """Return a plan's options in the order of the tables, and so of the module's groups."""
+    order = {name: number for number, name in enumerate(problem.fqns)}
+    return sorted(plan.options, key=lambda option: order[option.fqn])
+
+
+def _one_device(ranks: int, device: str) -> Topology:
+    """Return a topology that places the shards of all ranks on the first device of their host."""
+    return TopologyFactory.create_topology(
+        trainer_config=TrainerConfig(world_size=ranks, local_world_size=1),
+        kernel_config=KernelConfig(compute_device=device),
+    )
+
+
+def _ranks(
+    problem: EmbeddingProblem, plan: Plan, optimizer: str, device: str, seed: int
+) -> Iterator[RankMemory]:
+    options = _in_order(problem, plan)
+    estimates = {
+        "torchrec": torchrec_terms(problem, options, optimizer),
+        "calibrated": derived_terms(options, problem.topology, optimizer),
+    }
+    peaks = [terms[OF_RANK][PEAK] for terms in estimates["calibrated"]]
+    jobs = rank_jobs(problem, plan, optimizer, device, seed)
+    usable = sorted(jobs, key=peaks.__getitem__)
+    for rank in sorted({*usable[:1], *usable[-1:]}):
+        job = jobs[rank]
         estimated = {
             name: {job.names.get(kind, kind): terms for kind, terms in by_rank[rank].items()}
             for name, by_rank in estimates.items()
         }
         yield RankMemory(rank, measure_rank, job, estimated)
-
-
-def _on(topology: Topology, device: str) -> Topology:
-    return TopologyFactory.create_topology(
-        trainer_config=TrainerConfig(
-            world_size=topology.world_size, local_world_size=topology.intra_group_size
-        ),
-        kernel_config=KernelConfig(compute_device=device),
-    )

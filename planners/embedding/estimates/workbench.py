@@ -3,8 +3,10 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from torchrec.distributed.planner.types import Shard
+from torchrec.distributed.types import ShardingType
 
 from harness.contract import (
     BenchOptions,
@@ -15,21 +17,22 @@ from harness.contract import (
     RankWork,
     TimedWork,
     UsageError,
+    one_line,
 )
 from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.estimates.calibration import CACHED, REFERENCE_MS, TORCHREC, Calibration
 from planners.embedding.estimates.coefficient_fit import fit_machine
 from planners.embedding.estimates.design import REFERENCE, design
-from planners.embedding.estimates.device import Device, rows_that_fit
+from planners.embedding.estimates.device import FUSED, Device, rows_that_fit
 from planners.embedding.estimates.different_plans import different_plans
-from planners.embedding.estimates.kernels import CPU_KERNEL, RankKernels
+from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import distribution_named
 from planners.embedding.estimates.memory_candidates import memory_candidates
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank, work_key
 from planners.embedding.memory.rank_bytes import PEAK
 from planners.embedding.problem import EmbeddingProblem
 
-_CUDA_KERNELS = ("fused", "fused_uvm_caching")
+_KERNELS = {"cpu": (FUSED,), "cuda": (FUSED, "fused_uvm", "fused_uvm_caching")}
 
 
 class EmbeddingWorkbench:
@@ -46,11 +49,32 @@ class EmbeddingWorkbench:
         self.reference = TimedWork("reference", lambda: self._kernels([REFERENCE], others).whole())
 
     def _kernels(self, shards: Sequence[ShardWork], device: Device | None = None) -> RankKernels:
-        return RankKernels(shards, device or self._device, self._distribution, self._seed)
+        try:
+            return RankKernels(shards, device or self._device, self._distribution, self._seed)
+        except (RuntimeError, AssertionError) as error:  # out of memory, among others
+            raise UsageError(f"A rank does not run on {self.device}: {one_line(error)}") from error
+
+    @cached_property
+    def _kernels_that_run(self) -> tuple[str, ...]:
+        """The names of the kernels that run on this device; raises UsageError if none does.
+
+        A machine may lack managed memory, or its GPU may be too old or too new for fbgemm.
+        """
+        found, fault = [], ""
+        for kernel in _KERNELS[self._device.kind]:
+            shard = ShardWork("tried", kernel, ShardingType.TABLE_WISE.value, 9999, 64, (9.0,), 99)
+            try:
+                self._kernels([shard]).both()
+                found.append(kernel)
+            except (UsageError, RuntimeError, AssertionError) as error:
+                fault = fault or f"{kernel}: {one_line(error)}"
+        if not found:
+            raise UsageError(f"No kernel of fbgemm runs on {self.device}: {fault}.")
+        return tuple(found)
 
     def candidates(self, problem: EmbeddingProblem, number: int) -> CandidateSet:
         """Return up to `number` different plans to measure, with shards cut to fit the device."""
-        problem, plans, notes = self._plans(problem, number)
+        problem, plans, notes = self._plans(problem, number, self._kernels_that_run)
         ranks = [shards_by_rank(plan.options, problem.topology) for _, plan in plans]
         works = [[shard for shard, _ in rank] for of_plan in ranks for rank in of_plan]
         most = rows_that_fit(works, self._gib)
@@ -62,6 +86,8 @@ class EmbeddingWorkbench:
                 "estimates are for those rows."
             )
         calibration = Calibration(problem.coefficients)
+        if not all(calibration.covers(shard.kernel) for rank in works for shard in rank):
+            calibration = Calibration({})
         candidates = [
             Candidate(
                 name,
@@ -70,24 +96,23 @@ class EmbeddingWorkbench:
             )
             for (name, plan), of_plan in zip(plans, ranks, strict=True)
         ]
-        return CandidateSet(candidates, notes, calibration.values.get(REFERENCE_MS))
+        return CandidateSet(candidates, notes, problem.coefficients.get(REFERENCE_MS))
 
     def _plans(
-        self, problem: EmbeddingProblem, number: int
+        self, problem: EmbeddingProblem, number: int, kernels: tuple[str, ...]
     ) -> tuple[EmbeddingProblem, list[tuple[str, Plan]], list[str]]:
-        """Return the problem as this device can run it, its different plans, and notes."""
+        """Return the problem with these kernels only, its different plans, and notes."""
         notes = []
         on_cpu = self._device.kind == "cpu"
-        if on_cpu and problem.kernels != {CPU_KERNEL}:
-            problem = on_cpu_kernel(problem)
-            notes.append(
-                f"Plans keep to kernel '{CPU_KERNEL}': cached and managed tables are measured with "
-                "--device cuda."
-            )
+        if not problem.kernels.issubset(kernels):
+            problem = with_kernels(problem, kernels)
+            why = ": cached and managed tables are measured with --device cuda" if on_cpu else ""
+            named = "', '".join(kernels)
+            notes.append(f"Plans keep to kernel '{named}'{why}.")
         plans = different_plans(problem, number, self._seed)
         if not plans:
             raise UsageError(
-                f"No plan of this problem uses kernel '{CPU_KERNEL}' alone, the only one of a CPU; "
+                f"No plan of this problem uses kernel '{FUSED}' alone, the only one of a CPU; "
                 "measure a smaller workload, or more GPUs."
                 if on_cpu
                 else "No plan of this problem was found."
@@ -97,8 +122,11 @@ class EmbeddingWorkbench:
         return problem, plans, notes
 
     def memory(self, problem: EmbeddingProblem, number: int) -> MemorySet:
-        """Return up to `number` different plans, with each optimizer that the device has."""
-        problem, plans, notes = self._plans(problem, number)
+        """Return up to `number` different plans, with each optimizer that the device has.
+
+        The estimate knows the memory of kernel `fused` only.
+        """
+        problem, plans, notes = self._plans(problem, number, (FUSED,))
         kind = self._device.kind
         if kind == "cpu":
             notes.append(
@@ -116,7 +144,7 @@ class EmbeddingWorkbench:
         shards = [shard.cut_to(most) for shard, _ in rank]
         perfs = [shard.perf for _, shard in rank]
         estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
-        if calibration.values and all(calibration.covers(shard.kernel) for shard in shards):
+        if calibration.values:
             estimated["torchrec, fitted"] = calibration.rank_ms(shards, TORCHREC)
             estimated["calibrated"] = calibration.rank_ms(shards, CACHED)
         return RankWork(
@@ -128,9 +156,10 @@ class EmbeddingWorkbench:
 
     def design(self, share: float) -> Design:
         """Return the design of a calibration for the device's kernels; `share` scales its size."""
-        kernels = _CUDA_KERNELS if self.is_asynchronous else (CPU_KERNEL,)
         points = [
-            point for kernel in kernels for point in design(kernel, self._seed, share, self._gib)
+            point
+            for kernel in self._kernels_that_run
+            for point in design(kernel, self._seed, share, self._gib)
         ]
         self._device.make_room(point.shards for point in points)
 
@@ -145,14 +174,15 @@ class EmbeddingWorkbench:
         )
 
 
-def on_cpu_kernel(problem: EmbeddingProblem) -> EmbeddingProblem:
-    """Return the problem, restricted to the only kernel that fbgemm has on a CPU."""
+def with_kernels(problem: EmbeddingProblem, kernels: Sequence[str]) -> EmbeddingProblem:
+    """Return the problem, restricted to those of its kernels, or to `fused` if it has none."""
+    kept = [kernel for kernel in kernels if kernel in problem.kernels] or [FUSED]
     constraints = {
-        table.name: replace(problem.constraints[table.name], compute_kernels=[CPU_KERNEL])
+        table.name: replace(problem.constraints[table.name], compute_kernels=kept)
         for table in problem.tables
         if table.name in problem.constraints
     }
-    return replace(problem, constraints=constraints, kernels=frozenset({CPU_KERNEL}), known={})
+    return replace(problem, constraints=constraints, kernels=frozenset(kept), known={})
 
 
 def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:

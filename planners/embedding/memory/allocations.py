@@ -23,18 +23,17 @@ def allocations(device: str) -> Iterator[Allocated]:
 
     On a CPU, torch's profiler reports every call of torch's allocator, also those inside kernels of
     fbgemm. Memory that a kernel takes elsewhere, such as a `std::vector`, is not seen. On CUDA the
-    caching allocator has its own count.
+    caching allocator has its own count, in multiples of 512 bytes; managed memory is not in it.
     """
     found = Allocated()
     if device == "cuda":
         torch.cuda.synchronize()
-        before = torch.cuda.memory_stats()["allocated_bytes.all.current"]
+        before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         yield found
         torch.cuda.synchronize()
-        stats = torch.cuda.memory_stats()
-        found.peak = stats["allocated_bytes.all.peak"] - before
-        found.left = stats["allocated_bytes.all.current"] - before
+        found.peak = torch.cuda.max_memory_allocated() - before
+        found.left = torch.cuda.memory_allocated() - before
         return
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         yield found

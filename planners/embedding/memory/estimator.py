@@ -7,7 +7,7 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import SharderDataMap, ShardingOption
 
-from planners.embedding.memory.rank_bytes import OPTIMIZERS
+from planners.embedding.memory.rank_model import OPTIMIZERS
 from planners.embedding.memory.shard_bytes import COLUMNS, TypeBytes
 from planners.embedding.memory.step_peak import step_peak
 

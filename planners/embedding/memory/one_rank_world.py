@@ -4,15 +4,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 from torchrec.distributed.collective_utils import init_collective_validation
 
-_ALL_TO_ALL = "c10d::alltoall_base_"
+_all_to_all = dist.all_to_all_single
 
 
 @contextmanager
@@ -33,32 +33,34 @@ def one_rank_world(rank: int, world_size: int, local_world_size: int) -> Iterato
     try:
         # TorchRec broadcasts this setting once, which a fake group cannot; a group of one need not.
         init_collective_validation(dist.new_group([rank]))
-        with _EqualRanks():
+        # A TorchDispatchMode would see all-to-alls too, and slow down every other op.
+        with mock.patch.object(dist, "all_to_all_single", _equal_all_to_all):
             yield
     finally:
         dist.destroy_process_group()
 
 
-class _EqualRanks(TorchDispatchMode):
-    """Fills in the results of all-to-alls; other results are only numbers that nobody reads."""
+def _equal_all_to_all(
+    output: torch.Tensor,
+    input: torch.Tensor,  # noqa: A002  # torch's own name
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+) -> Any:
+    """Fill in the result of an all-to-all; other results are only numbers that nobody reads."""
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    own = _parts(input, input_split_sizes, ranks)[rank]
+    for part in _parts(output, output_split_sizes, ranks):
+        if part.shape == own.shape:
+            part.copy_(own)
+        else:  # pooled vectors of other ranks' tables
+            part.zero_()
+    # The fake group refuses an empty tensor with something to receive, so it gets nothing.
+    return _all_to_all(output[:0], input[:0], [0] * ranks, [0] * ranks, group, async_op)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func._schema.name != _ALL_TO_ALL:
-            return func(*args, **(kwargs or {}))
-        received, sent, boxed, received_sizes, sent_sizes, *more = args
-        group = dist.ProcessGroup.unbox(boxed)
-        ranks, rank = group.size(), group.rank()
-        own = _parts(sent, sent_sizes, ranks)[rank]
-        for part in _parts(received, received_sizes, ranks):
-            if part.shape == own.shape:
-                part.copy_(own)
-            else:  # pooled vectors of other ranks' tables
-                part.zero_()
-        # The fake group refuses an empty tensor with something to receive, so it gets nothing.
-        return func(received[:0], sent[:0], boxed, [0] * ranks, [0] * ranks, *more)
 
-
-def _parts(tensor: torch.Tensor, sizes: list[int], ranks: int) -> tuple[torch.Tensor, ...]:
+def _parts(tensor: torch.Tensor, sizes: list[int] | None, ranks: int) -> tuple[torch.Tensor, ...]:
     parts: tuple[torch.Tensor, ...] = tensor.split(sizes or tensor.shape[0] // ranks)
     return parts
 

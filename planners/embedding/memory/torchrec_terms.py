@@ -14,12 +14,12 @@ from planners.embedding.memory.rank_bytes import (
     INPUTS,
     OF_RANK,
     OPTIMIZER,
-    OPTIMIZERS,
     OUTPUTS,
     PEAK,
     WEIGHTS,
     Terms,
 )
+from planners.embedding.memory.rank_model import OPTIMIZERS
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.unmade_shards import with_shards
 

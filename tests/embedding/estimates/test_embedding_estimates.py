@@ -1,11 +1,12 @@
 """Calibration recovers the coefficients of a made-up device; plans measured by real kernels."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 
 from harness.contract import NotApplicable, UsageError, WorkloadSpec
@@ -20,6 +21,7 @@ from planners.embedding.coefficients import (
     write_coefficients,
 )
 from planners.embedding.decision import fingerprint, validate
+from planners.embedding.estimates import workbench
 from planners.embedding.estimates.calibration import CACHED, PASSES, Calibration, torchrec_bytes
 from planners.embedding.estimates.coefficient_fit import Times, fit_machine
 from planners.embedding.estimates.design import (
@@ -40,7 +42,7 @@ from planners.embedding.estimates.lookup_distributions import (
     distribution_named,
 )
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import EmbeddingWorkbench, on_cpu_kernel
+from planners.embedding.estimates.workbench import EmbeddingWorkbench, with_kernels
 from planners.embedding.problem import EmbeddingProblem
 
 FAMILY = load_registry().find("embedding")
@@ -172,7 +174,9 @@ def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
 ):
     with pytest.raises(NotApplicable, match="shardbench calibrate"):
         FAMILY.find("calibrated").prepared(problem)
-    fused = on_cpu_kernel(replace(problem, coefficients=DEVICE.values, search_seconds=1.0))
+    fused = with_kernels(
+        replace(problem, coefficients=DEVICE.values, search_seconds=1.0), ["fused"]
+    )
     plan = FAMILY.find("calibrated").prepared(fused).run()
     validate(fused, plan)
     other = FAMILY.find("certified").prepared(fused).run()
@@ -299,6 +303,47 @@ def test_ranks_share_the_memory_of_the_largest_one():
     assert places[0][0] == places[1][0]
     assert max(map(max, places)) - places[0][0] < 1.01 * 4 * 3 * 30_000 * (8 + 1)
     assert len(set(places[1])) == len(places[1])  # the tables of one rank do not overlap
+
+
+def test_only_tables_of_the_device_itself_share_memory():
+    device = Device("cpu")
+    device.make_room([[ShardWork("a", "fused", "table_wise", 30_000, 8, (1.0,), 8)]])
+    with device:
+        shared, again = torch.zeros(20_000), torch.zeros(20_000)
+        managed = torch.empty(20_000)
+        assert torch.zeros(20_000, out=managed) is managed
+        assert torch.zeros(5000, 4).shape == (5000, 4)
+    assert shared.untyped_storage().data_ptr() == again.untyped_storage().data_ptr()
+
+
+def test_kernels_with_a_cache_look_up_other_rows_each_time():
+    cached = ShardWork("a", "fused_uvm_caching", "table_wise", 100_000, 8, (3.0,), 32)
+    for shard, renewed in ((cached, True), (replace(cached, kernel="fused"), False)):
+        rank = kernels_on(Device("cpu"), shard)
+        before = [group.indices.clone() for group in rank._groups]
+        for call in rank.passes().values():
+            call.begin()
+            call.run()
+        same = [bool((a == b.indices).all()) for a, b in zip(before, rank._groups, strict=True)]
+        assert same == [not renewed]
+
+
+def test_a_kernel_that_does_not_run_is_left_out_of_plans(
+    problem: EmbeddingProblem, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(workbench._KERNELS, "cpu", ("fused", "fused_uvm"))
+    bench = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.05))
+
+    def broken(shards: Sequence[ShardWork]) -> RankKernels:
+        if any(shard.kernel == "fused_uvm" for shard in shards):
+            raise RuntimeError("CUDA error: operation not supported")
+        return kernels_on(Device("cpu"), *shards)
+
+    monkeypatch.setattr(bench, "_kernels", broken)
+    assert bench._kernels_that_run == ("fused",)
+    kept = with_kernels(problem, bench._kernels_that_run)
+    assert kept.kernels == {"fused"}
+    assert {tuple(c.compute_kernels) for c in kept.constraints.values()} == {("fused",)}
 
 
 def kernel_memory(rank: RankKernels) -> list[int]:

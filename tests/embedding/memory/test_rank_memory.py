@@ -30,10 +30,11 @@ from planners.embedding.memory.rank_bytes import (
     OUTPUTS,
     PEAK,
     WEIGHTS,
-    RankJob,
     Terms,
     measure_rank,
+    terms_of,
 )
+from planners.embedding.memory.rank_model import RankJob, RankModel, inputs_of
 from planners.embedding.memory.shard_bytes import state_bytes
 from planners.embedding.memory.step_peak import derived_terms
 from planners.embedding.tables.files import Table
@@ -161,10 +162,10 @@ def gloo_rank(job: RankJob, store: str, *_: object) -> Terms:
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=job.rank, world_size=job.world_size
     )
-    model = rank_bytes._Model(job)
-    inputs = rank_bytes._inputs(job)
+    model = RankModel(job)
+    inputs = inputs_of(job)
     model.step(inputs)
-    return model.terms(inputs)
+    return terms_of(model, inputs)
 
 
 def test_one_rank_alone_has_the_tensors_of_a_rank_among_processes(tmp_path: Path) -> None:
