@@ -22,6 +22,8 @@ setup: $(READY)
 # fbgemm-gpu-cpu and break the import on a machine without CUDA. Compiled kernels are kept beside
 # their sources; here they are compiled once, and not by all processes of a first run at a time.
 $(READY): requirements.txt pyproject.toml Makefile
+	@$(if $(GPU),$(PYTHON) -c "import ctypes; ctypes.CDLL('libnvidia-ml.so.1')" 2> /dev/null || \
+		{ echo "The CUDA build of fbgemm needs NVIDIA's driver: libnvidia-ml.so.1 was not found."; exit 2; })
 	@echo "Setting up $(VENV) (two to six minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) "$$(grep '^torch==' requirements.txt)"
