@@ -27,8 +27,14 @@ from typing import Any
 
 from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Partial, Placement, Replicate, Shard, _redistribute
-from torch.distributed.tensor import _collective_utils as prices
+from torch.distributed.tensor import (
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    _collective_utils as prices,
+    _redistribute,
+)
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from torch.distributed.tensor._ops import utils

@@ -5,12 +5,10 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from outcomes import outcome
 from strategies import REDUCE_OPS, SHAPES, UPSTREAM, as_schema, aten, searched, tensor
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor import _collective_utils as prices
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _collective_utils as prices
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._sharding_prop import _select_min_cost_strategy
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from small_problems import (
     KINDS,
     devices,

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harness.model.errors import UsageError
 from planners.embedding.importing.tzrec_config import MOST_NESTED, parse_json, parse_text
