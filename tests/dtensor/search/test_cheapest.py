@@ -12,8 +12,9 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _collec
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._sharding_prop import _select_min_cost_strategy
 
-from planners.dtensor.search.cheapest import cheapest_strategy, encode, operand_of
+from planners.dtensor.search.cheapest import cheapest_strategy
 from planners.dtensor.search.dispatches import exact_misses
+from planners.dtensor.search.operands import encode, operand_of
 from planners.dtensor.search.staying import decide_without_redistribution
 
 pytestmark = pytest.mark.usefixtures("meshes")
