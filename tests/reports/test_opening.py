@@ -1,7 +1,7 @@
 """The first screen of a report, and the pages behind it, in headless Chromium."""
 
 import pytest
-from browser import needs_chromium
+from browser import chromium, needs_chromium
 from made_up_ranks import with_ranks
 from made_up_results import GOALS, family_lines, no_png, overview_row, past_lines, write
 from selenium.webdriver.common.by import By
@@ -45,10 +45,16 @@ def page(tmp_path_factory):
         return write_report(write(folder / "results.jsonl", lines()), folder / "report")
 
 
+@pytest.fixture(scope="module")
+def opened():
+    with chromium() as browser:
+        yield browser
+
+
 @pytest.fixture
-def browser(browser):
-    browser.be_dark(False)
-    return browser
+def browser(opened):
+    opened.be_dark(False)
+    return opened
 
 
 def pages_shown(browser):
