@@ -2,15 +2,17 @@
 
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from harness.execution.upstream import is_ready
+from harness.execution.upstream import Upstream, is_ready
 
 # The toy families and other helpers, which child processes import too: they get this `sys.path`.
-sys.path.insert(0, str(Path(__file__).parent / "harness"))
+sys.path[:0] = [str(Path(__file__).parent / name) for name in ("harness", "reports", "faults")]
 
 settings.register_profile("shardbench", deadline=None, derandomize=True, max_examples=50)
 # pytest --hypothesis-profile=nightly: more examples, and others in every run.
@@ -35,3 +37,22 @@ def pytest_collection_finish() -> None:
     """Exclude all imported objects from garbage collection, which is faster without them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def upstreams(request: pytest.FixtureRequest) -> Iterator[dict[str, Upstream]]:
+    """The releases in a module's RELEASES, each driven by the module's DRIVER."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(Upstream(name, request.module.DRIVER))
+            for name in request.module.RELEASES
+        }
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium."""
+    from browser import chromium
+
+    with chromium() as opened:
+        yield opened

@@ -1,149 +1,98 @@
 """The contract between planners and the harness: everything that a planner's author imports."""
 
 from harness.contract.abilities.captured_file import (
-    Names,
-    is_captured_file,
-    labelled,
-    read_captured,
-    write_captured,
+    Names as Names,
+    is_captured_file as is_captured_file,
+    labelled as labelled,
+    read_captured as read_captured,
+    write_captured as write_captured,
 )
 from harness.contract.abilities.estimates import (
-    BenchOptions,
-    Candidate,
-    CandidateSet,
-    Design,
-    FittedFigure,
-    FittedMachine,
-    FormError,
-    MemoryCandidate,
-    MemorySet,
-    RankMemory,
-    RankWork,
-    TimedWork,
-    Workbench,
+    BenchOptions as BenchOptions,
+    Candidate as Candidate,
+    CandidateSet as CandidateSet,
+    Design as Design,
+    FittedFigure as FittedFigure,
+    FittedMachine as FittedMachine,
+    FormError as FormError,
+    MemoryCandidate as MemoryCandidate,
+    MemorySet as MemorySet,
+    RankMemory as RankMemory,
+    RankWork as RankWork,
+    TimedWork as TimedWork,
+    Workbench as Workbench,
 )
-from harness.contract.abilities.explanation import Explanation, Question, Section
+from harness.contract.abilities.explanation import (
+    Explanation as Explanation,
+    Question as Question,
+    Section as Section,
+)
 from harness.contract.abilities.inventory import (
-    Column,
-    Imported,
-    Importing,
-    ImportRequest,
-    Inventory,
+    Column as Column,
+    Imported as Imported,
+    Importing as Importing,
+    ImportRequest as ImportRequest,
+    Inventory as Inventory,
 )
-from harness.contract.abilities.remedies import Remedies, Remedy
-from harness.contract.abilities.series import Commits, Releases, Series
-from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
-from harness.contract.calls import count_calls
-from harness.contract.declarations import Counter, Moving, Planning, Study, Workload
-from harness.contract.family import Abilities, Family, Implementation
+from harness.contract.abilities.remedies import Remedies as Remedies, Remedy as Remedy
+from harness.contract.abilities.series import (
+    Commits as Commits,
+    Releases as Releases,
+    Series as Series,
+)
+from harness.contract.abilities.topology import (
+    LibraryTopology as LibraryTopology,
+    TopologyRow as TopologyRow,
+    TopologyTrap as TopologyTrap,
+)
+from harness.contract.calls import count_calls as count_calls
+from harness.contract.declarations import (
+    Counter as Counter,
+    Moving as Moving,
+    Planning as Planning,
+    Study as Study,
+    Workload as Workload,
+)
+from harness.contract.family import (
+    Abilities as Abilities,
+    Family as Family,
+    Implementation as Implementation,
+)
 from harness.contract.parameters import (
-    CAPTURED_FILE,
-    Count,
-    Parameters,
-    Seed,
-    read_parameters,
-    workload_parameters,
+    CAPTURED_FILE as CAPTURED_FILE,
+    Count as Count,
+    Parameters as Parameters,
+    Seed as Seed,
+    read_parameters as read_parameters,
+    workload_parameters as workload_parameters,
 )
-from harness.contract.recorder import Recorder, is_observing
-from harness.contract.supported_releases import SupportedReleases
-from harness.contract.variants import Measured, Prepared
-from harness.execution.upstream import Upstream
-from harness.model.cell import Claim, Progress, RankTable
-from harness.model.declared import checked
+from harness.contract.recorder import Recorder as Recorder, is_observing as is_observing
+from harness.contract.supported_releases import SupportedReleases as SupportedReleases
+from harness.contract.variants import Measured as Measured, Prepared as Prepared
+from harness.execution.upstream import Upstream as Upstream
+from harness.model.cell import Claim as Claim, Progress as Progress, RankTable as RankTable
+from harness.model.declared import checked as checked
 from harness.model.errors import (
-    InfeasibleDecision,
-    NotApplicable,
-    RegistryError,
-    ShardbenchError,
-    UsageError,
-    one_line,
-    printable,
-    unknown,
+    InfeasibleDecision as InfeasibleDecision,
+    NotApplicable as NotApplicable,
+    RegistryError as RegistryError,
+    ShardbenchError as ShardbenchError,
+    UsageError as UsageError,
+    one_line as one_line,
+    printable as printable,
+    unknown as unknown,
 )
-from harness.model.files import read_file, read_json, replace_file
-from harness.model.ids import WorkloadSpec
-from harness.model.machine import default_memory_gib
-from harness.model.overview import Goal, OverviewRow
-from harness.model.quality import Quality
-from harness.model.topology import CAPTURED, Topology, captured_topology
-
-__all__ = [
-    "CAPTURED",
-    "CAPTURED_FILE",
-    "Abilities",
-    "BenchOptions",
-    "Candidate",
-    "CandidateSet",
-    "Claim",
-    "Column",
-    "Commits",
-    "Count",
-    "Counter",
-    "Design",
-    "Explanation",
-    "Family",
-    "FittedFigure",
-    "FittedMachine",
-    "FormError",
-    "Goal",
-    "Implementation",
-    "ImportRequest",
-    "Imported",
-    "Importing",
-    "InfeasibleDecision",
-    "Inventory",
-    "LibraryTopology",
-    "Measured",
-    "MemoryCandidate",
-    "MemorySet",
-    "Moving",
-    "Names",
-    "NotApplicable",
-    "OverviewRow",
-    "Parameters",
-    "Planning",
-    "Prepared",
-    "Progress",
-    "Quality",
-    "Question",
-    "RankMemory",
-    "RankTable",
-    "RankWork",
-    "Recorder",
-    "RegistryError",
-    "Releases",
-    "Remedies",
-    "Remedy",
-    "Section",
-    "Seed",
-    "Series",
-    "ShardbenchError",
-    "Study",
-    "SupportedReleases",
-    "TimedWork",
-    "Topology",
-    "TopologyRow",
-    "TopologyTrap",
-    "Upstream",
-    "UsageError",
-    "Workbench",
-    "Workload",
-    "WorkloadSpec",
-    "captured_topology",
-    "checked",
-    "count_calls",
-    "default_memory_gib",
-    "is_captured_file",
-    "is_observing",
-    "labelled",
-    "one_line",
-    "printable",
-    "read_captured",
-    "read_file",
-    "read_json",
-    "read_parameters",
-    "replace_file",
-    "unknown",
-    "workload_parameters",
-    "write_captured",
-]
+from harness.model.files import (
+    read_file as read_file,
+    read_json as read_json,
+    replace_file as replace_file,
+)
+from harness.model.ids import WorkloadSpec as WorkloadSpec
+from harness.model.machine import default_memory_gib as default_memory_gib
+from harness.model.overview import Goal as Goal, OverviewRow as OverviewRow
+from harness.model.quality import Quality as Quality
+from harness.model.topology import (
+    CAPTURED as CAPTURED,
+    Topology as Topology,
+    captured_topology as captured_topology,
+)

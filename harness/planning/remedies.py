@@ -12,15 +12,12 @@ SECONDS = 20.0
 
 
 def find_remedies(
-    request: Request,
-    seconds: float = SECONDS,
-    begins: Callable[[str], None] = lambda stage: None,
+    request: Request, begins: Callable[[str], None] = lambda stage: None
 ) -> Remedies[Any, Any] | None:
     """Return the remedies for a problem without a decision; None if the family searches for none.
 
     Args:
         request: the problem.
-        seconds: the limit of the search.
         begins: called with each stage that begins.
     """
     planning: Planning[Any, Any] | None = load(request.family.abilities.planning)
@@ -29,7 +26,7 @@ def find_remedies(
     begins(BUILDING)
     problem = request.build()
     begins("looking for remedies")
-    return planning.remedies(problem, seconds)
+    return planning.remedies(problem, SECONDS)
 
 
 def fixed(request: Request, remedy: Remedy[Any, Any]) -> dict[str, Any]:

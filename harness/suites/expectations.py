@@ -4,8 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field as item
+from dataclasses import dataclass, field as item
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

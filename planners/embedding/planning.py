@@ -111,14 +111,14 @@ def _moved(problem: EmbeddingProblem, plan: Plan) -> float:
 def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]:
     """Yield problems with increasing move budgets and their plans, each better than the last."""
     assert problem.moving is not None
-    previous, ranks = problem.moving.previous, problem.topology.world_size
+    previous = problem.moving.previous
     space, devices = arrays(problem)
     if not NearSearch.can_search(space, devices):
         raise UsageError("Moves are not counted for tables that depend on each other.")
     search = NearSearch(
         space,
         devices,
-        lambda ordered: previous.moves(ordered.options, ranks),
+        previous.moves,
         Deadline(problem.search_seconds),
         effort=problem.moving.effort,
     )

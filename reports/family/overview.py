@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from harness.model.overview import OverviewRow
 from reports.family.data import FamilyView, rows_of
 from reports.family.ladder import ladder
+from reports.record.claims import Factor, Interval, divided
 
 _COLUMNS = [
     *("system", "family", "slug", "problem", "today", "ours", "today_is", "next_step"),
@@ -20,15 +21,6 @@ _COLUMNS = [
     *("quality", "meaning", "unit", "quality_today", "quality_ours"),
 ]
 _NAN = math.nan
-
-
-class _Factor(NamedTuple):
-    """How many times as fast one variant is as another, with its interval."""
-
-    value: float = _NAN
-    low: float = _NAN
-    high: float = _NAN
-    basis: str = "measured"
 
 
 def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
@@ -116,24 +108,19 @@ def _first_qualities(family: FamilyView, problem: str) -> dict[str, float]:
     return dict(zip(rated["variant"], rated["value"].astype(float), strict=True))
 
 
-def _factor(cells: Mapping[str, Mapping[str, Any]], ours: str, today: str) -> _Factor:
-    """Return how many times as fast `ours` is as `today` on one problem.
-
-    If both were compared with a third variant, the interval divides opposite ends of the two
-    intervals.
-    """
+def _factor(cells: Mapping[str, Mapping[str, Any]], ours: str, today: str) -> Factor:
+    """Return how many times as fast `ours` is as `today` on one problem."""
     if ours not in cells or today not in cells or ours == today:
-        return _Factor()
+        return Factor()
     fast, slow = cells[ours], cells[today]
     if slow["status"] == "over budget" and fast["wall_s"] > 0:
         if slow["projection_s"] > 0:
-            return _Factor(slow["projection_s"] / fast["wall_s"], basis="projected")
-        return _Factor(slow["budget_s"] / fast["wall_s"], basis="stopped")
-    (a, a_low, a_high), (b, b_low, b_high) = map(_ratio, (slow, fast))
-    return _Factor(a / b, a_low / b_high, a_high / b_low if b_low else _NAN)
+            return Factor(slow["projection_s"] / fast["wall_s"], basis="projected")
+        return Factor(slow["budget_s"] / fast["wall_s"], basis="stopped")
+    return divided(_ratio(slow), _ratio(fast))
 
 
-def _ratio(cell: Mapping[str, Any]) -> tuple[float, float, float]:
+def _ratio(cell: Mapping[str, Any]) -> Interval:
     if cell["outcome"] == "reference":
         return 1.0, 1.0, 1.0
     return cell["ratio"], cell["ratio_low"], cell["ratio_high"]
@@ -168,7 +155,7 @@ def _measured(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
             if reached.value > 0 and reached.basis == "measured":
                 break
     else:
-        reached, problem = _Factor(), ""
+        reached, problem = Factor(), ""
     return {
         "measured": reached.value,
         "measured_low": reached.low,

@@ -14,6 +14,7 @@ from harness.record.record import Record
 # problem that are only described roughly. Closer than a quarter, it cannot be reproduced.
 _TOLERANCE = 1.25
 
+Interval = tuple[float, float, float]
 Reproduction = Literal["reproduced", "smaller", "larger", "not recorded", "no published figure"]
 
 
@@ -22,13 +23,23 @@ class Factor:
     """How many times as fast a cell is as another one, with an interval if there is one.
 
     The interval is the 99 % interval of a comparison, or the range of separate calls. `calls` is
-    the number of calls or pairs of calls behind it.
+    the number of calls or pairs of calls behind it. `basis` says whether it was measured.
     """
 
-    value: float
+    value: float = math.nan
     low: float = math.nan
     high: float = math.nan
     calls: int = 1
+    basis: str = "measured"
+
+
+def divided(slow: Interval, fast: Interval, pairs: int = 1) -> Factor:
+    """Return the factor of two variants, from their ratios to one baseline: (value, low, high).
+
+    If neither is the baseline, the ends of the two intervals that are farthest apart are combined.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = slow, fast
+    return Factor(a / b, a_low / b_high, a_high / b_low if b_low else math.nan, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +149,16 @@ def factor_between(slow: Cell | None, fast: Cell | None) -> Factor | None:
 
 
 def _compared(slow: Cell, fast: Cell) -> Factor | None:
-    """Return the factor of two cells of one comparison, from their ratios to its baseline.
-
-    If neither is the baseline, the ends of the two intervals that are farthest apart are combined.
-    """
+    """Return the factor of two cells of one comparison; None if there is no interval."""
     if slow.problem != fast.problem or slow.against != fast.against:
         return None
     one, other = _ratio(slow), _ratio(fast)
     if one is None or other is None:
         return None
-    (a, a_low, a_high), (b, b_low, b_high) = one, other
-    pairs = min(cell.ratio.pairs for cell in (slow, fast) if cell.ratio)
-    return Factor(a / b, a_low / b_high, a_high / b_low, pairs)
+    return divided(one, other, min(cell.ratio.pairs for cell in (slow, fast) if cell.ratio))
 
 
-def _ratio(cell: Cell) -> tuple[float, float, float] | None:
+def _ratio(cell: Cell) -> Interval | None:
     """Return the ratio to the baseline with its interval; None if it has no interval."""
     if cell.variant == cell.against:
         return 1.0, 1.0, 1.0

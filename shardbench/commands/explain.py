@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.model.errors import InfeasibleDecision, UsageError
-from harness.planning.explain import Explained
-from harness.planning.explain import explain as make_explanation
+from harness.planning.explain import Explained, explain as make_explanation
 from harness.store.results import to_json
 from shardbench import display
 from shardbench.commands.plan import show_remedies

@@ -13,16 +13,14 @@ from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.baseline import baseline
-from harness.planning.plan import Near, Planned, front
-from harness.planning.plan import plan as make_plan
+from harness.planning.plan import Near, Planned, front, plan as make_plan
 from harness.planning.remedies import find_remedies, fixed
 from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display
 from shardbench.command import InterruptedCommand, seconds_since_start
 from shardbench.display.plan import document, front_shown, gain_shown, shown
-from shardbench.display.remedies import document as remedies_document
-from shardbench.display.remedies import shown as remedies_shown
+from shardbench.display.remedies import document as remedies_document, shown as remedies_shown
 from shardbench.options import (
     Json,
     check_folder,

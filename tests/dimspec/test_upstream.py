@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -38,12 +36,6 @@ OF_MLP2 = {
 OWN_DRIVER = Path(__file__).parent / "accelerated_driver.py"
 
 pytestmark = pytest.mark.upstreams(*RELEASES)
-
-
-@pytest.fixture(scope="module")
-def upstreams() -> Iterator[dict[str, Upstream]]:
-    with ExitStack() as stack:
-        yield {name: stack.enter_context(Upstream(name, DRIVER)) for name in RELEASES}
 
 
 MESHES = (Mesh.of(4, 4), Mesh((2, 4), (0.1, 3.5), (0.7, 0.2)))

@@ -1,7 +1,10 @@
 """The commands that README and docs show: in blocks of code, inside sentences and in tables."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,3 +94,14 @@ def _command(line: str) -> Iterator[str]:
     unquoted = re.sub(r'"(?![^"]*=[A-Z]+[],])[^"]*"', "", text)
     if program in _PROGRAMS and rest and not _PLACEHOLDER.search(unquoted):
         yield text
+
+
+def run_python(*words: str, folder: Path) -> str:
+    """Run Python in a folder as a reader would run it, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True, text=True, check=False, cwd=folder, timeout=700,
+        env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout

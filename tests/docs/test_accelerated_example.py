@@ -1,24 +1,18 @@
 """The example of accelerated training, run as a reader would run it."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT, run_python
 
 pytestmark = pytest.mark.long
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "train_accelerated.py"
+EXAMPLE = ROOT / "docs" / "examples" / "train_accelerated.py"
 
 
 def test_two_ranks_train_the_same_with_and_without_acceleration(tmp_path):
-    result = subprocess.run(
-        [sys.executable, str(EXAMPLE)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    trained, informed, stepped = (result.stdout.splitlines()[first::3] for first in range(3))
+    printed = run_python(str(EXAMPLE), folder=tmp_path)
+    trained, informed, stepped = (printed.splitlines()[first::3] for first in range(3))
     assert stepped == ["OptimizerInfo(local=4, by_torch={})"] * 2
     assert [line.partition(":")[0] for line in trained] == ["FSDP2", "tensor parallel"]
     for line, info in zip(trained, informed, strict=True):

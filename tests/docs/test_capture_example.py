@@ -1,40 +1,26 @@
 """The capture example and the commands on its page, run as a reader would run them."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT, run_python
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "capture_embedding.py"
-
-
-def run(*words: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True, text=True, check=False, cwd=folder, timeout=300,
-        env={**os.environ, "COLUMNS": "80"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory):
     """A folder with a captured problem with hashed names, and the example's output."""
     folder = tmp_path_factory.mktemp("captured")
-    return folder, run(str(EXAMPLE), "problem.json.gz", "--hash-names", folder=folder)
+    return folder, run_python(str(EXAMPLE), "problem.json.gz", "--hash-names", folder=folder)
 
 
 def test_the_live_planners_decision_is_found_again(captured):
     folder, printed = captured
     assert {line.split()[0] for line in printed.splitlines()} == {"user", "item", "shop"}
-    compared = run(
+    compared = run_python(
         "-m", "shardbench", "compare", "embedding", "-w", "problem.json.gz",
         "--variants", "as-captured,default", "--against", "default", "--seconds", "0.1",
         folder=folder,
@@ -47,7 +33,7 @@ def test_the_live_planners_decision_is_found_again(captured):
 
 def test_the_captured_problem_is_planned(captured):
     folder, _ = captured
-    shown = run(
+    shown = run_python(
         "-m", "shardbench", "plan", "-w", "problem.json.gz", "-o", "plan.json", folder=folder
     )
     assert "captured:16" in shown

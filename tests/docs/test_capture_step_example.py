@@ -1,11 +1,9 @@
 """The example that captures a training step, run as a reader would run it."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT, run_python
 
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
@@ -14,15 +12,11 @@ from planners.dtensor import FAMILY
 
 pytestmark = pytest.mark.long
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "capture_step.py"
+EXAMPLE = ROOT / "docs" / "examples" / "capture_step.py"
 
 
 def test_a_step_is_captured_and_replayed(tmp_path):
-    result = subprocess.run(
-        [sys.executable, str(EXAMPLE), "step.json"],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    run_python(str(EXAMPLE), "step.json", folder=tmp_path)
     path = tmp_path / "step.json"
     held = json.loads(path.read_text())
     assert held["ranks"] == 8

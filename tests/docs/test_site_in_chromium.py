@@ -1,7 +1,7 @@
 """The documentation site as a reader of its folder sees it, without a server, in Chromium."""
 
 import pytest
-from browser import SECONDS, chromium, needs_chromium
+from browser import SECONDS, needs_chromium
 from documented import ROOT
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -14,12 +14,6 @@ pytestmark = [
     needs_chromium,
     pytest.mark.skipif(not BUILT.exists(), reason="needs the site: make docs"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("width", [390, 1280])

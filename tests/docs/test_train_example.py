@@ -1,24 +1,18 @@
 """The training example, run as a reader would run it."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from documented import ROOT, run_python
 
 pytestmark = pytest.mark.long
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "train_with_plan.py"
+EXAMPLE = ROOT / "docs" / "examples" / "train_with_plan.py"
 
 
 def test_two_ranks_train_alike_with_every_plan(tmp_path):
-    result = subprocess.run(
-        [sys.executable, str(EXAMPLE)],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=700,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    jobs = re.findall(r"^(\S.*): loss (\S+) to (\S+)\n((?:  .*\n)+)", result.stdout, re.MULTILINE)
+    printed = run_python(str(EXAMPLE), folder=tmp_path)
+    jobs = re.findall(r"^(\S.*): loss (\S+) to (\S+)\n((?:  .*\n)+)", printed, re.MULTILINE)
     names, first, last, plans = zip(*jobs, strict=True)
     assert names == ("TorchRec's planner", "same-plan", "best-plan")
     assert len(set(first)) == len(set(last)) == 1

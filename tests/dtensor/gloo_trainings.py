@@ -14,8 +14,10 @@ import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from optimizer_pairs import exact
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict as optimizer_state
-from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict as optimizer_state,
+    set_optimizer_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard

@@ -9,8 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.proposers import UniformProposer

@@ -11,8 +11,7 @@ import made_up_engine
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from harness.contract.supported_releases import UnsupportedRelease
 from harness.execution.upstream import folder

@@ -6,8 +6,7 @@ import json
 
 import pytest
 from hostile import change, changes, read_or_refused, refusal
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from harness.model import files
 from planners.dimspec.conversion.partition import checked_partition

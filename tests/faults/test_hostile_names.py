@@ -25,10 +25,8 @@ from page_parser import Page
 
 from harness.model.cell import legible
 from reports.core.drawing.canvas import short
-from reports.core.escaping import code, markdown
-from reports.core.escaping import csv as as_csv
-from reports.core.table import table_of
-from reports.core.table import text as text_column
+from reports.core.escaping import code, csv as as_csv, markdown
+from reports.core.table import table_of, text as text_column
 from reports.core.terminal import as_terminal
 from reports.report.page import write_report
 from shardbench import display

@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 from hostile import TEXTS, change, changes, read_or_refused, refusal
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 from harness.store.results import read_cells

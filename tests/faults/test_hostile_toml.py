@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from hostile import NUMBERS, TEXTS, change, changes, no_files, read_or_refused, refusal
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.contract.registry import load_registry
 from harness.suites.expectations import load_expectations, to_toml

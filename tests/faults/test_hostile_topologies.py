@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 from hostile import NUMBERS, TEXTS, read_or_refused, refusal
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology

@@ -6,8 +6,7 @@ from functools import partial
 import pandas as pd
 import pytest
 from hostile import NUMBERS, TEXTS, read_or_refused, refusal
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harness.contract import count_calls
 from harness.contract.registry import load_registry

@@ -5,8 +5,7 @@ import math
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
 from harness.model.errors import UsageError

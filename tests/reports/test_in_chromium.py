@@ -1,7 +1,7 @@
 """The three kinds of pages as a reader sees them, in headless Chromium."""
 
 import pytest
-from browser import chromium, needs_chromium
+from browser import needs_chromium
 from made_up_profiles import COMPILED, PROBLEM, profile
 from made_up_ranks import with_ranks
 from made_up_results import cell, family_lines, no_png, past_lines, write
@@ -17,12 +17,6 @@ pytestmark = needs_chromium
 
 HOSTILE = ("<script>alert(1)</script>", "</style><img src=x onerror=alert(1)>", "{{ 7*7 }} `a|b`")
 LIGHT, DARK = (255, 255, 255), (21, 24, 28)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as opened:
-        yield opened
 
 
 def all_lines():

@@ -6,8 +6,13 @@ from made_up_ranks import COLUMNS, ranks, with_ranks
 from made_up_results import cell, family_lines, family_of, over_budget, write
 from matplotlib.text import Text
 
-from reports.family.ranks import draw_ranks, loads_table, ranks_caption, ranks_table
-from reports.family.ranks import ranks as ranks_of
+from reports.family.ranks import (
+    draw_ranks,
+    loads_table,
+    ranks as ranks_of,
+    ranks_caption,
+    ranks_table,
+)
 from reports.report.page import write_report
 
 

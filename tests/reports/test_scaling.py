@@ -2,8 +2,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_up_results import cell, family_lines, over_budget, results_of
 
 from reports.family.scaling import exponents, fit_exponent, long_series, sweeps, without_parameter

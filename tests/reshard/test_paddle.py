@@ -1,7 +1,5 @@
 """The real Resharder of Paddle, if it is installed, and the variants that call it."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +72,6 @@ HANDLERS = {{"changed": changed}}
 """
 
 pytestmark = pytest.mark.upstreams(*RELEASES)
-
-
-@pytest.fixture(scope="module")
-def upstreams() -> Iterator[dict[str, Upstream]]:
-    with ExitStack() as stack:
-        yield {name: stack.enter_context(Upstream(name, DRIVER)) for name in RELEASES}
 
 
 def reshard(upstream: Upstream, mode: str, **changes: Any) -> dict[str, Any]:

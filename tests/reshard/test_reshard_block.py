@@ -1,8 +1,7 @@
 """A block mirrors its graph: refused edits change neither, and edits by others are noticed."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from planners.reshard.resharding.block import (
     Block,

@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from public_outputs import DATA, KNOWN, output
 
 from harness.model.errors import UsageError

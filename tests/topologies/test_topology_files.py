@@ -4,8 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harness.model.errors import UsageError
 from harness.model.topology import Topology

@@ -1,8 +1,7 @@
 """Likely mistakes in topologies: each is found, and a correct topology gets no warning."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harness.contract.abilities.topology import TopologyTrap
 from harness.model.errors import UsageError

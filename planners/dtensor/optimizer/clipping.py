@@ -12,8 +12,11 @@ from torch.distributed import all_reduce
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.nn.utils import clip_grad_norm_ as torch_clip_grad_norm_
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import (
+    clip_grad_norm_ as torch_clip_grad_norm_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
 
 from planners.dtensor.dispatch.torch_path import is_watched
 from planners.dtensor.optimizer import obstacles

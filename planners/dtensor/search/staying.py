@@ -14,7 +14,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._ops.single_dim_strategy import _ShardingPlaceholder
 
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, traits
-from planners.dtensor.search.cheapest import (
+from planners.dtensor.search.operands import (
     REPLICATE,
     Codes,
     TorchDiffers,

@@ -7,8 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 from torchrec.distributed.planner.types import Perf, Storage
 
-from harness.contract import Topology as Machines
-from harness.contract import UsageError, read_captured
+from harness.contract import Topology as Machines, UsageError, read_captured
 from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.constraints import CapturedConstraints
 from planners.embedding.capture.modules import CapturedModule

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, structs
 from torchrec.distributed.planner.types import CustomTopologyData, Storage, Topology
 
-from harness.contract import Topology as Machines
-from harness.contract import captured_topology
+from harness.contract import Topology as Machines, captured_topology
 from planners.embedding.capture.limits import MOST_RANKS, Bandwidth, Bytes, BytesLeft, Number, Ranks
 
 DeviceRuns = Annotated[

@@ -215,7 +215,7 @@ class CompiledSearch(Proposer, Partitioner):
         search = NearSearch(
             space,
             devices,
-            lambda ordered: previous.moves(ordered.options, devices.ranks),
+            previous.moves,
             self._deadline,
             self._planner._seed,
         )

@@ -100,7 +100,7 @@ class NearPlans:
         search = NearSearch(
             self._space,
             self._devices,
-            lambda ordered: previous.moves(ordered.options, self._devices.ranks),
+            previous.moves,
             self._deadline,
             seed,
         )

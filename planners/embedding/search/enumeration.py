@@ -16,8 +16,8 @@ from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstima
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.shard_estimators import (
     EmbeddingPerfEstimator as CheckingPerfEstimator,
+    EmbeddingStorageEstimator,
 )
-from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection

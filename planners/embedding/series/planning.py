@@ -13,8 +13,12 @@ from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import ParameterConstraints, Proposer, ShardingOption
-from torchrec.distributed.planner.types import Topology as TorchrecTopology
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Proposer,
+    ShardingOption,
+    Topology as TorchrecTopology,
+)
 
 from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.embedding.tables.torchrec_objects import (

@@ -1,4 +1,4 @@
-"""The decision of vLLM 0.14 to 0.33, made in three ways; the packing of the releases before."""
+"""The decision of vLLM 0.14 to 0.33, made in three ways; other packings for its replicas."""
 
 import numpy as np
 
@@ -6,7 +6,6 @@ from planners.experts import kernels
 from planners.experts.problem import Slots
 from planners.experts.published.balancer import Balancer, Weights
 from planners.experts.published.deepseek import pack_float32_compiled
-from planners.experts.published.zigzag import pack_in_zigzag
 
 
 def replicated(weight: Weights, slots: int) -> tuple[Slots, Weights]:
@@ -71,10 +70,18 @@ def _pack_compiled(share: Weights, packs: int) -> Slots:
     return kernels.pack(np.argsort(-share, axis=-1), share.astype(np.float64), packs)
 
 
+def _pack_in_zigzag(share: Weights, packs: int) -> Slots:
+    """Deal the sorted replicas to the GPUs in turns, each turn in the reverse order (ADRS)."""
+    rows, items = share.shape
+    turns = np.argsort(-share, axis=-1, kind="stable").reshape(rows, items // packs, packs)
+    turns[:, 1::2] = turns[:, 1::2, ::-1].copy()
+    return np.ascontiguousarray(turns.transpose(0, 2, 1)).reshape(rows, items)
+
+
 NUMPY_PACK = Balancer(replicated, _pack_float32)
 NUMPY = Balancer(replicated, pack_rows)
 BATCHED = Balancer(replicated, _pack_batched)
-ZIGZAG = Balancer(replicated, pack_in_zigzag)
+ZIGZAG = Balancer(replicated, _pack_in_zigzag)
 COMPILED = Balancer(_replicated_compiled, _pack_compiled)
 # the decision of numpy-pack, with other names of equal experts
 MIXED = Balancer(_replicated_compiled, pack_float32_compiled)

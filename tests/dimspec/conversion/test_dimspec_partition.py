@@ -4,8 +4,7 @@ from itertools import permutations
 from math import prod
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from small_streams import meshes, refusal
 
 from planners.dimspec.conversion.partition import (

@@ -1,8 +1,7 @@
 """The reference search agrees with recordings of ColossalAI, and with ColossalAI's source code."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from small_streams import (
     ALL_TO_ALL,
     GATHER,

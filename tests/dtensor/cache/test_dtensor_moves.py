@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from small_world import mesh_of, placed, running
 from torch.autograd.profiler import profile
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from outcomes import described, outcome, redistributions_counted
 from small_world import counted, mesh_of, placed
 from torch.distributed.device_mesh import DeviceMesh

@@ -3,12 +3,12 @@
 import copy
 import json
 import resource
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from captured_steps import STEPS, captured, problem_in
+from hostile import change, changes, is_one_sentence, read_or_refused
+from hypothesis import HealthCheck, given, settings
 from small_world import EVERYWHERE, checked, counted, mesh_of, placed
 from torch.distributed.tensor import Partial, Replicate, Shard
 
@@ -17,10 +17,6 @@ from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "faults"))
-from hostile import change, changes, is_one_sentence, read_or_refused
-from hypothesis import HealthCheck, given, settings
 
 
 @pytest.fixture(scope="module", params=STEPS)

@@ -6,8 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from optimizer_pairs import Weight, pair
 from small_world import mesh_of
 from torch.distributed import _functional_collectives

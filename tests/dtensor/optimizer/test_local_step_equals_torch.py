@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from optimizer_pairs import Weight, outcome, pair
 from small_world import mesh_of
 from torch.distributed.tensor import Partial, Replicate, Shard

@@ -5,17 +5,16 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from outcomes import outcome
 from strategies import REDUCE_OPS, SHAPES, UPSTREAM, as_schema, aten, searched, tensor
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor import _collective_utils as prices
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _collective_utils as prices
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._sharding_prop import _select_min_cost_strategy
 
-from planners.dtensor.search.cheapest import cheapest_strategy, encode, operand_of
+from planners.dtensor.search.cheapest import cheapest_strategy
 from planners.dtensor.search.dispatches import exact_misses
+from planners.dtensor.search.operands import encode, operand_of
 from planners.dtensor.search.staying import decide_without_redistribution
 
 pytestmark = pytest.mark.usefixtures("meshes")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from certified import DEFAULT, JumpingClock, proposed, rating, standing_still
 from compared import come_to, components
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from random_options import random_case
 from small_problems import (
     devices,

@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from random_problems import random_problem
 from small_problems import devices, fit, held_by, least_rating, option, problems
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from small_problems import (
     KINDS,
     devices,
@@ -51,9 +50,9 @@ class Case:
     before: dict
     weight: dict
 
-    def moves(self, space):
+    def moves(self, options, _ranks=0):
         homes, weights = [], []
-        for each in space.options:
+        for each in options:
             count = len(each.shards)
             homes += self.before.get(id(each), (-1,) * count)
             weights += self.weight[id(each)]
@@ -61,7 +60,7 @@ class Case:
 
     def plans(self):
         """Yield the rating, the bytes moved and the placement of every plan that fits."""
-        space, moves = self.space, self.moves(self.space)
+        space, moves = self.space, self.moves(self.space.options)
         choices = [
             [
                 (number, ranks)
@@ -122,7 +121,7 @@ def test_a_plan_within_the_budget_is_found_and_the_bound_is_below_all_that_are(c
     plan = near.found.options, near.found.ranks
     assert fit(held_by(case.space, case.devices, *plan), case.devices)
     placed = options_with_ranks(case.space, *plan)
-    assert near.bytes == moved(case.space, case.moves(case.space), placed)
+    assert near.bytes == moved(case.space, case.moves(case.space.options), placed)
     assert near.found.rating >= near.bound_ms * (1 - LAST_BITS)
     if plans:
         allowed = max(budget, near.bytes)
@@ -193,7 +192,7 @@ def test_what_wins_most_for_its_bytes_moves_first():
 
 def test_the_bound_knows_what_has_to_leave_the_slowest_rank():
     case = two_ranks()
-    moves = case.moves(case.space)
+    moves = case.moves(case.space.options)
     found = with_previous(case.space, case.devices, moves)
     bounds = [near_bound(found, moves, budget, 4.0) for budget in (0, 1, 2, 12)]
     assert np.allclose(bounds, [8.0, 5.0, 4.0, 4.0], rtol=1e-9)
@@ -203,7 +202,7 @@ def test_the_bound_knows_what_has_to_leave_the_slowest_rank():
 @given(cases(), st.integers(0, 12))
 def test_ranks_with_room_for_their_shards_do_not_change_the_bound(case, budget):
     """With 0 as the known bound, all ranks count as crowded."""
-    moves = case.moves(case.space)
+    moves = case.moves(case.space.options)
     found = with_previous(case.space, case.devices, moves)
     known = best_plan(case.space, case.devices, Brief()).bound
     if len(found.without_options) or not math.isfinite(known):

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from built_problem import problem
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from small_problems import devices, fit, load, option, ways
 from torchrec.distributed.planner.types import PlannerError
 

@@ -2,21 +2,18 @@
 
 import copy
 import json
-import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 from captured_models import built, captured, random_script
+from hostile import change, changes, read_or_refused
 from hypothesis import HealthCheck, given, settings
 
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from planners.embedding import FAMILY
 from planners.embedding.capture.file import read_problem
-
-sys.path.append(str(Path(__file__).parents[2] / "faults"))
-from hostile import change, changes, read_or_refused
 
 
 def document() -> dict:

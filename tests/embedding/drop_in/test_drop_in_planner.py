@@ -10,8 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from compared import come_to
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from little_work import little_work, randoms, standing_still
 from planned import decided, new_planner, problem
 from random_models import random_model

@@ -8,8 +8,7 @@ from types import ModuleType
 import pytest
 import torch.distributed as dist
 from compared import come_to
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from little_work import randoms
 from planned import assert_same, decided, new_planner, problem
 from random_models import collection, random_model

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 import torchrec
 from compared import come_to, components
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from little_work import little_work, randoms, standing_still
 from planned import decided, new_planner, problem
 from random_options import random_case

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from compared import come_to
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from planned import assert_same, new_planner, problem
 from random_models import random_model
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner

@@ -8,8 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_options import random_case
 from rich.console import Console
 from torchrec.distributed.planner.perf_models import NoopPerfModel

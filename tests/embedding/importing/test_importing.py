@@ -5,8 +5,7 @@ import io
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from imported import feature, imported, refusal, tables_of
 
 from harness.model.errors import UsageError

@@ -1,19 +1,14 @@
 """TorchEasyRec's configs are parsed as protobuf; errors name the line."""
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hostile import change, changes, read_or_refused, refusal
+from hypothesis import given, strategies as st
 
 from harness.model.errors import UsageError
 from planners.embedding.importing.tzrec_config import MOST_NESTED, parse_json, parse_text
-
-sys.path.append(str(Path(__file__).parents[2] / "faults"))
-from hostile import change, changes, read_or_refused, refusal
 
 
 def feature(text: str) -> Any:

@@ -131,7 +131,10 @@ def random_tables(rng: random.Random) -> tuple[Table, ...]:
     )
 
 
-def check_derived(seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))]
+)
+def test_computed_bytes_are_the_counted_ones(seed: int) -> None:
     rng = random.Random(seed)
     ranks, of_host = rng.choice(((2, 2), (4, 2), (4, 4), (8, 4)))
     kinds = tuple(rng.choices(KINDS, k=rng.randint(1, 8)))
@@ -144,17 +147,6 @@ def check_derived(seed: int) -> None:
             # Indices of a row-wise shard are random; a peak leaves out what is a few kilobytes.
             tolerance = {PEAK: 0.04, INPUTS: 0.2}.get(term, 0.0)
             assert found[kind][term] == pytest.approx(size, rel=tolerance, abs=0), (kind, term)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_computed_bytes_are_the_counted_ones(seed: int) -> None:
-    check_derived(seed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(4, 60))
-def test_computed_bytes_are_the_counted_ones_on_more_problems(seed: int) -> None:
-    check_derived(seed)
 
 
 def gloo_rank(job: RankJob, store: str, *_: object) -> Terms:

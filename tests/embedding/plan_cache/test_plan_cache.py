@@ -7,8 +7,7 @@ import os
 import pytest
 from cached_plans import GIB, MIB, files, model, placement, planned, planner, rows_of, topology
 from compared import Log, come_to
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner

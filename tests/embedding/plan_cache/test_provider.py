@@ -8,8 +8,10 @@ from cached_plans import files, model, rows_of
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.dry_run import DryRunOrchestrator, DryRunRequest, cli
 from torchrec.distributed.planner.executor import DefaultPlannerExecutor
-from torchrec.distributed.planner.provider import DefaultPlannerProvider
-from torchrec.distributed.planner.provider import PlannerProvider as Protocol
+from torchrec.distributed.planner.provider import (
+    DefaultPlannerProvider,
+    PlannerProvider as Protocol,
+)
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
     PlannerConfig,

@@ -7,8 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 from golden_plan import GOLDEN, SAID, as_said, decisions
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
 
 from harness.contract import UsageError

@@ -5,8 +5,7 @@ from itertools import product
 
 import pytest
 from built_problem import problem
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from proposing import BYTES, compiled, driven, option, real_options, search_spaces, topology
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
 

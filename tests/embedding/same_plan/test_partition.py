@@ -5,8 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from random_options import MEGABYTE, Case, random_case
 from random_rows import placements, random_rows
 from torchrec.distributed.planner.partitioners import (

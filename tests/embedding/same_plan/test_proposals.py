@@ -5,8 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from proposing import driven, option, topology
 from random_options import Case, random_case
 from torchrec.distributed.planner.proposers import (

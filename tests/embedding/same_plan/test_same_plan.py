@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 from compared import come_to, components
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from random_options import MEGABYTE, Case, random_case
 from torchrec.distributed.planner.partitioners import (
     GreedyPerfPartitioner,

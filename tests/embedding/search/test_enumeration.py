@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from built_problem import problem
-from hypothesis import given, reject, settings
-from hypothesis import strategies as st
+from hypothesis import given, reject, settings, strategies as st
 from random_models import TYPES, random_model
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator

@@ -5,8 +5,7 @@ from operator import add
 from random import Random
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from random_options import random_case
 
 from planners.embedding.same_plan.placing.layout import inputs_of

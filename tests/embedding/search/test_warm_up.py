@@ -41,7 +41,7 @@ for seed in range(10):
     best_plan(space, devices, Deadline(0.01))
     if NearSearch.can_search(space, devices):
         nowhere = np.full(len(space.estimate), -1)
-        search = NearSearch(space, devices, lambda _: Moves(nowhere, -nowhere), Deadline(0.01))
+        search = NearSearch(space, devices, lambda *_: Moves(nowhere, -nowhere), Deadline(0.01))
         search.search(0)
 assert all(len(kernel.signatures) == 1 for kernel in kernels)
 """

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.model.errors import UsageError
 from planners.embedding.tables.files import Table, is_table_file, read_tables

@@ -4,8 +4,7 @@ import copy
 
 import pytest
 from built_problem import problem
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torchrec.distributed.planner import partitioners
 from torchrec.distributed.planner.estimator import annotations, estimator, types
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner

@@ -1,8 +1,7 @@
 """Tables are scaled to fit a memory setting, such as `tight`."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from loading import NAMES, load
 
 from harness.model.errors import UsageError

@@ -2,8 +2,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from loading import NAMES, load
 
 from harness.model.errors import UsageError

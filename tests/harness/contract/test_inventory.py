@@ -4,8 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harness.contract.abilities.inventory import Column, Inventory, distribution
 from harness.model.errors import RegistryError, UsageError

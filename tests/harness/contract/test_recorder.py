@@ -2,8 +2,7 @@ import math
 
 import pytest
 from fake_clock import FakeClock
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harness.contract.recorder import Recorder
 

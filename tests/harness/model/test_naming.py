@@ -1,8 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
@@ -26,22 +25,12 @@ problems = st.builds(ProblemId, specs, texts("/:@"), st.integers(0, 10**6))
 cells = st.builds(CellId, texts("/@"), texts("@"), problems)
 
 
+@pytest.mark.parametrize("kind", [specs, problems, cells], ids=["workload", "problem", "cell"])
 @settings(max_examples=15)
-@given(specs)
-def test_a_workload_reads_as_it_is_written(spec: WorkloadSpec):
-    assert WorkloadSpec.parse(str(spec)) == spec
-
-
-@settings(max_examples=15)
-@given(problems)
-def test_a_problem_reads_as_it_is_written(problem: ProblemId):
-    assert ProblemId.parse(str(problem)) == problem
-
-
-@settings(max_examples=15)
-@given(cells)
-def test_a_cell_reads_as_it_is_written(cell: CellId):
-    assert CellId.parse(str(cell)) == cell
+@given(st.data())
+def test_an_id_reads_as_it_is_written(kind, data: st.DataObject):
+    written = data.draw(kind)
+    assert type(written).parse(str(written)) == written
 
 
 @settings(max_examples=15)

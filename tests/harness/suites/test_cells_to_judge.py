@@ -26,16 +26,17 @@ class TestReadingCells:
         with pytest.raises(ShardbenchError, match="holds no cell"):
             read_whole(path)
 
-    @pytest.mark.parametrize("bad", ["not json", json.dumps(line(counters={"copies": 1.5}))])
-    def test_a_damaged_line_is_an_error(self, tmp_path: Path, bad: str):
+    @pytest.mark.parametrize(
+        "rest",
+        [
+            f"not json\n{json.dumps(line('slow'))}\n",
+            f"{json.dumps(line(counters={'copies': 1.5}))}\n{json.dumps(line('slow'))}\n",
+            json.dumps(line("slow"))[:-9],  # torn
+        ],
+    )
+    def test_a_damaged_line_is_an_error(self, tmp_path: Path, rest: str):
         path = tmp_path / "r.jsonl"
-        path.write_text(f"{json.dumps(line())}\n{bad}\n{json.dumps(line('slow'))}\n")
-        with pytest.raises(ShardbenchError, match=r"line 2: .*only whole results can be judged"):
-            read_whole(path)
-
-    def test_a_torn_last_line_is_an_error(self, tmp_path: Path):
-        path = tmp_path / "r.jsonl"
-        path.write_text(f"{json.dumps(line())}\n{json.dumps(line('slow'))[:-9]}")
+        path.write_text(f"{json.dumps(line())}\n{rest}")
         with pytest.raises(ShardbenchError, match=r"line 2: .*only whole results can be judged"):
             read_whole(path)
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec

@@ -4,8 +4,7 @@ import json
 from itertools import accumulate, combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from own_planners.pipeline import FAMILY
 from own_planners.pipeline.chain import Chain, Cut, quality, validate
 from own_planners.pipeline.explaining import explain

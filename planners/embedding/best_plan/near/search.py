@@ -6,8 +6,9 @@ plan without a budget; the price then pulls them towards the previous plan.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,6 +40,9 @@ from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+
+if TYPE_CHECKING:
+    from torchrec.distributed.planner.types import ShardingOption
 
 # The runs for a budget: whether the run starts at the best plan within the budget (else at the best
 # plan without one), its temperature, and its doublings of the power of perf. Temperatures are low,
@@ -76,17 +80,17 @@ class NearPlan:
 class NearSearch:
     """Searches for the best plan within a budget of moved bytes, for one budget after another.
 
-    `moves` maps a search space to its Moves. A larger budget starts from the plan for the previous
-    budget, so its plan is never worse; with a budget of `everything`, the plan is at least as good
-    as the best without a budget. The same seed gives the same plans, unless the deadline ends the
-    search. `effort` is the work for each budget, relative to `usual_work`.
+    `moves` maps options and a number of ranks to Moves. A larger budget starts from the plan for
+    the previous budget, so its plan is never worse; with a budget of `everything`, the plan is at
+    least as good as the best without a budget. The same seed gives the same plans, unless the
+    deadline ends the search. `effort` is the work for each budget, relative to `usual_work`.
     """
 
     def __init__(
         self,
         space: SearchSpace,
         devices: Devices,
-        moves: Callable[[SearchSpace], Moves],
+        moves: Callable[[Sequence["ShardingOption"], int], Moves],
         deadline: Deadline | None = None,
         seed: int = 0,
         effort: float = 1.0,
@@ -98,7 +102,7 @@ class NearSearch:
         warm_up.begin(warm_up.BEST_PLAN)
         soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
         self._unlimited = search_in_order(self._space, devices, soon, seed)
-        self._moves = moves(self._space)
+        self._moves = moves(self._space.options, devices.ranks)
         self._found = with_previous(self._space, devices, self._moves)
         self._stays = previous_options(self._found, self._moves)
         self._rounds = self._states = 0

@@ -2,8 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.measuring.timing.verdict import NOISE_FLOOR, estimate_ratio, explain, judge
 from harness.model.cell import Ratio

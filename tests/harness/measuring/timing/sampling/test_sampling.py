@@ -7,8 +7,7 @@ from itertools import count, cycle, pairwise
 import numpy as np
 import pytest
 from fake_clock import FakeClock
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sampled import CALL, noisy, run_sample, taking, wavering
 
 from harness.contract import Prepared
