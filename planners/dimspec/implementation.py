@@ -18,7 +18,7 @@ from planners.dimspec.conversion.partition import (
 )
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, RecordedAnswer
-from planners.dimspec.observer import observe as observe
+from planners.dimspec.observer import observe
 from planners.dimspec.problem import (
     Answers,
     Construction,
@@ -26,7 +26,10 @@ from planners.dimspec.problem import (
     DimSpecProblem,
     StreamProblem,
     answer,
+    build,
 )
+
+__all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
 facts = methodcaller("facts")
 """Describe a problem, its size first."""

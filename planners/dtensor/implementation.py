@@ -2,10 +2,12 @@
 
 from operator import methodcaller
 
-from planners.dtensor.counting.observer import observe as observe
-from planners.dtensor.decision import fingerprint as fingerprint, validate as validate
-from planners.dtensor.problem import build as build
-from planners.dtensor.quality import quality as quality
+from planners.dtensor.counting.observer import observe
+from planners.dtensor.decision import fingerprint, validate
+from planners.dtensor.problem import build
+from planners.dtensor.quality import quality
+
+__all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
 facts = methodcaller("facts")
 """Return the facts of a problem, its size first."""

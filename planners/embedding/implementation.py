@@ -5,10 +5,12 @@ from operator import methodcaller
 from harness.contract import Topology, WorkloadSpec, is_captured_file
 from planners.embedding import problem as problems
 from planners.embedding.captured_problem import build_captured
-from planners.embedding.decision import fingerprint as fingerprint, validate as validate
-from planners.embedding.observer import observe as observe
+from planners.embedding.decision import fingerprint, validate
+from planners.embedding.observer import observe
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.quality import quality as quality
+from planners.embedding.quality import quality
+
+__all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
 facts = methodcaller("facts")
 """Return facts about a problem, its size first."""

@@ -11,10 +11,21 @@ from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadS
 from planners.experts.balancing.bounds import layer_bounds
 from planners.experts.captured import captured
 from planners.experts.loads import drawn, recorded, windows_of
-from planners.experts.observer import observe as observe
+from planners.experts.observer import observe
 from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched, imbalance
 from planners.experts.published.vllm import compiled_placement
 from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
+
+__all__ = [
+    "build",
+    "facts",
+    "figures",
+    "fingerprint",
+    "observe",
+    "placement_of",
+    "quality",
+    "validate",
+]
 
 _GIB = 2**30
 

@@ -8,17 +8,20 @@ from collections.abc import Mapping
 from operator import methodcaller
 
 from harness.contract import InfeasibleDecision
-from planners.reshard.observer import observe as observe
+from planners.reshard.observer import observe
 from planners.reshard.problem import (
     PaddleDecision,
     PaddleProblem,
     ReshardDecision,
     ReshardProblem,
     TransformerProblem,
+    build,
 )
 from planners.reshard.resharding.block import GraphChanged
 from planners.reshard.resharding.graph import attributes_of, inputs_of, kind_of, outputs_of
 from planners.reshard.resharding.program import REPLICATED, ValueLayout
+
+__all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
 _MIB = 2**20
 
