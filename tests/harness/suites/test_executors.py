@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
 import pytest
 import run_sweep
 import toy
+from processes import is_running
 from sweeping import expected, ids, swept, workers_of
 
 from harness.measuring.environment import environment
@@ -98,9 +98,11 @@ class TestWorkersThatDie:
         while not (tmp_path / "pid").exists():
             assert time.monotonic() < until
             time.sleep(0.05)
-        child = psutil.Process(int((tmp_path / "pid").read_text()))
         pool.shutdown(wait=False, cancel_futures=True)
-        child.wait(timeout=20)
+        child, until = int((tmp_path / "pid").read_text()), time.monotonic() + 20
+        while is_running(child):
+            assert time.monotonic() < until
+            time.sleep(0.05)
         thread.join(timeout=60)
         assert "takes no more tasks" in str(ended[0])
 
