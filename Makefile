@@ -42,7 +42,7 @@ upstreams: setup
 report: setup
 	$(BIN)/shardbench report
 
-# The suite of record/ at the sizes of published claims (two hours), the figures and tables that
+# The suite of record/ at the sizes of published claims (three hours), the figures and tables that
 # README and docs draw from it, and a check that they are up to date. TORCHREC is a path or an
 # address of its repository, for its commits; STALE=1 measures what changed sources made old.
 record: setup

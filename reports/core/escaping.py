@@ -14,8 +14,8 @@ _MARKS = re.compile(r"[\\`*\[\]~$|]|(?<![^\W_])_|_(?![^\W_])")  # not the _ insi
 
 
 def prose(text: str) -> Markup:
-    """Return a text as escaped HTML, with names in backticks as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
+    """Return a text as escaped HTML, with names in backticks as code and percentages unbroken."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))).replace(" %", "&nbsp;%"))
 
 
 def sources(text: str) -> Markup:

@@ -78,7 +78,8 @@ def test_what_profiling_cost_is_said():
 
 @pytest.mark.parametrize("profiles", [[UPSTREAM], [UPSTREAM, COMPILED]])
 def test_the_page_says_it_all_in_words(profiles: list[Profile]):
-    text = unescape(re.sub(r"</?code>", "`", flame_page(profiles, PROBLEM)))
+    page = flame_page(profiles, PROBLEM).replace("&nbsp;", " ")
+    text = unescape(re.sub(r"</?code>", "`", page))
     assert PROBLEM in text
     for sentence in (*overview(profiles), *explanation(profiles)):
         assert sentence in text
