@@ -14,14 +14,14 @@ _SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class RecordedDevice:
     """A device, `cpu` or `cuda`, and the name of the GPU; the name is empty on a CPU."""
 
     kind: str
     gpu: str = ""
 
     @classmethod
-    def find(cls, kind: str) -> "Device":
+    def find(cls, kind: str) -> "RecordedDevice":
         """Return this machine's device of a kind; raises UsageError if there is none."""
         if kind == "cpu":
             return cls(kind)

@@ -26,7 +26,7 @@ from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
 from harness.record.declared import RecordedProfile, RecordedSuite, read_declared
-from harness.record.device import Device
+from harness.record.device import RecordedDevice
 from harness.record.parts import (
     MeasuredPart,
     RecordPart,
@@ -55,7 +55,7 @@ class Record:
     gpu: str = ""
 
     @classmethod
-    def read(cls, folder: Path, device: Device | None = None) -> "Record":
+    def read(cls, folder: Path, device: RecordedDevice | None = None) -> "Record":
         """Read the declaration in a folder; raises UsageError.
 
         The suite of a device has the results of each machine in a folder of its own below.

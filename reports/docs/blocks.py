@@ -4,7 +4,7 @@ Each function returns the text of a block. Problems are written `family@workload
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from shlex import quote
 from statistics import median, quantiles
@@ -312,7 +312,9 @@ def growth(family: str) -> str:
         return Entry(f"{count(row['smallest'])} to {count(row['largest'])} {row['size_name']}")
 
     def exponent(row: Row) -> Entry:
-        return Entry(with_interval(row["exponent"], row["low"], row["high"], _two_digits))
+        return Entry(
+            with_interval(row["exponent"], row["low"], row["high"], partial(number, digits=2))
+        )
 
     return as_markdown(
         table_of(
@@ -323,10 +325,6 @@ def growth(family: str) -> str:
             numbers("exponent of CPU time", exponent),
         )
     )
-
-
-def _two_digits(value: float) -> str:
-    return number(value, 2)
 
 
 def gaps() -> str:

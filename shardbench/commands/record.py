@@ -12,7 +12,7 @@ from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
 from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import UsageError
-from harness.record.device import Device
+from harness.record.device import RecordedDevice
 from harness.record.parts import RecordPart
 from harness.record.record import LANES, Record
 from reports.core.formatting import plural, seconds
@@ -50,7 +50,7 @@ def record(
     ] = False,
 ) -> None:
     """Measure the suite of a record, which docs take figures from."""
-    held = Record.read(folder, Device.find(device) if device else None)
+    held = Record.read(folder, RecordedDevice.find(device) if device else None)
     clones = _clones(repository or [])
     found_registry()  # warns of families that cannot be loaded
     with measuring_into(held.cells_file), measuring_into(held.commits_file):

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 
-from harness.contract import NotApplicable, UsageError, WorkloadSpec
-from harness.contract.abilities.estimates import BenchOptions
+from harness.contract import BenchOptions, NotApplicable, UsageError, WorkloadSpec
 from harness.contract.registry import load_registry
 from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology

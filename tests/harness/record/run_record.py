@@ -8,7 +8,7 @@ from pathlib import Path
 
 import toy
 
-from harness.record.device import Device
+from harness.record.device import RecordedDevice
 from harness.record.record import Record
 
 SUITE = """
@@ -31,7 +31,7 @@ matrix.size = [5, 6, 7]
 CELLS = 2 * 4 + 3 * 2
 
 
-def measure(folder: Path, stale: bool = False, device: Device | None = None) -> list[str]:
+def measure(folder: Path, stale: bool = False, device: RecordedDevice | None = None) -> list[str]:
     """Measure the rest of a record, and return the names of the measured parts."""
     record, measured = Record.read(folder, device), []
     parts = record.parts(toy.toy_registry, {}, lambda path, profiles, problem: None, stale)

@@ -8,7 +8,7 @@ from toy import toy_registry
 
 from harness.model.errors import ShardbenchError
 from harness.record.declared import RecordedTable
-from harness.record.device import Device
+from harness.record.device import RecordedDevice
 from harness.record.parts import table_part
 from harness.record.record import Record
 
@@ -29,7 +29,7 @@ family = "toy"
 arguments = ["{{device}}"]
 """
 ROOT = Path(__file__).parents[3]
-GPU = Device("cuda", "NVIDIA Toy-5 (80GB)")
+GPU = RecordedDevice("cuda", "NVIDIA Toy-5 (80GB)")
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_parts_are_measured_in_their_order_once_on_each_machine(folder):
     names = measure(folder, device=GPU)
     assert (names[0], len(names), names[-1]) == ("table first", 4, "table last")
     assert measure(folder, device=GPU) == []
-    assert measure(folder, device=Device("cpu")) == names
+    assert measure(folder, device=RecordedDevice("cpu")) == names
 
 
 def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
-    for device in (GPU, Device("cpu"), Device("cuda", "Other")):
+    for device in (GPU, RecordedDevice("cpu"), RecordedDevice("cuda", "Other")):
         record = Record.read(folder, device)
         part = next(part for part in record.parts(toy_registry, {}, print) if "first" in part.name)
         record.measure([part], lambda part: lambda event: None, lambda *ended: None)
@@ -58,7 +58,7 @@ def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
     assert [record.gpu for record in found] == [GPU.gpu, "Other"]
     assert found[0].folder.name.startswith("nvidia-toy-5-80gb-")
     # A renamed folder does not turn a CPU into a GPU.
-    (folder / Device("cpu").folder).rename(folder / "nvidia-h100")
+    (folder / RecordedDevice("cpu").folder).rename(folder / "nvidia-h100")
     assert len(Record.of_gpus(folder)) == 2
 
 
@@ -97,7 +97,7 @@ def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, script, outc
 
 
 def test_the_suite_for_gpus_takes_at_most_forty_minutes():
-    declared = Record.read(ROOT / "record" / "gpu", Device("cpu")).declared
+    declared = Record.read(ROOT / "record" / "gpu", RecordedDevice("cpu")).declared
     problems = [study for study in declared.study for _ in study.workloads]
     studies = sum(study.seconds + 40 for study in problems)  # checks and set-up take a while
     assert sum(table.budget for table in declared.table) + studies <= 40 * 60
