@@ -36,13 +36,15 @@ class Prepared(Generic[D]):
     `installed` returns a context manager around each turn (one or several calls); a variant that
     must change the process, e.g. by patching modules, does it in that context. `renew` is called
     before each call of `run`, untimed, so that a variant that uses up its input can make a new
-    input. `close` frees the resources.
+    input. `close` frees the resources. `may_fork` is False if a fork of the process could not call
+    `run`, for example because it uses a GPU.
     """
 
     run: Callable[[], D | Measured[D]]
     installed: Callable[[], AbstractContextManager[Any]] = nullcontext
     close: Callable[[], None] = lambda: None
     renew: Callable[[], None] | None = None
+    may_fork: bool = True
 
     def begin(self) -> None:
         """Prepare one call of `run`, by `renew` if there is one."""

@@ -78,6 +78,7 @@ class DTensorProblem:
             run=lambda: call(program, made, redistributions),
             installed=installed,
             renew=program.renew,
+            may_fork=program.may_fork,
         )
 
 

@@ -1,5 +1,8 @@
 """Workloads are checked before anything is built, and meshes follow the machines."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -99,3 +102,20 @@ def test_tensors_on_a_gpu_need_one(workload):
     topology = find_topology("dgx_h100", 8)
     with pytest.raises(UsageError, match="device=cuda needs a GPU"):
         build(WorkloadSpec.parse(workload), topology)
+
+
+@pytest.mark.parametrize(
+    ("workload", "cuda", "may_fork"),
+    [("ops[op=mm]", "13.0", True), ("mlp", None, True), ("mlp", "13.0", False)],
+)
+def test_a_backward_pass_cannot_be_forked_with_a_build_for_cuda(
+    workload, cuda, may_fork, monkeypatch
+):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    problem = build(WorkloadSpec.parse(workload), find_topology(MACHINE, 8))
+    assert problem.under("dispatch.base:Dispatch").may_fork is may_fork
+
+
+def test_a_program_on_a_gpu_cannot_be_forked():
+    program = build(WorkloadSpec("mlp"), find_topology(MACHINE, 8)).program
+    assert not replace(program, mesh=SimpleNamespace(device_type="cuda")).may_fork

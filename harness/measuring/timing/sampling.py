@@ -64,8 +64,9 @@ class SamplingRequest:
 class Call(NamedTuple):
     """The seconds of a warm-up call, and of entering its variant's `installed` context.
 
-    `is_alone` means that one thread of this process did all the work. `lasts_s` is the duration
-    of the call: CPU time if `is_alone`, because other programs do not lengthen it, else wall time.
+    `is_alone` means that one thread of this process did all the work, and can do it in a fork.
+    `lasts_s` is the duration of the call: CPU time if `is_alone`, because other programs do not
+    lengthen it, else wall time.
     """
 
     wall_s: float
@@ -85,7 +86,7 @@ def _call(prepared: Prepared[Any], clock: Clock) -> Call:
         wall, cpu = clock.wall() - wall, clock.cpu() - cpu
         others = cpu - (clock.thread_cpu() - thread_cpu)
     is_alone = others <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
-    is_alone &= not isinstance(result, Measured)
+    is_alone &= prepared.may_fork and not isinstance(result, Measured)
     return Call(wall, cpu if is_alone else wall, install, is_alone)
 
 

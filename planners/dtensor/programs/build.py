@@ -188,7 +188,7 @@ def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> 
         return [output.detach(), batch.grad, *(weight.grad for weight in weights)]
 
     made = ("output", "gradient of the input", *(f"gradient of {name}" for name in names))
-    return OpProgram(mesh, step, made, size=len(weights))
+    return OpProgram(mesh, step, made, size=len(weights), differentiates=True)
 
 
 _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {

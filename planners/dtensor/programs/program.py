@@ -39,8 +39,19 @@ class OpProgram:
         default_factory=dict
     )  # facts to show next to size and mesh
     optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
+    differentiates: bool = False  # each step runs a backward pass
     trains: bool = False  # each step makes new gradients for the optimizer
     counts_kept: bool = False  # whether objects that outlive a step are counted
+
+    @property
+    def may_fork(self) -> bool:
+        """Whether a fork of this process can run the program.
+
+        CUDA does not work in a fork. A build for CUDA also refuses a backward pass there once this
+        process has run one, on any device.
+        """
+        has_cuda = torch.version.cuda is not None
+        return self.mesh.device_type != "cuda" and not (self.differentiates and has_cuda)
 
 
 def placed(

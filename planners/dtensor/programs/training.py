@@ -99,5 +99,6 @@ def fsdp2_step(mesh: DeviceMesh, parameters: Fsdp2Parameters) -> OpProgram:
         compares_values=False,
         compares_moves=False,
         optimizer=optimizer,
+        differentiates=True,
         trains=True,
     )

@@ -248,7 +248,9 @@ def _numba_type(hint: Any) -> Any:
     dimensions = 1
     if get_origin(hint) is Annotated:
         hint, dimensions = get_args(hint)
-    (number,) = get_args(get_args(hint)[1])
+    number = get_args(hint)[-1]  # from numpy 2.5 on; before, a dtype of it
+    if get_origin(number) is np.dtype:
+        (number,) = get_args(number)
     return types.Array(numba.from_dtype(np.dtype(number)), dimensions, "C")
 
 

@@ -163,3 +163,22 @@ def way_of(set_up_s: float, _: Report) -> Way:
 @pytest.mark.parametrize(("set_up_s", "way"), [(0.001, "side by side"), (0.1, "turns")])
 def test_a_core_is_shared_only_if_most_of_a_turn_is_timed(set_up_s, way):
     assert in_child(way_of, set_up_s) == way
+
+
+def callers(may_fork: bool, file: Path, _: Report) -> set[bool]:
+    """Return whether calls of a variant were made in this process, and whether in another one."""
+
+    def run() -> str:
+        with file.open("a") as notes:
+            notes.write(f"{os.getpid()}\n")
+        return busy(0.02).run()
+
+    rule = SamplingRule(seconds=0.2, most_blocks=2)
+    both = {name: Prepared(run, may_fork=may_fork) for name in ("a", "b")}
+    sample(SamplingRequest(both, "a", rule, may_fork=True))
+    return {int(process) == os.getpid() for process in file.read_text().split()}
+
+
+@pytest.mark.parametrize(("may_fork", "here"), [(True, {True, False}), (False, {True})])
+def test_a_variant_that_cannot_fork_is_called_in_its_process(may_fork, here, tmp_path):
+    assert in_child(callers, may_fork, tmp_path / "notes") == here
