@@ -102,7 +102,7 @@ def fingerprint(decision: Decision) -> str:
         digest.update(f"{name} {placements} {shape} {output.stride()} {output.dtype}\n".encode())
         if program.compares_values:
             local = output._local_tensor if isinstance(output, DTensor) else output
-            digest.update(local.detach().contiguous().numpy().tobytes())
+            digest.update(local.detach().cpu().contiguous().numpy().tobytes())
     for moved in decision.redistributions if program.compares_moves else ():
         moves = [f"{source.placements} to {target.placements}" for source, target in moved.moves]
         digest.update(f"{moved.schema.op}: {moves}\n".encode())

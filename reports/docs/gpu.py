@@ -34,12 +34,18 @@ def _tables_of(machine: Record) -> str:
             shown += [f"`{declared.script}`:", read_file(file).decode().rstrip("\n")]
         else:
             missing.append(declared.script)
-    if missing:
-        shown.append(f"Not measured there: {names(missing)}.")
-    return "\n\n".join(shown)
+    return "\n\n".join([*shown, *_not_measured(missing)])
 
 
 def _gains_of(machine: Record) -> str:
     cells = machine.cells()
     rows = [cell for cell in cells.values() if cell.variant != cell.against]
-    return f"**{machine.gpu}**:\n\n{blocks.gains_table(rows, cells)}"
+    measured = {str(cell.problem.workload) for cell in cells}
+    wanted = [workload for study in machine.declared.study for workload in study.workloads]
+    missing = [workload for workload in wanted if workload not in measured]
+    table = blocks.gains_table(rows, cells)
+    return "\n\n".join([f"**{machine.gpu}**:", table, *_not_measured(missing)])
+
+
+def _not_measured(missing: list[str]) -> list[str]:
+    return [f"Not measured there: {names(missing, len(missing))}."] if missing else []

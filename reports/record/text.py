@@ -71,4 +71,4 @@ def gpus_text(record: Path, command: str = "`make gpu`") -> str:
     found = dict.fromkeys(one.gpu for one in Record.of_gpus(record / "gpu"))
     if not found:
         return f"Nothing was measured on a GPU so far; {command} does it."
-    return f"{command} has measured on {listing([*found])}."
+    return f"On a GPU ({listing([*found])}), only the suite of {command} was measured."

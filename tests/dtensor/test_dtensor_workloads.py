@@ -9,6 +9,7 @@ import torch
 from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
+from planners.dtensor.decision import fingerprint
 from planners.dtensor.problem import build
 from planners.dtensor.workloads import (
     OPS,
@@ -119,3 +120,11 @@ def test_a_backward_pass_cannot_be_forked_with_a_build_for_cuda(
 def test_a_program_on_a_gpu_cannot_be_forked():
     program = build(WorkloadSpec("mlp"), find_topology(MACHINE, 8)).program
     assert not replace(program, mesh=SimpleNamespace(device_type="cuda")).may_fork
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_values_on_a_gpu_are_part_of_a_fingerprint():
+    problem = build(WorkloadSpec.parse("ops[op=mm,device=cuda]"), find_topology(MACHINE, 8))
+    prepared = problem.under("dispatch.base:Dispatch")
+    with prepared.installed():
+        assert fingerprint(prepared.run()) == fingerprint(prepared.run())

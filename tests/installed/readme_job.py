@@ -67,6 +67,12 @@ def main(readme: str) -> None:
     weight = names["weight"]
     assert ours == upstream
     assert all(name in ours for name in TABLES)
+    # In this mode no search of TorchRec can answer for kernels that cannot be compiled.
+    best = names["Planner"](
+        topology=names["topology"], constraints=names["constraints"], mode="best-plan"
+    )
+    best.collective_plan(names["model"], names["sharders"])
+    assert best.bound_ms > 0
     assert isinstance(weight, DTensor)
     assert bool((weight.to_local() < 1).all())
     captured = json.loads(Path("problem.json").read_text(encoding="utf-8"))

@@ -178,7 +178,12 @@ def test_results_of_a_gpu_are_shown_where_there_are_some(recorded, tmp_path):
     assert (gpu.tables(), gpu.gains()) == (none, none)
     script = '[[table]]\nscript = "docs/{}.py"\nfamily = "boxing"\narguments = ["{{device}}"]\n'
     (tmp_path / "gpu").mkdir()
-    (tmp_path / "gpu" / "suite.toml").write_text(script.format("one") + script.format("two"))
+    study = (
+        '[[study]]\nfamily = "boxing"\nworkloads = ["crates[boxes=10]", "crates[boxes=20]"]\n'
+        'topologies = ["toy_rack:4"]\nvariants = ["slow", "quick"]\n'
+    )
+    suite = script.format("one") + script.format("two") + study
+    (tmp_path / "gpu" / "suite.toml").write_text(suite)
     for name, of in (("toy", "NVIDIA Toy"), ("cpu", "")):
         machine = tmp_path / "gpu" / name
         (machine / "tables").mkdir(parents=True)
@@ -191,3 +196,4 @@ def test_results_of_a_gpu_are_shown_where_there_are_some(recorded, tmp_path):
     assert "| cpu |" not in gpu.tables()
     assert gpu.tables().endswith("`docs/two.py`.")
     assert gpu.gains().count("`quick`") == 1
+    assert gpu.gains().endswith("`crates[boxes=20]`.")

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from types import GenericAlias
 from typing import NamedTuple
 
 import numba
@@ -176,3 +177,8 @@ def test_nested_records(compiled):
 def test_other_arrays_are_refused(compiled, values):
     with pytest.raises(numba.TypingError, match="Cannot determine Numba type"):
         compiled(Outer(np.arange(3), Inner(values, 1)))
+
+
+def test_array_types_of_numpy_2_5_and_of_older_releases_are_the_same():
+    of_numpy_2_5 = GenericAlias(np.ndarray, (np.int64,))
+    assert compiling._numba_type(of_numpy_2_5) == compiling._numba_type(Ints)
