@@ -32,7 +32,7 @@ WORKLOADS = (
     "mixture[tables=30,seed=4,kernels=all,hbm={hbm},ddr=4]",
 )
 # The part of a calibration's kernels, the plans of a problem, and the seconds to measure them.
-SHARE, PLANS, SECONDS = {"cpu": 0.1, "cuda": 0.25}, 10, {"cpu": 20, "cuda": 35}
+SHARE, PLANS, SECONDS = {"cpu": 0.1, "cuda": 0.25}, 10, {"cpu": 20, "cuda": 50}
 GIB = 4  # of a rank: building larger tables takes longer than measuring them
 RANKS = 8
 
