@@ -1,5 +1,6 @@
 """Check a variant: make one observed call, then validate, fingerprint and rate its decision."""
 
+import gc
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -67,6 +68,8 @@ def check(
                 stack.enter_context(family.work.observe(recorder))
             stack.enter_context(prepared.installed())
             prepared.begin()
+            if not observed:
+                gc.collect()  # else what set-up allocated may start a collection in the call
             before: int | None = begin_peak()
             call_begins(recorder)
             wall_s, cpu_s = clock.wall(), clock.cpu()

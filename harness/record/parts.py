@@ -65,6 +65,7 @@ class RecordPart:
         gib: the memory that it needs.
         measure: measures it, and returns the outcome in a few words; raises ShardbenchError.
         order: its place among the parts of a record; the lowest comes first.
+        package: the package of its family, whose sources decide whether it is stale.
     """
 
     name: str
@@ -74,6 +75,7 @@ class RecordPart:
     gib: float
     measure: Callable[[Listener], str] = field(compare=False)
     order: int = 0
+    package: str = ""
 
 
 def study_parts(
@@ -82,7 +84,8 @@ def study_parts(
     """Yield a part for each problem of a study; `find` must be importable in other processes."""
     settings, registry = study.settings(), find()
     # A record may be completed on another machine: each problem is measured on one of them.
-    here = environment(0, registry.find(study.family).package)
+    package = registry.find(study.family).package
+    here = environment(0, package)
     site = Site(here, several=True, by_family=stale)
     requests = list(study.requests(registry))
     for request in resumed(requests, cells_file, settings, site):
@@ -98,9 +101,8 @@ def study_parts(
                     outcomes.append(f"{cell.variant} {cell.status}{why}")
             return ", ".join(outcomes)
 
-        yield RecordPart(
-            name, "study", study.once, request.is_measured, study.gib, measure, study.order
-        )
+        done, gib, order = request.is_measured, study.gib, study.order
+        yield RecordPart(name, "study", study.once, done, gib, measure, order, package)
 
 
 def commits_part(
@@ -152,7 +154,9 @@ def commits_part(
         ready = runner()
         commits = map(ready.repository.commit, declared.commits.values())
         is_measured = all(map(ready.is_known, commits))
-    return RecordPart(name, "commits", not declared.counted, is_measured, declared.gib, measure)
+    gib, package = declared.gib, family.package
+    is_long = not declared.counted
+    return RecordPart(name, "commits", is_long, is_measured, gib, measure, package=package)
 
 
 def profile_part(
@@ -175,7 +179,8 @@ def profile_part(
         write_page(page, [profiled[name].profile for name in declared.variants], str(problem))
         return page.name
 
-    return RecordPart(profile_name(page), "profile", False, is_measured, 2.0, measure)
+    name, package = profile_name(page), family.package
+    return RecordPart(name, "profile", False, is_measured, 2.0, measure, package=package)
 
 
 def table_part(
@@ -202,7 +207,8 @@ def table_part(
         replace_file(file, "\n".join(lines) + "\n")
         return file.name
 
-    return RecordPart(name, "table", False, is_measured, 2.0, measure, declared.order)
+    order, package = declared.order, family.package
+    return RecordPart(name, "table", False, is_measured, 2.0, measure, order, package)
 
 
 def _printed(declared: RecordedTable, folder: Path, variables: dict[str, str], _: Report) -> str:

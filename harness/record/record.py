@@ -184,7 +184,8 @@ class Record:
             with lock:
                 if keeps:
                     took = round(seconds, 1)
-                    line = MeasuredPart(part.name, took, environment(0), commit, self.gpu)
+                    here = environment(0, part.package)
+                    line = MeasuredPart(part.name, took, here, commit, self.gpu)
                     append_lines(self.runs_file, [to_json(to_builtins(line))])
                 ended(part, outcome, seconds)
 

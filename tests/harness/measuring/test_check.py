@@ -1,5 +1,6 @@
 import json
 import math
+import weakref
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -55,6 +56,23 @@ def test_a_variant_can_tell_that_it_is_observed(clock: FakeClock):
     with pytest.raises(ValueError, match="in the middle"):
         check(toy.TOY, variant(fail), PROBLEM, clock)
     assert not is_observing()
+
+
+def test_garbage_of_setting_up_is_collected_before_a_timed_call(clock: FakeClock):
+    class InACycle:
+        def __init__(self) -> None:
+            self.cycle = self
+
+    left = weakref.WeakSet()
+
+    def begin() -> None:
+        left.add(InACycle())
+
+    def run() -> toy.Decision:
+        assert not left
+        return toy.round_robin(PROBLEM)
+
+    check(toy.TOY, variant(run, renew=begin), PROBLEM, clock, observed=False)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

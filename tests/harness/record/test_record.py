@@ -53,17 +53,21 @@ def test_short_calls_are_made_twice_and_long_ones_once(folder, monkeypatch, long
 
 
 def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
+    script = folder / "printing.py"
+    script.write_text("print('| 1 |')\n")
+    table = f'[[table]]\nscript = "{script}"\nfamily = "toy"\n'
+    (folder / "suite.toml").write_text(SUITE + table)
     measure(folder)
-    file = folder / "cells.jsonl"
 
     def with_environment(**changes: str) -> list[str]:
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        changed = [line | {"environment": line["environment"] | changes} for line in lines]
-        file.write_text("".join(f"{json.dumps(line)}\n" for line in changed))
+        for file in (folder / "cells.jsonl", folder / "runs.jsonl"):
+            lines = [json.loads(line) for line in file.read_text().splitlines()]
+            changed = [line | {"environment": line["environment"] | changes} for line in lines]
+            file.write_text("".join(f"{json.dumps(line)}\n" for line in changed))
         return measure(folder, stale=True)
 
     assert with_environment(code="of another version") == []
-    assert len(with_environment(family_code="of another version")) == 5
+    assert len(with_environment(family_code="of another version")) == 6
 
 
 @pytest.mark.long
