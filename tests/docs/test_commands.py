@@ -172,8 +172,16 @@ SMALLER = {
     "selftest": ("--rounds", "1"),
     "sweep": ("--seconds", "0.1", "--budget", "2"),
 }
-# Hours, or a network: only whether the program takes them is tried.
-TOO_LONG = ("releases", "report --fresh", "report --large", "sweep default", "sweep large")
+# Hours, a network, a clone or a cluster: only whether the program takes them is tried.
+TOO_LONG = (
+    "history",
+    "releases",
+    "report --fresh",
+    "report --large",
+    "sweep default",
+    "sweep large",
+    "sweep suite.toml --executor",
+)
 # A gate says what it found; a machine without a GPU has no topology to capture, and no CUDA device.
 ANSWERS = {"gate": (0, 1, 2), "topology capture -o machine.csv": (0, 1)}
 WITH_CUDA = (0, 2)
@@ -187,6 +195,8 @@ def runnable(command: Command) -> list[str]:
         return [*words[1:], "--help"]
     if " ".join(words[1:]).startswith(TOO_LONG):
         return [kind, "--help"]
+    if words[1:] == ["gate", "--init"]:
+        return [*words[1:], "new.toml"]  # the checkout has the file that it would write
     if kind == "compare" and (real := [each.name for each in named(command) if each.upstream]):
         # A call of a real upstream can take a minute, and without its reference nothing compares.
         return [kind, *arguments, "--variants", ",".join(real), "--seconds", "0.1"]
