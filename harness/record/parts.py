@@ -101,8 +101,9 @@ def study_parts(
                     outcomes.append(f"{cell.variant} {cell.status}{why}")
             return ", ".join(outcomes)
 
-        done, gib, order = request.is_measured, study.gib, study.order
-        yield RecordPart(name, "study", study.once, done, gib, measure, order, package)
+        yield RecordPart(
+            name, "study", study.once, request.is_measured, study.gib, measure, study.order, package
+        )
 
 
 def commits_part(
@@ -154,9 +155,8 @@ def commits_part(
         ready = runner()
         commits = map(ready.repository.commit, declared.commits.values())
         is_measured = all(map(ready.is_known, commits))
-    gib, package = declared.gib, family.package
-    is_long = not declared.counted
-    return RecordPart(name, "commits", is_long, is_measured, gib, measure, package=package)
+    is_long, gib = not declared.counted, declared.gib
+    return RecordPart(name, "commits", is_long, is_measured, gib, measure, package=family.package)
 
 
 def profile_part(
@@ -172,15 +172,15 @@ def profile_part(
     problem = ProblemId.parse(declared.problem)
     topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
     request = Request(family, problem.workload, topology, declared.variants)
-    is_measured = page.exists() and _is_of_this_code(runs.get(profile_name(page)), family, stale)
+    name = profile_name(page)
+    is_measured = page.exists() and _is_of_this_code(runs.get(name), family, stale)
 
     def measure(listen: Listener) -> str:
         profiled = profile_variants(request, Settings(600.0), declared.seconds, listen, find)
         write_page(page, [profiled[name].profile for name in declared.variants], str(problem))
         return page.name
 
-    name, package = profile_name(page), family.package
-    return RecordPart(name, "profile", False, is_measured, 2.0, measure, package=package)
+    return RecordPart(name, "profile", False, is_measured, 2.0, measure, package=family.package)
 
 
 def table_part(
@@ -207,8 +207,9 @@ def table_part(
         replace_file(file, "\n".join(lines) + "\n")
         return file.name
 
-    order, package = declared.order, family.package
-    return RecordPart(name, "table", False, is_measured, 2.0, measure, order, package)
+    return RecordPart(
+        name, "table", False, is_measured, 2.0, measure, declared.order, family.package
+    )
 
 
 def _printed(declared: RecordedTable, folder: Path, variables: dict[str, str], _: Report) -> str:
