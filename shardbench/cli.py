@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
 from shardbench.commands.workload import workload_app
 from shardbench.options import messages
+from shardbench.streams import flush_streams, not_written, prepare_streams
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -105,8 +107,19 @@ def start(
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
+    prepare_streams()
     try:
-        app(arguments)
+        try:
+            app(arguments)
+        finally:
+            flush_streams()
     except ShardbenchError as error:
+        _end(error)
+    except OSError as error:
+        _end(not_written(error))
+
+
+def _end(error: ShardbenchError) -> None:
+    with suppress(OSError):  # standard error may be full, too
         messages.print(str(error), style="red")
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+    sys.exit(2 if isinstance(error, UsageError) else 1)

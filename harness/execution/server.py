@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,8 @@ from harness.model.errors import ShardbenchError
 
 _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
 _ORPHAN_ROUNDS = 20
+_LONGEST_FOLDER = 107 - len("/pymp-abcdefgh/listener-abcdefgh")  # what multiprocessing adds
+_SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 _preloaded: tuple[str, ...] = ()
 _imported: frozenset[str] = frozenset()  # the imports of the running server
@@ -63,7 +66,8 @@ def _ensure_server() -> None:
     try:
         get_context("forkserver").set_forkserver_preload(["harness.execution.bootstrap"])
         resource_tracker.ensure_running()  # first, because starting it unblocks interrupts
-        with _interrupts_held():  # the server inherits the block until it ignores interrupts
+        # The server inherits the block of interrupts until it ignores them.
+        with _folder_for_sockets(), _interrupts_held():
             forkserver.ensure_running()
         if _server_pid() != server:
             _imported = frozenset(_preloaded)
@@ -73,6 +77,32 @@ def _ensure_server() -> None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _folder_for_sockets() -> Iterator[None]:
+    """Let multiprocessing make its socket in a folder whose path is short enough, in the block.
+
+    The path of a Unix socket has at most 107 bytes, and some systems have long temporary folders.
+
+    Raises:
+        ShardbenchError: no short folder can be written.
+    """
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_FOLDER:
+        try:
+            tempfile.tempdir = next(
+                folder for folder in _SHORT_FOLDERS if os.access(folder, os.W_OK | os.X_OK)
+            )
+        except StopIteration:
+            raise ShardbenchError(
+                f"The temporary folder {tempfile.gettempdir()} has a path too long for a socket, "
+                f"and none of {', '.join(_SHORT_FOLDERS)} can be written; set TMPDIR to another."
+            ) from None
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @contextmanager

@@ -1,18 +1,16 @@
 """The default memory limit on this machine or in this container."""
 
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
 GIB = 2**30
 
 _SHARE_OF_MACHINE = 0.9
-# A container is killed when it passes its own limit, whatever the machine's memory.
-_CONTAINER_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 def default_memory_gib() -> float:
@@ -22,7 +20,26 @@ def default_memory_gib() -> float:
     Rounding keeps it equal if the memory differs slightly.
     """
     total = psutil.virtual_memory().total
-    for path in _CONTAINER_LIMITS:
-        with suppress(OSError, ValueError):  # no container, or "max"
+    for path in _memory_limits():
+        with suppress(OSError, ValueError):  # no such group here, or "max"
             total = min(total, int(path.read_text()))
     return float(f"{_SHARE_OF_MACHINE * total / GIB:.2g}")
+
+
+def _memory_limits() -> Iterator[Path]:
+    """Yield the files with the memory limits of this process's cgroup and of its ancestors.
+
+    A process is killed when any of these groups passes its limit, whatever the machine's memory.
+    Each line of /proc/self/cgroup is `hierarchy:controllers:path`, with no controllers for
+    version 2: cgroups(7). In a container the path may be the host's; the root is then its own.
+    """
+    lines = ["0::/", "1:memory:/"]
+    with suppress(OSError):
+        lines += _OWN_CGROUPS.read_text(encoding="utf-8").splitlines()
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        group = PurePosixPath(path.lstrip("/"))
+        for ancestor in (group, *group.parents):
+            if not controllers:
+                yield _CGROUPS / ancestor / "memory.max"
+            elif "memory" in controllers.split(","):
+                yield _CGROUPS / "memory" / ancestor / "memory.limit_in_bytes"

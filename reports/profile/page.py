@@ -22,6 +22,10 @@ from reports.core.templating import render
 MOST_FRAMES = 5
 # A frame's total time is shown only if it is more than this many times the frame's own time.
 _MUCH_MORE = 1.1
+# A larger share of the CPU time in other threads and processes makes a profile say little.
+_MUCH_UNSEEN = 0.1
+# Two variants that the profiler slows down differently by more than this are hard to compare.
+_MUCH_SLOWER = 1.25
 _DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
 
 
@@ -33,9 +37,10 @@ def overview(profiles: Sequence[Profile]) -> list[str]:
             f"{profile.variant}: {plural(profile.calls, 'call')} profiled, "
             f"{_seconds(profile.seconds)} per call"
         )
-        if profile.is_elsewhere:
+        if profile.unseen > _MUCH_UNSEEN:
             sentence += (
-                ". It works in a process of its own: its profile shows this one waiting for it."
+                f". {percent(profile.unseen)} of its CPU time is in other threads or processes; "
+                "its profile shows the calling thread waiting for them."
             )
         elif math.isnan(profile.overhead):
             sentence += "."
@@ -45,6 +50,17 @@ def overview(profiles: Sequence[Profile]) -> list[str]:
                 f"profiling made a call {profile.overhead:.1f} times as long."
             )
         sentences.append(sentence)
+    slowed = [
+        profile.overhead
+        for profile in profiles
+        if profile.unseen <= _MUCH_UNSEEN and profile.overhead > 0
+    ]
+    most, least = max(slowed, default=1.0), min(slowed, default=1.0)
+    if most > _MUCH_SLOWER * least:
+        sentences.append(
+            f"Profiling slowed one variant {most / least:.1f} times as much as the other, so "
+            "shares of their difference are distorted: many short calls look longer than they are."
+        )
     return sentences
 
 
@@ -76,6 +92,13 @@ def _of_one(profile: Profile) -> list[str]:
 
 
 def _of_two(profile: Profile, against: Profile) -> list[str]:
+    unseen = [side.variant for side in (profile, against) if side.unseen > _MUCH_UNSEEN]
+    if unseen:
+        return [
+            f"No frames are compared: {' and '.join(unseen)} "
+            f"{'works' if len(unseen) == 1 else 'work'} in other threads or processes, "
+            "which are not profiled."
+        ]
     comparer = Comparer(profile, against)
     total = comparer.total()
     distinct = [share for share in comparer.shares() if share.own.stands_out][:MOST_FRAMES]

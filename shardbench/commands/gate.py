@@ -1,10 +1,8 @@
 """`shardbench gate`: compare measured cells with a committed file of expectations."""
 
 import io
-import os
 import shlex
 import shutil
-import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -38,6 +36,7 @@ from shardbench import options
 from shardbench.command import Command
 from shardbench.progress import progress_display
 from shardbench.results_file import keep_earlier
+from shardbench.streams import write_out
 
 _USAGE = 2
 _DEFAULT_RESULTS = Path("results/gate.jsonl")
@@ -67,8 +66,6 @@ class GateCommand(Command):
             raise
         except (Exception, SystemExit) as error:  # rich exits if standard error is closed
             _report(error)
-        finally:
-            _empty_buffers()
         raise typer.Exit(HARNESS_FAILED)
 
 
@@ -144,7 +141,7 @@ def gate(
         steps = _next_steps(verdict, expected, expectations, new, settings)
         said = words.notes(verdict, renamed.items())
         as_markdown = words.markdown(verdict, said, steps)
-        _write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
+        write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
         if page is not None:
             options.write(page, as_markdown)
     raise typer.Exit(verdict.exit_code)
@@ -172,7 +169,7 @@ def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[N
             if page is not None:
                 options.write(page, text)
             elif on_standard_output:
-                _write_out(text)
+                write_out(text)
         raise
 
 
@@ -199,7 +196,7 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
     options.write(target, to_toml(first))
     for cell in (judged.cell for judged in verdict.judged if judged.kind == "regression"):
         options.warn(f"{cell} failed or makes a wrong decision, so it has no figures in {target}.")
-    _write_out(
+    write_out(
         f"Wrote {target} with {plural(len(verdict.judged), 'cell')}. Commit it; from then on\n"
         f"  {shlex.join(['shardbench', 'gate', str(target)])}\n"
         "judges every change by it, in CI too (docs/gate.md has a job for GitHub).\n"
@@ -300,38 +297,3 @@ def _reason_of(error: BaseException) -> str:
     if isinstance(error, ShardbenchError):
         return str(error)
     return f"The gate itself failed: {type(error).__name__}. Nothing is judged."
-
-
-def _write_out(text: str) -> None:
-    """Write to standard output; raises ShardbenchError on failure, except for a closed pipe."""
-    output = sys.stdout
-    if output is None:  # closed before this program started
-        return
-    encoding = output.encoding or "utf-8"
-    try:
-        output.write(text.encode(encoding, "replace").decode(encoding))
-        output.flush()
-    except BrokenPipeError:
-        _discard_the_rest(1)
-    except OSError as error:
-        _discard_the_rest(1)
-        raise ShardbenchError(
-            f"The verdict cannot be written: {error.strerror or error}."
-        ) from None
-
-
-def _empty_buffers() -> None:
-    """Flush both streams now, because a failed flush at interpreter exit would exit with 120."""
-    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            _discard_the_rest(descriptor)
-
-
-def _discard_the_rest(descriptor: int) -> None:
-    """Redirect a file descriptor to the null device, which discards buffered output."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)

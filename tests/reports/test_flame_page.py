@@ -65,15 +65,30 @@ def test_of_one_variant_the_sentences_say_where_its_time_goes():
 
 def test_what_profiling_cost_is_said():
     slowed = profile({(): 1.8}, calls=1)
-    elsewhere = profile({(): 2.0}, "real", is_elsewhere=True)
+    elsewhere = profile({(): 2.0}, "real", unseen=1.0)
     unknown = profile({(): 2.0}, "quick", unprofiled_s=0.0)
     assert overview([slowed, elsewhere, unknown]) == [
         "upstream: 1 call profiled, 1.8 s per call with the profiler and 1 s without: "
         "profiling made a call 1.8 times as long.",
-        "real: 4 calls profiled, 2 s per call. It works in a process of its own: its profile shows "
-        "this one waiting for it.",
+        "real: 4 calls profiled, 2 s per call. 100 % of its CPU time is in other threads or "
+        "processes; its profile shows the calling thread waiting for them.",
         "quick: 4 calls profiled, 2 s per call.",
     ]
+
+
+def test_variants_that_profiling_slows_differently_are_noted():
+    """A page warns of distorted shares if the profiler slows one variant more than the other."""
+    slowed, alike = profile({(): 2.6}), profile({(): 2.5}, "alike")
+    less = profile({(): 1.6}, "less")
+    assert [len(overview([slowed, other])) for other in (alike, less)] == [2, 3]
+
+
+def test_frames_are_not_compared_where_other_threads_do_the_work():
+    """A variant whose work is in other threads gets no sentence that a function took no time."""
+    threads = profile({(PLAN,): 1.0}, "threads", unseen=0.9)
+    (sentence,) = explanation([threads, COMPILED])
+    assert "threads" in sentence
+    assert "none" not in sentence
 
 
 @pytest.mark.parametrize("profiles", [[UPSTREAM], [UPSTREAM, COMPILED]])

@@ -63,7 +63,8 @@ class Profile:
     `stacks` has the own time of each stack, outermost frame first; the empty stack is the call
     itself. `calls` is the number of profiled calls, and `unprofiled_s` the time of a call without
     the profiler. `drift` is the standard error of the mean over turns, relative to the mean; 0 for
-    one turn. `is_elsewhere` means that the variant works in another process, which is not profiled.
+    one turn. `unseen` is the share of the CPU time that other threads and processes took; they are
+    not profiled.
     """
 
     family: str
@@ -72,7 +73,7 @@ class Profile:
     calls: int
     unprofiled_s: float
     drift: float = 0.0
-    is_elsewhere: bool = False
+    unseen: float = 0.0
 
     @property
     def seconds(self) -> float:

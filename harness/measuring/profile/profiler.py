@@ -16,7 +16,7 @@ from harness.contract import Measured, Prepared
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import Observer, timed_turn
+from harness.measuring.timing.turns import Observer, Turn, timed_turn
 
 _INTERVAL_SECONDS = 0.001
 # A turn lasts about this long, by repeating short calls, or half the requested seconds if that is
@@ -81,8 +81,9 @@ class _Recording:
 
     `unprofiled_s` and `profiled_s` (wall seconds) and `cpu_s` (CPU seconds, profiled) have the mean
     time of a call for each turn. `records` are pyinstrument's samples: a stack from the call on,
-    and the seconds since the previous sample. `spent_s` is the total wall time of turns under the
-    profiler, and `began_at` the time of day, as a Unix time, when they began.
+    and the seconds since the previous sample. `of_process_s` and `of_thread_s` are the CPU seconds
+    of all turns, in all threads and in the profiled one. `spent_s` is the total wall time of turns
+    under the profiler, and `began_at` the time of day, as a Unix time, when they began.
     """
 
     prepared: Prepared[Any]
@@ -91,6 +92,8 @@ class _Recording:
     calls_of_turn: int = 1
     is_long: bool = False
     is_elsewhere: bool = False
+    of_process_s: float = 0.0
+    of_thread_s: float = 0.0
     unprofiled_s: list[float] = field(default_factory=list)
     profiled_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
@@ -122,6 +125,7 @@ class _Recording:
         """Time a turn of calls without the profiler."""
         turn = timed_turn(self.prepared, self.clock, self.calls_of_turn)
         self.unprofiled_s.append(turn.wall_s)
+        self._count_threads(turn)
 
     def take_profiled_turn(self) -> None:
         """Run a turn of calls under the profiler, and store its records."""
@@ -138,10 +142,22 @@ class _Recording:
         self.began_at = self.began_at or session.start_time
         self.profiled_s.append(turn.wall_s)
         self.cpu_s.append(turn.cpu_s)
+        self._count_threads(turn)
         for stack, seconds in session.frame_records:
             identifiers = [frame_info_get_identifier(info) for info in stack]
             if _CALL in identifiers:
                 self.records.append((stack[identifiers.index(_CALL) + 1 :], seconds))
+
+    def _count_threads(self, turn: Turn) -> None:
+        if turn.thread_cpu_s is not None:
+            self.of_process_s += turn.cpu_s
+            self.of_thread_s += turn.thread_cpu_s
+
+    def _unseen(self) -> float:
+        """Return the share of the CPU time that other threads and processes took."""
+        if self.is_elsewhere or not self.of_process_s > 0:
+            return float(self.is_elsewhere)
+        return max(0.0, 1 - self.of_thread_s / self.of_process_s)
 
     def lacks(self, seconds: float) -> bool:
         """Return whether more turns are needed to profile for `seconds`."""
@@ -179,7 +195,7 @@ class _Recording:
             calls=calls,
             unprofiled_s=fmean(self.unprofiled_s),
             drift=_relative_error(self.profiled_s),
-            is_elsewhere=self.is_elsewhere,
+            unseen=self._unseen(),
         )
 
     def files(self, family: str, variant: str, names: FrameNames) -> dict[str, str]:

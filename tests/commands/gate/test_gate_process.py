@@ -66,7 +66,7 @@ class TestProcess:
             process = start("--judge", results(tmp_path), stdout=full, stderr=subprocess.PIPE)
             _, err = process.communicate(timeout=60)
         assert process.returncode == 3
-        assert b"The verdict cannot be written: No space left on device." in err
+        assert b"The output cannot be written: No space left on device." in err
 
     def test_an_output_that_knows_few_letters_is_no_crash(self, start, tmp_path):
         process = start(

@@ -285,11 +285,25 @@ class TestMemory:
             )
             assert machine.default_memory_gib() == 21
 
-    def test_a_container_has_its_own(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-        (tmp_path / "max").write_text("max\n")
-        (tmp_path / "limit").write_text(f"{2 * GIB}\n")
-        paths = tuple(tmp_path / name for name in ("none", "max", "limit"))
-        monkeypatch.setattr(machine, "_CONTAINER_LIMITS", paths)
+    @pytest.mark.parametrize(
+        ("own", "limit"),
+        [
+            ("0::/", "memory.max"),
+            ("0::/jobs/job 7", "jobs/job 7/memory.max"),
+            ("0::/jobs/job 7/step", "jobs/memory.max"),
+            ("3:cpu,memory:/jobs/7", "memory/jobs/memory.limit_in_bytes"),
+            ("3:memory:/of-the-host", "memory/memory.limit_in_bytes"),
+        ],
+    )
+    def test_a_container_has_its_own(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str, limit: str
+    ):
+        """The limit of this process's cgroup, or of any of its ancestors, is the memory."""
+        (tmp_path / "own").write_text(f"1:name=systemd:/else\n{own}\n")
+        (tmp_path / limit).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / limit).write_text(f"{2 * GIB}\n")
+        monkeypatch.setattr(machine, "_OWN_CGROUPS", tmp_path / "own")
+        monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
         assert machine.default_memory_gib() == 1.8
 
     def test_variants_in_one_process_share_what_the_machine_has(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import toy
@@ -201,9 +202,19 @@ class TestTurns:
             return Measured(None, wall_s=50.0, cpu_s=50.0)
 
         profiled = profile_of(ask)
-        assert profiled.profile.is_elsewhere
+        assert profiled.profile.unseen == 1.0
         assert profiled.profile.seconds < 50, "it shows this process waiting"
-        assert not profile_of(lambda: spin()).profile.is_elsewhere
+        assert profile_of(lambda: spin()).profile.unseen < 0.1
+
+    def test_work_in_other_threads_is_unseen(self):
+        """The share of the CPU time in threads that the call starts is known."""
+
+        def run() -> None:
+            thread = Thread(target=spin)
+            thread.start()
+            thread.join()
+
+        assert profile_of(run).profile.unseen > 0.5
 
 
 class TestFiles:
