@@ -180,7 +180,7 @@ class Family(Generic[P, D]):
     def package(self) -> str:
         """The package of its implementation, which holds the family's sources."""
         named = self.implementation
-        module = named.partition(":")[0] if isinstance(named, str) else type(named).__module__
+        module = named.partition(":")[0] if isinstance(named, str) else named.build.__module__
         return module.rpartition(".")[0] or module
 
     @property

@@ -10,10 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
+from packaging.requirements import Requirement
 
-from harness.contract.registry import family_modules
+from harness.contract.registry import ENTRY_POINTS, family_modules
 from harness.model.cell import Environment
-from harness.model.versions import installed_versions
+from harness.model.versions import PACKAGES, installed_versions
+
+_OWN = "shardbench"
 
 
 def _processor() -> str:
@@ -51,10 +54,27 @@ def digest_of(*packages: str) -> str:
     return digest.hexdigest()[:12]
 
 
+@cache
+def used_packages(package: str) -> tuple[str, ...]:
+    """Return the distributions that a family's package uses.
+
+    For a family of another distribution, these are that distribution and those that it requires.
+    """
+    for entry_point in metadata.entry_points(group=ENTRY_POINTS):
+        made_by = entry_point.dist
+        is_in = entry_point.module.partition(".")[0] == package.partition(".")[0]
+        if is_in and made_by is not None and made_by.name != _OWN:
+            required = map(Requirement, made_by.requires or ())
+            used = [found.name for found in required if not found.marker or found.marker.evaluate()]
+            return (made_by.name, *(name for name in used if name != _OWN))
+    return PACKAGES
+
+
 def environment(seed: int, package: str = "") -> Environment:
     """Return the code, the versions and the machine of this process; `seed` is copied into it.
 
-    With `package`, a family's own, its source files are hashed separately as well.
+    With `package`, a family's own, its source files are hashed separately as well, and the versions
+    are of the packages that it uses.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Environment(
@@ -62,7 +82,7 @@ def environment(seed: int, package: str = "") -> Environment:
         code=source_digest(),
         family_code=digest_of(package) if package else None,
         python=platform.python_version(),
-        packages=installed_versions(),
+        packages=installed_versions(used_packages(package)),
         system=f"{platform.system()} {platform.machine()}",
         machine=_machine(cores),
         cpu=_processor(),

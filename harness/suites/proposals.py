@@ -24,8 +24,9 @@ def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
     failed, not installed or make a wrong decision keep theirs too: fix them, or delete them.
     """
     cells = {judged.cell: _renewed(judged, expectations) for judged in verdict.judged}
-    last = [judged.measured for judged in verdict.judged if judged.measured][-1].environment
-    made_with = MadeWith(last.python or "", last.packages)
+    made_by = [judged.measured.environment for judged in verdict.judged if judged.measured]
+    packages = {name: version for where in made_by for name, version in where.packages.items()}
+    made_with = MadeWith(made_by[-1].python or "", packages)
     return Expectations(cells, replace(expectations.rules, made_with=made_with))
 
 

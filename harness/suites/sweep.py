@@ -22,6 +22,7 @@ from harness.model.cell import Cell, Environment, legible
 from harness.model.errors import ShardbenchError, UsageError, one_line
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
+from harness.model.versions import PACKAGES, installed_versions
 from harness.store.results import append_cells, read_cells
 from harness.suites.executors import WORKER_DIED, outcomes
 from harness.suites.tasks import code_of, measure
@@ -44,6 +45,8 @@ class Site:
         here, there = self.environment, cell.environment
         machine = [(where.machine, where.cpu, where.cores) for where in (here, there)]
         codes = [code_of(where) for where in (here, there)]
+        if not there.packages.keys() <= set(PACKAGES):  # of a family of another distribution
+            codes[0] = codes[0]._replace(packages=installed_versions(there.packages))
         if self.by_family:
             codes[0] = codes[0]._replace(code=here.family_code)
             codes[1] = codes[1]._replace(code=there.family_code)

@@ -11,6 +11,7 @@ from reports.core.formatting import (
     MISSING,
     change,
     count,
+    factor,
     listing,
     names,
     percent,
@@ -46,16 +47,61 @@ def _summary(changes: Changes) -> Finding:
         (worse, "quality", "got worse"),
         (len(changes.qualities) - worse, "quality", "got better"),
     )
-    found = [f"{plural(amount, noun)} {verb}" for amount, noun, verb in amounts if amount]
+    moves = [f"{plural(amount, noun)} {verb}" for amount, noun, verb in amounts if amount]
     decided = int((both["decision"] != "").sum())
     return Finding(
         "verdict",
+        f"{_largest(changes)}, {_between(changes)}.",
         f"Of {plural(len(both), 'cell')} in both files, "
-        f"{listing(found, most=6) or 'none has another decision, counter or quality'}.",
+        f"{listing(moves, most=6) or 'none has another decision, counter or quality'}. "
         f"{count(decided - different)} of {plural(decided, 'decision')} with fingerprints in both "
         f"files are the same; {count(int(both['moved'].isin(['less', 'more']).sum()))} of "
         f"{plural(int((both['moved'] != '').sum()), 'ratio')} moved beyond both intervals.",
     )
+
+
+def _largest(changes: Changes) -> str:
+    """Return a clause on the largest change: a lost cell, another decision, or a factor."""
+    both = changes.both
+    lost = both["cell"][(both["status_a"] == "ok") & (both["status_b"] != "ok")]
+    different = both["cell"][both["decision"] == "different"]
+    for cells, what in ((lost, "no longer succeeds"), (different, "has another decision")):
+        if len(cells):
+            return f"`{cells.iloc[0]}` {what}"
+    sizes = {
+        f"CPU time of `{row['cell']}` relative to `{row['against_b']}`": (
+            row["ratio_b"] / row["ratio_a"]
+        )
+        for row in rows_of(both[both["moved"].isin(["less", "more"])])
+    }
+    sizes |= {f"`{row['name']}` of `{row['cell']}`": row["factor"] for row in _figures(changes)}
+    if not sizes:
+        return "No decision, counter, quality or ratio changed"
+    what, size = max(sizes.items(), key=lambda named: _magnitude(named[1]))
+    if math.isinf(_magnitude(size)):
+        return f"Largest change: {what} {'is no longer none' if size else 'is none now'}"
+    sign = "+" if size > 1 else "-"
+    return f"Largest change: {what} {sign}{percent(abs(size - 1))} ({factor(size)})"
+
+
+def _magnitude(size: float) -> float:
+    return abs(math.log(size)) if 0 < size < math.inf else math.inf
+
+
+def _figures(changes: Changes) -> Iterator[dict[str, Any]]:
+    yield from rows_of(changes.counters)
+    yield from rows_of(changes.qualities.assign(factor=changes.qualities["change"] + 1))
+
+
+def _between(changes: Changes) -> str:
+    """Return a clause with the commits of both files, or else with the digests of their code."""
+    made_by = changes.settings.set_index("what")
+    for name in ("commit", "code"):
+        if name in made_by.index:
+            a, b = (str(made_by.loc[name, file]) for file in "ab")
+            if a and b:
+                return f"with the same {name} `{a}`" if a == b else f"from {name} `{a}` to `{b}`"
+    return "from A to B"
 
 
 def _decisions(changes: Changes) -> Iterator[Finding]:

@@ -12,17 +12,18 @@ from reports.core.frames import read_results
 from reports.core.page import CaptionedTable, Page, PageChapter, PageSection, write_page
 
 
-def write_comparison(a: Path, b: Path, out: Path) -> Path:
+def write_comparison(a: Path, b: Path, out: Path, title: str = "") -> Path:
     """Write a page on the changes from results file `a` to `b` into `out`; return its HTML's path.
 
-    Raises UsageError if a file is unreadable, or `out` cannot be written, see `write_page`.
+    `title` replaces the page's heading. Raises UsageError if a file is unreadable, or `out` cannot
+    be written, see `write_page`.
     """
     changes = Changes(read_results(a), read_results(b))
     names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
-    return write_page(out, lambda: _page(changes, *map(printable, names)))
+    return write_page(out, lambda: _page(changes, *map(printable, (*names, title))))
 
 
-def _page(changes: Changes, a: str, b: str) -> Page:
+def _page(changes: Changes, a: str, b: str, title: str) -> Page:
     counters = CaptionedTable(
         counters_table(changes),
         "Every counter that differs. Counters are equal in every run of the same code.",
@@ -59,7 +60,7 @@ def _page(changes: Changes, a: str, b: str) -> Page:
     how = PageChapter("how", "Guide", [], template="changes_glossary.html.j2")
     return Page(
         name=f"{a} and {b}",
-        heading="What changed",
+        heading=title or "What changed",
         lead=[
             f"`{letter}` is {name}, {plural(len(results.cells), 'cell')}"
             for letter, name, results in (("A", a, changes.a), ("B", b, changes.b))

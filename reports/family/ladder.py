@@ -115,7 +115,8 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
             f"measured elsewhere{f': {conditions}' if conditions else ''}."
         )
     canvas.make_room(axes)
-    yield canvas.finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, table)
+    title = "Claimed and measured" if claimed else "Measured shares"
+    yield canvas.finish(figure, f"{family.slug}-ladder", title, caption, table)
 
 
 def _measured(row: Row) -> str:
@@ -147,11 +148,15 @@ def ladder_table(family: FamilyView, flames: Mapping[str, str]) -> Table:
         page = flames.get(row["variant"])
         return Entry("open", link=page) if page else Entry(MISSING)
 
-    return table_of(
-        rows_of(ladder(family)),
-        code("variant"),
+    steps = ladder(family)
+    claims = [
         numbers("published step", _published),
         numbers("published share", "published_share"),
+    ]
+    return table_of(
+        rows_of(steps),
+        code("variant"),
+        *(claims if steps["published_share"].notna().any() else []),
         numbers("measured share", "ratio"),
         interval_column("interval", "low", "high"),
         numbers("CPU time", "cpu_s", seconds),

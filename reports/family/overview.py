@@ -12,7 +12,8 @@ from reports.family.ladder import ladder
 from reports.record.claims import Factor, Interval, divided
 
 _COLUMNS = [
-    *("system", "family", "slug", "problem", "today", "ours", "today_is", "next_step"),
+    *("system", "family", "slug", "problem", "declared"),
+    *("today", "ours", "today_is", "next_step"),
     *("published", "published_before", "published_after", "published_unit"),
     *("measured", "measured_low", "measured_high", "measured_on"),
     *("counter", "done", "enough", "rated_on"),
@@ -21,6 +22,7 @@ _COLUMNS = [
     *("quality", "meaning", "unit", "quality_today", "quality_ours"),
 ]
 _NAN = math.nan
+_AFTER_DECLARED = 1000  # the place of a row that no family declares
 
 
 def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
@@ -34,7 +36,7 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     made none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best`
     one; `quality_today` and `quality_ours` are their values of the first `quality`. Unknown values
     are NaN. A family that declares no row on a measured problem gets a row with its reference and
-    the fastest variant with the same decision.
+    the fastest variant with the same decision; only in this row `declared` is false.
     """
     found = []
     for family in families:
@@ -59,7 +61,7 @@ def _undeclared(family: FamilyView) -> list[OverviewRow]:
     ours = str(fastest[0]) if fastest else against
     name = f"{family.name}: {ours} against {against}" if fastest else family.name
     last = rungs[-1] if rungs else ""
-    return [OverviewRow(name, problem, against, ours, 1000, published=last)]
+    return [OverviewRow(name, problem, against, ours, _AFTER_DECLARED, published=last)]
 
 
 def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
@@ -74,6 +76,7 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
         "family": family.name,
         "slug": family.slug,
         "problem": row.problem,
+        "declared": row.place != _AFTER_DECLARED,
         "today": row.today,
         "ours": row.ours,
         "today_is": row.today_is,

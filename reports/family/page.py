@@ -85,7 +85,7 @@ def family_sections(
         ),
         section(
             "ladder",
-            "The published changes, step by step",
+            "The published changes, step by step" if _has_claims(family) else "Step by step",
             *_ladder_tables(family, pages),
             needs_figure=True,
         ),
@@ -93,6 +93,10 @@ def family_sections(
         *_checks(family, results, partial(section, is_folded=True)),
     ]
     yield from (one for one in sections if one.drawings or one.tables)
+
+
+def _has_claims(family: FamilyView) -> bool:
+    return bool(family.cells["claim_after"].notna().any())
 
 
 def _loads(view: RankView) -> Iterator[CaptionedTable]:
@@ -143,6 +147,6 @@ def _ladder_tables(family: FamilyView, pages: Sequence[FlamePage]) -> Iterator[C
 def _flame_tables(pages: Sequence[FlamePage]) -> Iterator[CaptionedTable]:
     caption = (
         "Times in flame graphs are under the profiler, which slows small functions most. "
-        "`shardbench report --flames` adds a page for each step of the published changes."
+        "`shardbench report --flames` adds a page for each step."
     )
     yield CaptionedTable(flames_table(pages), caption)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from harness.measuring.timing.verdict import CONFIDENCE
-from reports.core.formatting import factor, gap, plural, quantity, seconds
+from reports.core.formatting import MISSING, factor, gap, plural, quantity, seconds
 from reports.core.frames import Results
 from reports.family.data import FamilyView, Row, rows_of
 from reports.family.overview import overview
@@ -35,24 +35,31 @@ def answers(
 
 
 def _gained(found: Sequence[FamilyView], table: Sequence[Row]) -> Iterator[str]:
-    faster = [row for row in table if row["decision"] == "same" and row["times_as_fast"] > 1]
+    # Only where the whole interval says so; a projection from a stopped call has no interval.
+    faster = [
+        row
+        for row in table
+        if row["decision"] == "same" and row["times_as_fast"] > 1 and not row["low"] <= 1
+    ]
     better = [row for row in table if is_better(row)]
     if faster:
         least, most = (factor(end(row["times_as_fast"] for row in faster)) for end in (min, max))
         span = least if len(faster) == 1 else f"{least} to {most}"
-        yield f"Same decision in less planning time: {span} as fast as today's releases."
+        other = "today's releases" if faster[0]["declared"] else "the variants compared with"
+        yield f"Same decision in less planning time: {span} as fast as {other}."
     for row in faster[:1]:
-        ours, today = (_spent(found, row, row["problem"], row[each]) for each in ("ours", "today"))
-        yield f"For {row['system']}, `{row['ours']}` takes {ours} instead of {today}."
+        ours, today = (_spent(found, row, row["problem"], row[side]) for side in ("ours", "today"))
+        instead = f" instead of {today}" if today != MISSING else ""
+        yield f"For {row['system']}, `{row['ours']}` takes {ours}{instead}."
     for row in better[:1]:
-        ours, today = (quantity(row[f"quality_{each}"], row["unit"]) for each in ("ours", "today"))
+        ours, today = (quantity(row[f"quality_{side}"], row["unit"]) for side in ("ours", "today"))
         yield (
             f"Better decision: for {row['system']}, `{row['best']}` takes "
             f"{_spent(found, row, row['rated_on'], row['best'])} and reaches `{row['quality']}` "
             f"({row['meaning'].rstrip('.')}) of {ours} instead of {today}; {_optimal(row)}."
         )
     if not faster and not better:
-        yield "Nothing of ours is compared with a release of today in these results."
+        yield "No variant is faster than the one that it is compared with, at the same decision."
 
 
 def _spent(found: Sequence[FamilyView], row: Row, problem: str, variant: str) -> str:
@@ -90,7 +97,7 @@ def _intervals(results: Results, table: Sequence[Row]) -> str:
         f"{plural(len(compared), 'comparison')} of times as faster, slower or the same."
     )
     if any(row["basis"] != "measured" for row in table):
-        text += " ≥ marks factors that are not measured: today's release reached its time limit."
+        text += " ≥ marks factors that are not measured: the other variant reached its time limit."
     return text
 
 

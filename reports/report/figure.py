@@ -26,21 +26,23 @@ _INTERVALS = f"Lines longer than their mark are {100 * CONFIDENCE:.0f} % interva
 
 
 def draw_gains(table: pd.DataFrame) -> Iterator[Drawing]:
-    """Draw our speed-ups over today's releases from `overview`, if any is known."""
+    """Draw the speed-ups from `overview`, if any is known."""
     drawn = table[table["times_as_fast"].notna()]
     if drawn.empty:
         return
     with canvas.style():
         figure = canvas.blank_figure(0.7 + 0.42 * len(drawn), _NARROW)
         axes = figure.subplots()
-        _draw_panel(axes, drawn, _OURS, "times as fast as today's release, log scale")
+        is_ours = drawn["declared"].any()
+        other = "today's release" if is_ours else "the variant compared with"
+        _draw_panel(axes, drawn, _OURS, f"times as fast as {other}, log scale")
         caption = _INTERVALS
         if (drawn["basis"] != "measured").any():
             caption += (
-                " Hollow: today's release reached its time limit; its time is projected from its "
+                f" Hollow: {other} reached its time limit; its time is projected from its "
                 "progress, or else is the limit."
             )
-        title = "Ours over today's releases"
+        title = "Ours over today's releases" if is_ours else "Speed-ups"
         yield canvas.finish(figure, "gains", title, caption, table)
 
 

@@ -2,7 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 
-from reports.core.formatting import gap, interval, listing, number, plural, quantity, seconds
+from reports.core.formatting import (
+    MISSING,
+    gap,
+    interval,
+    listing,
+    number,
+    plural,
+    quantity,
+    seconds,
+)
 from reports.core.frames import Results
 from reports.core.page import Finding
 from reports.family.data import FamilyView, Row, environments, rows_of
@@ -66,6 +75,9 @@ def _speedup(row: Row) -> str:
     if row["basis"] != "measured":
         return f"`{row['ours']}` is at least {amount}, which was stopped."
     same = {"same": ", with the same decision", "own": ", with a decision of its own"}
+    if row["times_as_fast"] < 1:
+        slower = f"{number(1 / row['times_as_fast'], trim=True)} times as long as {today}"
+        return f"`{row['ours']}` takes {slower}{same.get(row['decision'], '')}."
     return f"`{row['ours']}` is {amount}{same.get(row['decision'], '')}."
 
 
@@ -76,10 +88,16 @@ def _times(family: FamilyView, row: Row) -> str:
         basis = "a projection from its progress" if row["basis"] == "projected" else "its budget"
         return f"On `{row['problem']}`, by {basis}; this is no measurement."
     ends = interval(row["low"], row["high"])
-    return (
-        f"On `{row['problem']}`: {seconds(ours['cpu_s'], trim=True)} of CPU time instead of "
-        f"{seconds(today['cpu_s'], trim=True)}; the interval of the ratio is {ends}."
+    spent = _known(
+        f"{seconds(ours['cpu_s'], trim=True)} of CPU time instead of "
+        f"{seconds(today['cpu_s'], trim=True)}; "
     )
+    return f"On `{row['problem']}`: {spent}the interval of the ratio is {ends}."
+
+
+def _known(text: str) -> str:
+    """Return a part of a sentence, or "" if a value in it is missing."""
+    return "" if MISSING in text else text
 
 
 def _improvement(family: FamilyView, row: Row) -> tuple[str, str]:
@@ -92,8 +110,10 @@ def _improvement(family: FamilyView, row: Row) -> tuple[str, str]:
     spent, spent_today = (cells[row[each]]["cpu_s"] for each in ("best", "today"))
     detail = (
         f"On `{row['rated_on']}`, {gap(row['gap_ours'])} from the proven bound, which no decision "
-        f"can pass; `{row['today']}` is {gap(row['gap_today'])} from it. CPU time: "
-        f"{seconds(spent, trim=True)}, and {seconds(spent_today, trim=True)} for `{row['today']}`."
+        f"can pass; `{row['today']}` is {gap(row['gap_today'])} from it."
+    ) + _known(
+        f" CPU time: {seconds(spent, trim=True)}, and {seconds(spent_today, trim=True)} for "
+        f"`{row['today']}`."
     )
     return sentence, detail
 

@@ -38,6 +38,10 @@ _LEAD = (
     "releases with ours: how long they take, and how good their decisions are by their own "
     "estimates. Planning runs on a CPU; no model was trained."
 )
+_NEUTRAL_LEAD = (
+    "This page compares planners: how long they take, and how good their decisions are by their "
+    "own estimates. Planning runs on a CPU; no model was trained."
+)
 _VERSIONS = 4
 
 
@@ -47,18 +51,19 @@ def write_report(
     profiles: Path | None = None,
     validations: Path | None = None,
     record: Path | None = None,
+    title: str = "",
 ) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
     The report links the flame graphs in the folder `profiles`, and has a chapter on the files in
     the folder `validations`. It shows the record in the folder `record`, if there is one, next to
-    the results. Raises UsageError if the results are unreadable, or `out` cannot be written, see
-    `write_page`.
+    the results. `title` replaces the page's heading. Raises UsageError if the results are
+    unreadable, or `out` cannot be written, see `write_page`.
     """
     held = read_results(results)
     validated = read_validations(validations) if validations else []
     recorded = Recorded.read(record)
-    return write_page(out, lambda: _page(held, results.name, profiles, validated, recorded))
+    return write_page(out, lambda: _page(held, results.name, profiles, validated, recorded, title))
 
 
 def _page(
@@ -67,6 +72,7 @@ def _page(
     profiles: Path | None,
     validated: Sequence[Validation],
     recorded: Recorded,
+    title: str,
 ) -> Page:
     found = families(results)
     pages = {
@@ -84,11 +90,12 @@ def _page(
         list(draw_gains(table)),
         CaptionedTable(gains_table(table, _flame_links(table, pages))),
     )
+    lead = _LEAD if table["declared"].any() else _NEUTRAL_LEAD
     how = PageChapter("how", "Guide", list(_terms(found)), template="glossary.html.j2")
     return Page(
         name=printable(name),
-        heading="shardbench report",
-        lead=[" ".join(filter(None, (_LEAD, recorded.gpus()))), _measured_with(results)],
+        heading=printable(title) or "shardbench report",
+        lead=[" ".join(filter(None, (lead, recorded.gpus()))), _measured_with(results)],
         opening=opening,
         chapters=[*chapters, how, _provenance(results, name, found)],
         data={

@@ -21,7 +21,7 @@ from reports.family.data import FamilyView, Row, environments, rows_of
 
 
 def gains_table(overview: pd.DataFrame, flames: Mapping[str, str] | None = None) -> Table:
-    """Return a row per system: today's release, our speed-up over it, and what explains it.
+    """Return a row per system: what it is compared with, the speed-up, and what explains it.
 
     `flames` has the address of a page of flame graphs by system.
     """
@@ -29,15 +29,15 @@ def gains_table(overview: pd.DataFrame, flames: Mapping[str, str] | None = None)
 
     def flame_graphs(row: Row) -> Entry:
         page = pages.get(row["system"])
-        return Entry("today and ours", link=page) if page else Entry(MISSING)
+        return Entry("both", link=page) if page else Entry(MISSING)
 
     return table_of(
         rows_of(overview),
         text("system", lambda row: Entry(row["system"], link=f"#{row['slug']}")),
-        text("today's release", lambda row: row["today_is"] or row["today"]),
-        numbers("ours, times as fast", lambda row: Entry(ours_text(row), row["times_as_fast"])),
-        numbers("gap to the proven bound: today's, our best", _gaps),
-        text("repeated work of today's", _repeated),
+        text("compared with", lambda row: row["today_is"] or row["today"]),
+        numbers("times as fast", lambda row: Entry(ours_text(row), row["times_as_fast"])),
+        numbers("gap to the proven bound: of that, of the best", _gaps),
+        text("repeated work of that", _repeated),
         *([text("flame graphs", flame_graphs)] if pages else []),
         code("problem"),
     )

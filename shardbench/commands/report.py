@@ -50,6 +50,7 @@ def report(
     record: Annotated[
         Path, typer.Option(help="Folder of the record, to show next to the results if it is there.")
     ] = Path("record"),
+    title: Annotated[str, typer.Option(help="The heading of the page.", show_default=False)] = "",
     fresh: options.Fresh = False,
     large: Annotated[
         bool, typer.Option("--large", help="Measure the large problems of the suite too.")
@@ -70,7 +71,7 @@ def report(
 
         for file in (results, other):
             tell_damaged(file)
-        _tell(write_comparison(results, other, out or Path("comparison")))
+        _tell(write_comparison(results, other, out or Path("comparison"), title))
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
 
@@ -88,7 +89,7 @@ def report(
     if flames or is_default:
         options.check_folder(profiles)
         _profile(results, profiles, options.found_registry(), settings, with_ladders=flames)
-    _tell(write_report(results, out or Path("report"), profiles, validations, record))
+    _tell(write_report(results, out or Path("report"), profiles, validations, record, title))
 
 
 def _tell(page: Path) -> None:

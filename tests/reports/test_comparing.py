@@ -45,7 +45,7 @@ def interval(value, low, high):
 def test_of_the_same_file_nothing_changed(tmp_path):
     changes = compared(tmp_path, family_lines(), family_lines())
     assert told(changes) == [
-        ("verdict", "Of 30 cells in both files, none has another decision, counter or quality."),
+        ("verdict", "No decision, counter, quality or ratio changed, from A to B."),
         ("time", "24 ratios changed by no more than the intervals."),
         ("measured with", "No cell was measured on the same machine in both files."),
     ]  # fmt: skip
@@ -56,15 +56,17 @@ def test_of_the_same_file_nothing_changed(tmp_path):
 def test_a_decision_that_changed_comes_first(tmp_path):
     changes = compared(tmp_path, *pair(fingerprint="other"))
     first, second, *_ = told(changes)
-    assert first == ("verdict", "Of 2 cells in both files, 1 decision changed.")
+    assert first == ("verdict", f"`boxing/even{AT}` has another decision, from A to B.")
     assert second == ("decisions", f"1 cell with another decision than before: `boxing/even{AT}`.")
 
 
 def test_counters_are_compared_exactly_the_largest_growth_first(tmp_path):
     a, b = pair(counters={"copies": 541_000, "lookups": 19})
     changes = compared(tmp_path, a, b)
-    sentence = dict(told(changes))["verdict"]
-    assert sentence == "Of 2 cells in both files, 1 counter grew and 1 counter fell."
+    summary, *_ = sentences(changes)
+    assert f"`copies` of `boxing/even{AT}`" in summary.sentence
+    assert "541" in summary.sentence
+    assert "1 counter grew and 1 counter fell" in summary.detail
     said = [text for kind, text in told(changes) if kind == "counters"]
     assert said == [
         f"1 counter grew: `copies` of `boxing/even{AT}` 1,000 → 541,000.",
@@ -139,9 +141,7 @@ def test_cells_of_one_file_alone_and_lost_ones_are_told(tmp_path):
     a = [cell(decision="reference"), cell("even", ratio=0.5), cell("odd")]
     b = [a[0], over_budget("even", 10), cell("new")]
     changes = compared(tmp_path, a, b)
-    assert dict(told(changes))["verdict"] == (
-        "Of 2 cells in both files, 1 cell no longer succeeds."
-    )
+    assert dict(told(changes))["verdict"] == f"`boxing/even{AT}` no longer succeeds, from A to B."
     assert [text for kind, text in told(changes) if kind in ("outcome", "cells")] == [
         f"1 cell went from faster to over budget: `boxing/even{AT}`.",
         f"1 cell only in A: `boxing/odd{AT}`.",

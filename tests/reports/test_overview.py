@@ -14,6 +14,7 @@ from made_up_results import (
     results_of,
 )
 
+from reports.core.formatting import MISSING
 from reports.core.table import as_markdown
 from reports.family.data import families
 from reports.family.overview import overview
@@ -21,6 +22,13 @@ from reports.family.shortfalls import goals_in_a_line
 from reports.report.answers import answers
 from reports.report.recorded import Recorded
 from reports.report.table import gains_table, published_table
+
+
+def same(**fields):
+    """Return the cell of a variant with the reference's decision."""
+    fingerprint = cell()["fingerprint"]
+    return cell("no-copy", same_as="slow-copy", decision="same", fingerprint=fingerprint, **fields)
+
 
 WAY = overview_row(
     "Boxes", "no-copy", "compiled", 1, boxes=400, best="certified", published="quick-copy",
@@ -189,4 +197,20 @@ def test_what_is_not_certain_is_said(tmp_path):
 
 def test_without_anything_to_compare_the_answers_say_so(tmp_path):
     gained, *_ = answered(tmp_path, [cell()]).values()
-    assert "Nothing" in gained
+    assert gained.startswith("No variant is faster")
+
+
+def test_a_gain_within_the_noise_is_no_gain(tmp_path):
+    """A speed-up whose interval contains 1 is not among the gains of the first screen."""
+    wide = {"value": 0.6, "low": 0.3, "high": 1.4, "pairs": 6}
+    pair = [cell(decision="reference"), same() | {"ratio": wide}]
+    gained, *_ = answered(tmp_path, pair).values()
+    assert gained.startswith("No variant is faster")
+
+
+def test_an_unknown_time_stands_in_no_sentence(tmp_path):
+    """A time that was not measured is left out of sentences, not written as a dash."""
+    lines = [cell(decision="reference", cpu_s=None), same(ratio=0.5)]
+    gained, *_ = answered(tmp_path, lines).values()
+    assert "as fast" in gained
+    assert MISSING not in gained

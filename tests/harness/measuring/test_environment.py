@@ -1,0 +1,32 @@
+"""The environment that is stored with a cell."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.measuring.environment import environment, used_packages
+from harness.model.versions import PACKAGES
+
+
+def test_the_versions_of_a_users_family_are_those_of_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A family of another distribution names that distribution and what it requires."""
+    installed = tmp_path / "their_planners-1.5.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: their-planners\nVersion: 1.5\n"
+        "Requires-Dist: numpy>=1\nRequires-Dist: shardbench\nRequires-Dist: torch; extra == 'x'\n"
+    )
+    (installed / "entry_points.txt").write_text("[shardbench.families]\nx = their_planners:F\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "their_planners.py").touch()
+    packages = environment(0, "their_planners").packages
+    assert set(packages) == {"their-planners", "numpy"}
+    assert packages["their-planners"] == "1.5"
+
+
+def test_the_versions_of_a_built_in_family_are_those_of_the_libraries():
+    """A family of this project names the libraries whose planners it measures."""
+    assert used_packages("planners.embedding") == PACKAGES
