@@ -113,6 +113,27 @@ def test_its_studies_are_swept_reported_and_proposed_for_a_gate(user: User):
     expected = (user.work / "expected.toml").read_text()
     assert "pipeline" in expected
     assert "fingerprint" in expected
+    assert "own-planners =" in expected
+
+
+def test_asv_measures_its_commit(user: User, monkeypatch: pytest.MonkeyPatch):
+    """asv, with the sample configuration, tracks calls, ratios and decisions of a commit."""
+    monkeypatch.setenv("HOME", str(user.work))  # where asv keeps the machine
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(user.package)]
+    for step in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "first")):
+        subprocess.run([*git, *step], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    user.run("-m", "asv", "machine", "--yes", cwd=user.package)
+    measured = ("-m", "asv", "run", "--set-commit-hash", commit.stdout.strip())
+    assert "failed" not in user.run(*measured, cwd=user.package)
+    (stored,) = user.package.glob(f".asv/results/*/{commit.stdout[:8]}-*.json")
+    tracked = json.loads(stored.read_text())["results"]
+    assert tracked["pipeline.Pipeline.track_different_decision"][0] == [0, 0]
+    exact, bisected = tracked["pipeline.Pipeline.track_python_calls"][0]
+    assert exact > bisected > 0
+    for made in (".git", ".asv"):
+        shutil.rmtree(user.package / made)
 
 
 def test_its_own_tests_pass(user: User):
