@@ -24,6 +24,7 @@ from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
 from shardbench.commands.workload import workload_app
+from shardbench.logged import logged_once
 from shardbench.options import messages
 
 app = typer.Typer(
@@ -106,7 +107,8 @@ def start(
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
     try:
-        app(arguments)
+        with logged_once():
+            app(arguments)
     except ShardbenchError as error:
         messages.print(str(error), style="red")
         sys.exit(2 if isinstance(error, UsageError) else 1)

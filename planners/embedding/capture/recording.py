@@ -289,7 +289,7 @@ def plain(value: object) -> object:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, str):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} is not JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be stored")
 
 
 def _is_of(options: list[ShardingOption], result: ShardingPlan) -> bool:

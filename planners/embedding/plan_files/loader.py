@@ -1,12 +1,18 @@
 """Loads a plan from its file in a training job, instead of searching for one."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import torch
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.embedding_tower_sharding import (
+    EmbeddingTowerCollectionSharder,
+    EmbeddingTowerSharder,
+)
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
@@ -14,24 +20,73 @@ from torchrec.distributed.planner.types import (
     ShardingOption,
     Topology,
 )
+from torchrec.distributed.planner.utils import sharder_name
+from torchrec.distributed.sharding_plan import get_default_sharders
+from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import UsageError, read_file
 from planners.embedding.plan_files.document import TableEntry, read_plan
+from planners.embedding.tables.torchrec_objects import DTYPES
+
+logger = logging.getLogger("shardbench")
+
+# Modules that torchrec shards as a whole, so that its planner never sees the collections inside.
+_SHARDED_WHOLE = {
+    sharder_name(sharder.module_type)
+    for sharder in (
+        *get_default_sharders(),
+        EmbeddingTowerSharder(),
+        EmbeddingTowerCollectionSharder(),
+    )
+} - {sharder_name(EmbeddingBagCollection), sharder_name(EmbeddingCollection)}
 
 
-def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
-    """Return constraints by table name, so that torchrec enumerates only the plan's options."""
-    return {
-        table.name: ParameterConstraints(
-            sharding_types=[table.sharding_type],
-            compute_kernels=[table.compute_kernel],
-            min_partition=table.shards[0].size[1],
-            pooling_factors=table.pooling_factors,
-            cache_params=table.cache_params,
+def plan_constraints(
+    path: str | Path, base: Mapping[str, ParameterConstraints] | None = None
+) -> dict[str, ParameterConstraints]:
+    """Return constraints by table name, so that torchrec enumerates only the plan's options.
+
+    `base` has your own constraints. All of their fields are kept but those that choose an option:
+    sharding types, kernels, the minimum width of a shard and the load factor of a cache. A warning
+    on the logger `shardbench` names what is lost: fields that tables were planned with and that
+    `base` lacks, and sharding types and kernels of `base` that exclude the plan's.
+    """
+    tables, base = read_plan(path, read_file(path)).tables, base or {}
+    lost = [(table.name, field) for table in tables for field in _lost(table, base.get(table.name))]
+    if lost:
+        (name, field), fields = lost[0], ", ".join(sorted({field for _, field in lost}))
+        logger.warning(
+            "Loading %s loses %d values of constraints, such as %s of table %s (in all: %s)%s",
+            *(path, len(lost), field, name, fields),
+            "." if base else "; give your constraints to plan_constraints as `base`.",
         )
-        for table in read_plan(path, read_file(path)).tables
-    }
+    return {**base, **{table.name: _constrained(table, base.get(table.name)) for table in tables}}
+
+
+def _constrained(table: TableEntry, own: ParameterConstraints | None) -> ParameterConstraints:
+    """Return a table's own constraints, with the plan's option as the only one."""
+    own = own or ParameterConstraints(pooling_factors=table.pooling_factors)
+    load_factor = table.cache_load_factor
+    cache = own.cache_params or (None if load_factor is None else CacheParams())
+    return replace(
+        own,
+        sharding_types=[table.sharding_type],
+        compute_kernels=[table.compute_kernel],
+        min_partition=table.shards[0].size[1],
+        cache_params=cache and replace(cache, load_factor=load_factor),
+    )
+
+
+def _lost(table: TableEntry, own: ParameterConstraints | None) -> Iterator[str]:
+    """Yield the fields of constraints that a table was planned with or has, and that are lost."""
+    yield from (field for field in table.constrained if getattr(own, field, None) is None)
+    for field, chosen in (
+        ("sharding_types", table.sharding_type),
+        ("compute_kernels", table.compute_kernel),
+    ):
+        if chosen not in (getattr(own, field, None) or [chosen]):
+            yield field
 
 
 class JsonPlanLoader(PlanLoader):
@@ -42,16 +97,17 @@ class JsonPlanLoader(PlanLoader):
     EmbeddingBagCollections and EmbeddingCollections of the model. The constructor reads and checks
     the file and compares it with the model, so that every rank of a job fails together.
 
-    With `plan_constraints(path)` the planner enumerates only the options of the plan. Without them
-    it needs the constraints of the original planner: torchrec refuses a plan with an option that is
-    not enumerated, such as another width of column-wise shards.
+    With `plan_constraints(path, base=constraints)` the planner enumerates only the options of the
+    plan. Without them it needs the constraints of the original planner: torchrec refuses a plan
+    with an option that is not enumerated, such as another width of column-wise shards.
 
     `world_size`, if given, must equal the plan's. `topology` is the planner's topology, whole or
     after a storage reservation: the plan must match its ranks, hosts and kind of devices, and fit
     into their memory.
 
-    Raises UsageError if DistributedModelParallel cannot train the plan, or if it is for another
-    model, other ranks or another topology.
+    Raises UsageError if DistributedModelParallel cannot train the plan, if it is for another model,
+    other ranks or another topology, or if the model has tables in other modules, such as behind a
+    feature processor.
     """
 
     def __init__(
@@ -74,11 +130,9 @@ class JsonPlanLoader(PlanLoader):
 
     def _option(self, table: TableEntry) -> ShardingOption:
         path, owner = self._owners[table.name]
-        is_pooled = isinstance(owner, EmbeddingBagCollection)
-        weights = owner.embedding_bags if is_pooled else owner.embeddings
         return ShardingOption(
             name=table.name,
-            tensor=weights[table.name].weight,
+            tensor=_weights(owner)[table.name],
             module=(path, owner),
             input_lengths=list(table.pooling_factors),
             batch_size=0,  # unused: torchrec takes only the shards of a loaded option
@@ -87,7 +141,7 @@ class JsonPlanLoader(PlanLoader):
             compute_kernel=table.compute_kernel,
             shards=[entry.shard() for entry in table.shards],
             cache_params=table.cache_params,
-            is_pooled=is_pooled,
+            is_pooled=isinstance(owner, EmbeddingBagCollection),
         )
 
     def plan_context_hash(self) -> None:
@@ -104,30 +158,26 @@ def _owners(
     """Return each table's module path and module; raises UsageError if plan and model differ."""
     owners: dict[str, tuple[str, nn.Module]] = {}
     placed = {table.name: table for table in tables}
-    for owner_path, owner, config in _configs(module):
-        name = config.name
-        if name not in placed:
-            raise UsageError(f"{path} does not place table {name}, which the model has.")
-        if name in owners:
-            raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
-        _compare(path, placed[name], owner, config)
-        owners[name] = owner_path, owner
+    for owner_path, owner in _collections(module):
+        for name, weight in _weights(owner).items():
+            if name not in placed:
+                raise UsageError(f"{path} does not place table {name}, which the model has.")
+            if name in owners:
+                raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
+            _compare(path, placed[name], owner, weight)
+            owners[name] = owner_path, owner
     for name in placed:
         if name not in owners:
             raise UsageError(f"{path} places table {name}, which the model does not have.")
     return owners
 
 
-def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any) -> None:
+def _compare(path: str | Path, table: TableEntry, owner: nn.Module, weight: torch.Tensor) -> None:
     """Raise UsageError if a table of the plan differs from the model's table of that name."""
-    shape = f"{config.num_embeddings} x {config.embedding_dim} {config.data_type.value.lower()}"
+    rows, dim = weight.shape
+    shape = f"{rows} x {dim} {DTYPES.get(weight.dtype, weight.dtype)}"
     if shape != table.shape:
         raise UsageError(f"{path} is for a table {table.name} of {table.shape}, not of {shape}.")
-    if len(table.pooling_factors) > len(config.feature_names):
-        raise UsageError(
-            f"{path} has {len(table.pooling_factors)} pooling factors for table {table.name}; it "
-            f"must have {len(config.feature_names)} at most, one per feature of the table."
-        )
     allowed = EmbeddingCollectionSharder().sharding_types("cuda")
     if isinstance(owner, EmbeddingCollection) and table.sharding_type not in allowed:
         raise UsageError(
@@ -136,10 +186,29 @@ def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any)
         )
 
 
-def _configs(module: nn.Module) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Yield the module path, the module and the configuration of each table of a model."""
-    for path, child in module.named_modules():
-        if isinstance(child, EmbeddingBagCollection):
-            yield from ((path, child, config) for config in child.embedding_bag_configs())
-        elif isinstance(child, EmbeddingCollection):
-            yield from ((path, child, config) for config in child.embedding_configs())
+def _collections(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the path and the module of each collection, as torchrec's planner finds them.
+
+    Raises UsageError for another module that torchrec shards as a whole.
+    """
+    waiting = [("", module)]
+    while waiting:
+        path, child = waiting.pop()
+        if isinstance(child, EmbeddingBagCollection | EmbeddingCollection):
+            yield path, child
+        elif sharder_name(type(child)) in _SHARDED_WHOLE:
+            kind = type(child)
+            raise UsageError(
+                f"JsonPlanLoader serves only EmbeddingBagCollections and EmbeddingCollections, and "
+                f"module '{path}' is a {kind.__module__}.{kind.__qualname__}."
+            )
+        else:
+            before = f"{path}." if path else ""
+            waiting += [(before + name, inner) for name, inner in child.named_children()]
+
+
+def _weights(owner: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights of a collection's tables by name."""
+    is_pooled = isinstance(owner, EmbeddingBagCollection)
+    tables = owner.embedding_bags if is_pooled else owner.embeddings
+    return {name: table.weight for name, table in tables.items()}
