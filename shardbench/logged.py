@@ -11,36 +11,33 @@ _OWN = "shardbench"
 
 
 class _OncePerPlace(logging.Handler):
-    """Prints the first message that each line of code logs, and counts the others.
+    """Prints the first message of each line of code, and counts the others like it.
 
-    Libraries log the same for each table of each plan. Messages of the logger `shardbench` are
-    printed unless their text is the same.
+    Libraries log the same for each table of each plan. Messages of the logger `shardbench` are like
+    each other only if their text is the same.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: Counter[tuple[str, str | int]] = Counter()
-        self.texts: dict[tuple[str, str | int], str] = {}
+        self.times: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        text, is_own = record.getMessage(), record.name == _OWN
-        place = (record.pathname, text if is_own else record.lineno)
-        if place not in self.places:
-            self.texts[place] = text if is_own else f"{record.name}: {text}"
-            warn(self.texts[place])
-        self.places[place] += 1
+        text, place = record.getMessage(), f"{record.name}, line {record.lineno}"
+        place = text if record.name == _OWN else place
+        if place not in self.times:
+            warn(text)
+        self.times[place] += 1
 
 
 @contextmanager
 def logged_once() -> Iterator[None]:
-    """Print log messages inside the block once for each place, and in the end how many more."""
+    """Print messages logged inside the block once for each place, and in the end their number."""
     handler, root = _OncePerPlace(), logging.getLogger()
     root.addHandler(handler)
     try:
         yield
     finally:
         root.removeHandler(handler)
-        for place, times in handler.places.items():
+        for place, times in handler.times.items():
             if times > 1:
-                sentence = handler.texts[place].partition(". ")[0][:200]
-                warn(f"{times} messages in all were like this one: {sentence}.")
+                warn(f"There were {times} messages of this kind: {place}")

@@ -47,7 +47,7 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
         if times > 1:
             raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
     made = PlanDocument.of(
-        problem.topology, quality(problem, plan), _entries(problem, plan), problem.changes
+        problem.topology, quality(problem, plan), _entries(problem, plan), *problem.changes
     )
     if obstacle := made.obstacle(problem.topology):
         logger.warning("No training job can load this plan: %s", obstacle)

@@ -2,31 +2,23 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage, Topology
-from torchrec.distributed.types import CacheParams
+from torchrec.distributed.types import CacheParams, ParameterSharding
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
 from planners.embedding.tables.shard_checks import ShardedTable, check_memory
 
-# Fields of an option that come from its constraints and that training reads.
-_CONSTRAINED = (
-    "cache_params",
-    "enforce_hbm",
-    "stochastic_rounding",
-    "bounds_check_mode",
-    "feature_names",
-    "output_dtype",
-    "key_value_params",
-)
+# What training reads of a table's constraints: all that a ParameterSharding has but the option.
+_OPTION = ("sharding_type", "compute_kernel", "ranks", "sharding_spec")
+_TRAINED = {field.name for field in fields(ParameterSharding)}.difference(_OPTION)
 _CACHING = "fused_uvm_caching"
 # Kernels that keep all weights in memory; others may keep part on disk or allocate it later.
 _WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", _CACHING)
@@ -96,8 +88,7 @@ class ShardEntry(_DocumentPart, frozen=True):
 class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
     """A table and its chosen sharding option, with a list of shards.
 
-    `constrained` has the fields of ParameterConstraints that the option was planned with, and whose
-    values the document does not have.
+    `constrained` has the names of constraints that training reads and the document does not have.
     """
 
     name: str
@@ -122,16 +113,16 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, table: Table, option: ShardingOption) -> "TableEntry":
         """Return the entry of a table with its chosen option."""
-        values = {name: getattr(option, name, None) for name in _CONSTRAINED}
-        if (cache := values["cache_params"]) and replace(cache, load_factor=None) == CacheParams():
-            values["cache_params"] = None  # the document has its load factor
+        constrained = {name for name in _TRAINED if getattr(option, name, None) is not None}
+        if option.cache_params == CacheParams(load_factor=option.cache_load_factor):
+            constrained.discard("cache_params")
         return cls(
             **asdict(table) | {"pooling_factors": list(table.pooling_factors)},
             sharding_type=option.sharding_type,
             compute_kernel=option.compute_kernel,
             cache_load_factor=option.cache_load_factor,
             shards=[ShardEntry.of(shard) for shard in option.shards],
-            constrained=[name for name, value in values.items() if value is not None],
+            constrained=sorted(constrained),
         )
 
     @property
@@ -193,13 +184,14 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
     tables: Annotated[list[TableEntry], Meta(min_length=1)]
     changes: list[str] = []
 
+    def __post_init__(self) -> None:
+        [(name, times)] = Counter(table.name for table in self.tables).most_common(1)
+        if times > 1:
+            raise ValueError(f"it places table {name} {times} times")
+
     @classmethod
     def of(
-        cls,
-        topology: Topology,
-        quality: Mapping[str, float],
-        tables: list[TableEntry],
-        changes: Sequence[str] = (),
+        cls, topology: Topology, quality: dict[str, float], tables: list[TableEntry], *changes: str
     ) -> "PlanDocument":
         """Return the document of a plan for a topology."""
         return cls(
@@ -207,14 +199,13 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
             version=1,
             world_size=topology.world_size,
             local_world_size=topology.intra_group_size,
-            quality=dict(quality),
+            quality=quality,
             tables=tables,
             changes=list(changes),
         )
 
     def check(self, topology: Topology | None) -> None:
         """Raise InfeasibleDecision unless the plan can be trained, on `topology` if given."""
-        self._check_names()
         device, hosts = "cuda", {self.local_world_size}
         if topology:
             device, hosts = topology.compute_device, hosts | {topology.intra_group_size}
@@ -225,17 +216,6 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
             shards = [entry.shard() for table in self.tables for entry in table.shards]
             storages = [device.storage for device in topology.devices]
             check_memory(shards, [s.hbm for s in storages], [s.ddr for s in storages])
-
-    def check_tables(self) -> None:
-        """Raise InfeasibleDecision unless each table is placed once, as a whole."""
-        self._check_names()
-        for table in self.tables:
-            table.sharded.check_tiling(self.world_size)
-
-    def _check_names(self) -> None:
-        [(name, times)] = Counter(table.name for table in self.tables).most_common(1)
-        if times > 1:
-            raise InfeasibleDecision(f"It places table {name} {times} times.")
 
     def obstacle(self, topology: Topology) -> str | None:
         """Return why a training job on `topology` cannot load the plan, as a sentence, or None."""

@@ -22,7 +22,6 @@ from torchrec.distributed.planner.types import (
 )
 from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.distributed.types import CacheParams
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import UsageError, read_file
@@ -32,14 +31,8 @@ from planners.embedding.tables.torchrec_objects import DTYPES
 logger = logging.getLogger("shardbench")
 
 # Modules that torchrec shards as a whole, so that its planner never sees the collections inside.
-_SHARDED_WHOLE = {
-    sharder_name(sharder.module_type)
-    for sharder in (
-        *get_default_sharders(),
-        EmbeddingTowerSharder(),
-        EmbeddingTowerCollectionSharder(),
-    )
-} - {sharder_name(EmbeddingBagCollection), sharder_name(EmbeddingCollection)}
+_SHARDERS = [*get_default_sharders(), EmbeddingTowerSharder(), EmbeddingTowerCollectionSharder()]
+_SHARDED_WHOLE = {sharder_name(sharder.module_type) for sharder in _SHARDERS}
 
 
 def plan_constraints(
@@ -47,19 +40,19 @@ def plan_constraints(
 ) -> dict[str, ParameterConstraints]:
     """Return constraints by table name, so that torchrec enumerates only the plan's options.
 
-    `base` has your own constraints. All of their fields are kept but those that choose an option:
+    `base` has your own constraints. All of their values are kept but those that choose an option:
     sharding types, kernels, the minimum width of a shard and the load factor of a cache. A warning
-    on the logger `shardbench` names what is lost: fields that tables were planned with and that
+    on the logger `shardbench` names what is lost: constraints that the tables were planned with and
     `base` lacks, and sharding types and kernels of `base` that exclude the plan's.
     """
     tables, base = read_plan(path, read_file(path)).tables, base or {}
-    lost = [(table.name, field) for table in tables for field in _lost(table, base.get(table.name))]
+    lost = [(name, table) for table in tables for name in _lost(table, base.get(table.name))]
     if lost:
-        (name, field), fields = lost[0], ", ".join(sorted({field for _, field in lost}))
+        names = ", ".join(sorted({name for name, _ in lost}))
+        hint = "." if base else "; give your constraints to plan_constraints as `base`."
         logger.warning(
-            "Loading %s loses %d values of constraints, such as %s of table %s (in all: %s)%s",
-            *(path, len(lost), field, name, fields),
-            "." if base else "; give your constraints to plan_constraints as `base`.",
+            "Loading %s loses constraints (%s), such as %s of table %s%s",
+            *(path, names, lost[0][0], lost[0][1].name, hint),
         )
     return {**base, **{table.name: _constrained(table, base.get(table.name)) for table in tables}}
 
@@ -67,26 +60,23 @@ def plan_constraints(
 def _constrained(table: TableEntry, own: ParameterConstraints | None) -> ParameterConstraints:
     """Return a table's own constraints, with the plan's option as the only one."""
     own = own or ParameterConstraints(pooling_factors=table.pooling_factors)
-    load_factor = table.cache_load_factor
-    cache = own.cache_params or (None if load_factor is None else CacheParams())
+    cache = own.cache_params or table.cache_params
     return replace(
         own,
         sharding_types=[table.sharding_type],
         compute_kernels=[table.compute_kernel],
         min_partition=table.shards[0].size[1],
-        cache_params=cache and replace(cache, load_factor=load_factor),
+        cache_params=cache and replace(cache, load_factor=table.cache_load_factor),
     )
 
 
 def _lost(table: TableEntry, own: ParameterConstraints | None) -> Iterator[str]:
-    """Yield the fields of constraints that a table was planned with or has, and that are lost."""
-    yield from (field for field in table.constrained if getattr(own, field, None) is None)
-    for field, chosen in (
-        ("sharding_types", table.sharding_type),
-        ("compute_kernels", table.compute_kernel),
-    ):
-        if chosen not in (getattr(own, field, None) or [chosen]):
-            yield field
+    """Yield the names of the constraints of a table that `plan_constraints` loses."""
+    yield from (name for name in table.constrained if getattr(own, name, None) is None)
+    if own and table.sharding_type not in (own.sharding_types or [table.sharding_type]):
+        yield "sharding_types"
+    if own and table.compute_kernel not in (own.compute_kernels or [table.compute_kernel]):
+        yield "compute_kernels"
 
 
 class JsonPlanLoader(PlanLoader):
@@ -129,10 +119,10 @@ class JsonPlanLoader(PlanLoader):
         return {option.storage_hash(): option for option in options}
 
     def _option(self, table: TableEntry) -> ShardingOption:
-        path, owner = self._owners[table.name]
+        path, owner, weight = self._owners[table.name]
         return ShardingOption(
             name=table.name,
-            tensor=_weights(owner)[table.name],
+            tensor=weight,
             module=(path, owner),
             input_lengths=list(table.pooling_factors),
             batch_size=0,  # unused: torchrec takes only the shards of a loaded option
@@ -154,18 +144,17 @@ class JsonPlanLoader(PlanLoader):
 
 def _owners(
     path: str | Path, tables: Sequence[TableEntry], module: nn.Module
-) -> dict[str, tuple[str, nn.Module]]:
-    """Return each table's module path and module; raises UsageError if plan and model differ."""
-    owners: dict[str, tuple[str, nn.Module]] = {}
+) -> dict[str, tuple[str, nn.Module, torch.Tensor]]:
+    """Return each table's path, module and weight; raises UsageError if plan and model differ."""
+    owners: dict[str, tuple[str, nn.Module, torch.Tensor]] = {}
     placed = {table.name: table for table in tables}
-    for owner_path, owner in _collections(module):
-        for name, weight in _weights(owner).items():
-            if name not in placed:
-                raise UsageError(f"{path} does not place table {name}, which the model has.")
-            if name in owners:
-                raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
-            _compare(path, placed[name], owner, weight)
-            owners[name] = owner_path, owner
+    for owner_path, owner, name, weight in _tables(module):
+        if name not in placed:
+            raise UsageError(f"{path} does not place table {name}, which the model has.")
+        if name in owners:
+            raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
+        _compare(path, placed[name], owner, weight)
+        owners[name] = owner_path, owner, weight
     for name in placed:
         if name not in owners:
             raise UsageError(f"{path} places table {name}, which the model does not have.")
@@ -186,29 +175,19 @@ def _compare(path: str | Path, table: TableEntry, owner: nn.Module, weight: torc
         )
 
 
-def _collections(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the path and the module of each collection, as torchrec's planner finds them.
+def _tables(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, torch.Tensor]]:
+    """Yield each table of a model: its module's path, the module, the table's name and weight.
 
     Raises UsageError for another module that torchrec shards as a whole.
     """
-    waiting = [("", module)]
-    while waiting:
-        path, child = waiting.pop()
+    for path, child in module.named_modules():
+        kind = sharder_name(type(child))
         if isinstance(child, EmbeddingBagCollection | EmbeddingCollection):
-            yield path, child
-        elif sharder_name(type(child)) in _SHARDED_WHOLE:
-            kind = type(child)
+            is_pooled = isinstance(child, EmbeddingBagCollection)
+            tables = child.embedding_bags if is_pooled else child.embeddings
+            yield from ((path, child, name, table.weight) for name, table in tables.items())
+        elif kind in _SHARDED_WHOLE:
             raise UsageError(
                 f"JsonPlanLoader serves only EmbeddingBagCollections and EmbeddingCollections, and "
-                f"module '{path}' is a {kind.__module__}.{kind.__qualname__}."
+                f"module '{path}' is a {kind}."
             )
-        else:
-            before = f"{path}." if path else ""
-            waiting += [(before + name, inner) for name, inner in child.named_children()]
-
-
-def _weights(owner: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights of a collection's tables by name."""
-    is_pooled = isinstance(owner, EmbeddingBagCollection)
-    tables = owner.embedding_bags if is_pooled else owner.embeddings
-    return {name: table.weight for name, table in tables.items()}

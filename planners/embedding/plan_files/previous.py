@@ -158,7 +158,8 @@ def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousP
         )
     document = parse_plan(source, read_file(source))
     try:
-        document.check_tables()
+        for table in document.tables:
+            table.sharded.check_tiling(document.world_size)
     except InfeasibleDecision as error:
         raise UsageError(f"{source} is a damaged plan: {error}") from None
     return previous_of(document.tables, document.world_size)

@@ -156,7 +156,7 @@ def test_a_module_of_ones_own_is_named(path):
     model.own = collection({"t": (9, 4)}, OwnBags)
     live = script(model)
     with (
-        pytest.warns(UserWarning, match=r"Module 'own' is a OwnBags; only .* can be captured"),
+        pytest.warns(UserWarning, match=r"Module 'own' is a test_capturing.OwnBags; only "),
         capture("embedding", path),
     ):
         live.planner().plan(model, [OwnSharder()])
