@@ -1,11 +1,13 @@
 """The `shardbench` program: its commands, from `shardbench.commands`, and its exit codes."""
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from harness.execution.logged import LoggedOnce
 from harness.model.errors import ShardbenchError, UsageError
 from shardbench.command import START, Command, GroupedCommands, examples
 from shardbench.commands.compare import compare
@@ -24,8 +26,7 @@ from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
 from shardbench.commands.workload import workload_app
-from shardbench.logged import logged_once
-from shardbench.options import messages
+from shardbench.options import messages, warn
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -106,9 +107,13 @@ def start(
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
+    logged = LoggedOnce(warn)
+    logging.getLogger().addHandler(logged)
     try:
-        with logged_once():
-            app(arguments)
+        app(arguments)
     except ShardbenchError as error:
         messages.print(str(error), style="red")
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    finally:
+        logging.getLogger().removeHandler(logged)
+        logged.close()

@@ -191,6 +191,23 @@ def test_a_plan_is_checked_against_the_topology_that_it_is_loaded_for(golden_pro
         loaded_on(ddr_cap=2**30)
 
 
+@pytest.mark.parametrize("load_factor", [0, 0.0, 1, 7.5])
+def test_a_cache_must_be_a_part_of_its_table_where_the_kernel_has_one(golden, load_factor):
+    """Torchrec refuses other load factors with this kernel, and ignores them with others."""
+    kernel = "fused_uvm_caching"
+    said_again(golden, lambda said: first(said, "row_wise").update(cache_load_factor=load_factor))
+    within = plan_constraints(golden)[first(json.loads(golden.read_text()), "row_wise")["name"]]
+    assert within.cache_params.load_factor == load_factor
+    assert type(within.cache_params.load_factor) is type(load_factor)
+    cached = next(t for t in SAID["tables"] if t["compute_kernel"] == kernel)["sharding_type"]
+    said_again(
+        golden,
+        lambda said: first(said, cached, kernel).update(cache_load_factor=load_factor),
+    )
+    with pytest.raises(UsageError, match="load factor of table .* must be between 0 and 1"):
+        plan_constraints(golden)
+
+
 def test_a_shard_without_rows_is_where_torchrec_makes_one_and_not_on_a_cpu(tmp_path):
     model = collection({"t": (5, 8)})
 
