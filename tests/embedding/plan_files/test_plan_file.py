@@ -179,31 +179,38 @@ def test_constraints_that_a_loaded_plan_loses_are_named(tmp_path, caplog, base, 
     assert f"({lost})" in caplog.text or not lost
 
 
-META = torch.device("meta")
-
-
-def bags(**more):
+def bags(is_weighted=False, device="meta"):
     config = EmbeddingBagConfig(
         name="t", num_embeddings=8, embedding_dim=4, feature_names=["f"], data_type=DataType.FP32
     )
-    return EmbeddingBagCollection(tables=[config], device=META, **more)
+    return EmbeddingBagCollection([config], is_weighted, torch.device(device))
+
+
+def feature_processed():
+    return FeatureProcessedEmbeddingBagCollection(
+        bags(is_weighted=True),
+        PositionWeightedModuleCollection({"f": 2}, device=torch.device("meta")),
+    )
+
+
+def managed_collision():
+    tables = bags()
+    managed = MCHManagedCollisionModule(8, torch.device("meta"), DistanceLFU_EvictionPolicy(), 1)
+    return ManagedCollisionEmbeddingBagCollection(
+        tables, ManagedCollisionCollection({"t": managed}, tables.embedding_bag_configs())
+    )
+
+
+def quantized():
+    model = nn.Sequential(bags(device="cpu"))
+    return quantize_embeddings(model, dtype=torch.int8, inplace=True)[0]
 
 
 WRAPPED = {
-    "FeatureProcessedEmbeddingBagCollection": lambda: FeatureProcessedEmbeddingBagCollection(
-        bags(is_weighted=True), PositionWeightedModuleCollection({"f": 2}, device=META)
-    ),
-    "ManagedCollisionEmbeddingBagCollection": lambda: ManagedCollisionEmbeddingBagCollection(
-        bags(),
-        ManagedCollisionCollection(
-            {"t": MCHManagedCollisionModule(8, META, DistanceLFU_EvictionPolicy(), 1)},
-            bags().embedding_bag_configs(),
-        ),
-    ),
+    "FeatureProcessedEmbeddingBagCollection": feature_processed,
+    "ManagedCollisionEmbeddingBagCollection": managed_collision,
     "EmbeddingTower": lambda: EmbeddingTower(bags(), nn.Linear(1, 1)),
-    "torchrec.quant.embedding_modules.EmbeddingBagCollection": lambda: quantize_embeddings(
-        nn.Sequential(bags()).to_empty(device="cpu"), dtype=torch.int8, inplace=True
-    )[0],
+    "quant.embedding_modules.EmbeddingBagCollection": quantized,
 }
 
 
@@ -238,7 +245,7 @@ def test_the_present_plan_need_not_be_one_that_trains(tmp_path):
         if can_be:
             assert previous_plan(path).tables["t"].ranks == (0, 1)
         else:
-            with pytest.raises(UsageError, match="old.json is a damaged plan: .* in none"):
+            with pytest.raises(UsageError, match=r"old.json is a damaged plan: .* in none"):
                 previous_plan(path)
 
 

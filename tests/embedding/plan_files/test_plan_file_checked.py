@@ -204,7 +204,7 @@ def test_a_cache_must_be_a_part_of_its_table_where_the_kernel_has_one(golden, lo
         golden,
         lambda said: first(said, cached, kernel).update(cache_load_factor=load_factor),
     )
-    with pytest.raises(UsageError, match="load factor of table .* must be between 0 and 1"):
+    with pytest.raises(UsageError, match=r"load factor of table .* must be between 0 and 1"):
         plan_constraints(golden)
 
 
