@@ -272,4 +272,5 @@ def _weight(option: ShardingOption, rows: int, columns: int) -> int:
     tensor = option.tensor
     optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
     states: float = _get_optimizer_multipler(optimizer, tensor.shape)
-    return math.ceil(rows * columns * tensor.element_size() * (1 + states))
+    weights: int = rows * columns * tensor.element_size()
+    return math.ceil(weights * (1 + states))
