@@ -1,5 +1,6 @@
 """The `shardbench` program: its commands, from `shardbench.commands`, and its exit codes."""
 
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.execution.logged import LoggedOnce
 from harness.model.errors import ShardbenchError, UsageError
 from shardbench.command import START, Command, GroupedCommands, examples
 from shardbench.commands.compare import compare
@@ -25,7 +27,7 @@ from shardbench.commands.selftest import selftest_command
 from shardbench.commands.sweep import sweep_command
 from shardbench.commands.topology import topology_app
 from shardbench.commands.workload import workload_app
-from shardbench.options import messages
+from shardbench.options import messages, warn
 from shardbench.streams import flush_streams, not_written, prepare_streams
 
 app = typer.Typer(
@@ -108,10 +110,14 @@ def start(
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
     prepare_streams()
+    logged = LoggedOnce(warn)
+    logging.getLogger().addHandler(logged)
     try:
         try:
             app(arguments)
         finally:
+            logging.getLogger().removeHandler(logged)
+            logged.close()
             flush_streams()
     except ShardbenchError as error:
         _end(error)

@@ -74,7 +74,8 @@ def plan(name: str, change: str, folder: Path, tables: int, gpus: int, hbm_mib: 
         first.write_bytes(pickle.dumps(found))
     else:
         previous = previous_plan(pickle.loads(first.read_bytes()))
-        options = [option for option in planner._best_plan if previous.find(option)]
+        known = previous.matched(option.fqn for option in planner._best_plan)
+        options = [option for option in planner._best_plan if option.fqn in known]
         sizes = (shard.size for option in options for shard in option.shards)
         weights = 4 * sum(rows * columns for rows, columns in sizes)
         share = previous.bytes_moved(options, gpus) / weights

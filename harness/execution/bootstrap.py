@@ -4,6 +4,7 @@ import ctypes
 import errno
 import faulthandler
 import json
+import logging
 import multiprocessing
 import os
 import resource
@@ -20,6 +21,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from harness.execution.lines import write_line
+from harness.execution.logged import LoggedOnce
 from harness.execution.memory import is_memory_error, lift_limit, limit_memory
 from harness.execution.messages import Closed, Failed, ForkFailedError, Message, Result, encode
 from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
@@ -84,6 +86,9 @@ def run_child(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     limit_memory(memory_gib)
     report = Report(messages)
+    logged = LoggedOnce(lambda text: sys.stderr.write(f"{text}\n"))
+    logging.basicConfig(handlers=[logged], force=True)  # an imported library may have called it
+    report.closing.append(logged.close)
     try:
         report.send(Result(work(*arguments, report)))
     except BaseException as error:  # the work may raise anything

@@ -1,5 +1,6 @@
 """Exports plans as documents, and searches for plans close to a current plan."""
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ import msgspec
 
 from harness.contract import Moving, Planning, RankTable, UsageError
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.capture.recording import plain
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
@@ -19,6 +21,8 @@ from planners.embedding.quality import arrays, quality
 from planners.embedding.remedies.remedies import remedies
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.tables.torchrec_objects import perf_by_rank
+
+logger = logging.getLogger("shardbench")
 
 _GIB = 2**30
 
@@ -35,23 +39,19 @@ _PARTS = (0.0, *(2.0**-power for power in range(7, -1, -1)))
 def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     """Return a valid plan as plain JSON types, in the form of `PlanDocument`.
 
-    Raises UsageError if two modules have tables of the same name, since a document identifies
+    A warning on the logger `shardbench` says why a training job cannot load the plan, if so. Raises
+    UsageError if two modules have tables of the same name, since a document identifies
     tables by name.
     """
     for name, times in Counter(table.name for table in problem.tables).items():
         if times > 1:
             raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
-    builtins: dict[str, Any] = msgspec.to_builtins(
-        PlanDocument(
-            format="shardbench-plan",
-            version=1,
-            world_size=problem.topology.world_size,
-            local_world_size=problem.topology.local_world_size,
-            quality=quality(problem, plan),
-            tables=_entries(problem, plan),
-            changes=list(problem.changes),
-        )
+    made = PlanDocument.of(
+        problem.topology, quality(problem, plan), _entries(problem, plan), *problem.changes
     )
+    if obstacle := made.obstacle(problem.topology):
+        logger.warning("No training job can load this plan: %s", obstacle)
+    builtins: dict[str, Any] = msgspec.to_builtins(made, enc_hook=plain)
     return builtins
 
 
@@ -85,7 +85,7 @@ def _within(
 ) -> EmbeddingProblem:
     """Return the problem with a move budget of `gib` GiB from the plan in a file."""
     previous = previous_plan(path)
-    previous.check_has_one_of([table.name for table in problem.tables], str(path))
+    previous.check_matches(problem.fqns, str(path))
     return replace(problem, moving=MoveBudget(previous.without(lost), gib), known={})
 
 

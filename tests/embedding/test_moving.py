@@ -207,6 +207,53 @@ def test_new_tables_new_ranks_and_lost_ranks_are_planned_for(
     assert PLANNING.moving.moved(moving, found) <= max(20.0, forced)
 
 
+def test_tables_of_a_wrapped_model_are_found_by_name():
+    """A previous plan under another module path counts what moves."""
+    plan = PreviousPlan({"module.bags.a": before().tables["a"]})
+    assert plan.bytes_moved([placed_option("table_wise", (0, 0, ROWS, DIM, 2))], 4) == WHOLE
+    assert plan.bytes_moved([placed_option("table_wise", (0, 0, ROWS, DIM, 1))], 4) == 0
+
+
+def test_the_drop_in_moves_little_of_a_wrapped_models_plan(problem):
+    """DistributedModelParallel puts `module` before each path of the present plan."""
+    plan = planner(problem).plan(problem.module, problem.sharders)
+    wrapped = type(plan)({f"module.{path}": module for path, module in plan.plan.items()})
+    again = planner(problem, mode="best-plan", previous=wrapped, move_budget=0)
+    assert str(again.plan(problem.module, problem.sharders)) == str(plan)
+    assert again.moved_gib == 0
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "matched"),
+    [
+        (["a.t"], ["a.t", "b.t"], {"a.t": "a.t"}),
+        (["a.t", "b.t"], ["a.t", "c.t"], {"a.t": "a.t", "c.t": "b.t"}),
+        (["t"], ["a.t", "a.u"], {"a.t": "t"}),
+        (["a.t"], ["a.u"], {}),
+        (["a.t", "b.t"], ["c.t"], None),
+        (["t"], ["a.t", "b.t"], None),
+    ],
+)
+def test_equal_names_are_matched_or_refused(earlier, now, matched):
+    """Equal paths go first, then a name that one table on each side has; else it is an error."""
+    tables = {fqn: replace(before().tables["a"], ranks=(n,)) for n, fqn in enumerate(earlier)}
+    if matched is None:
+        with pytest.raises(UsageError, match="unclear which of them is which"):
+            PreviousPlan(tables).matched(now)
+    else:
+        expected = {fqn: tables[old] for fqn, old in matched.items()}
+        assert PreviousPlan(tables).matched(now) == expected
+
+
+@pytest.mark.parametrize("optimizer", [None, torch.optim.SGD, torch.optim.Adam])
+def test_all_bytes_are_those_that_a_move_of_everything_counts(optimizer):
+    """A budget is a share of weights and optimizer state, as moves are."""
+    option = placed_option("table_wise", (0, 0, ROWS, DIM, 0), optimizer=optimizer)
+    everything = before().total_bytes([option, option])
+    assert everything == before().bytes_moved([option], 4)
+    assert everything == WHOLE * (3 if optimizer is torch.optim.Adam else 1)
+
+
 def test_a_file_of_other_tables_is_refused(file):
     other = the_problem()
     other = replace(other, tables=tuple(replace(t, name=f"my_{t.name}") for t in other.tables))

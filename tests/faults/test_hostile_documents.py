@@ -78,7 +78,7 @@ def test_a_changed_plan_is_read_or_refused(folder, wanted):
         (("tables", 0, "pooling_factors", 0), -1, "`$.tables[0].pooling_factors[0]`, table a."),
         (("tables", 0, "sharding_type"), "os.system", "Invalid enum value 'os.system'"),
         (("tables", 0, "compute_kernel"), "x", "The kernel of table a must be one of fused, "),
-        (("tables", 0, "cache_load_factor"), 7, "Expected `float` < 1.0"),
+        (("tables", 0, "cache_load_factor"), "7", "Expected `int | float | null`, got `str`"),
         (("tables", 0, "shards", 0, "rank"), -1, "Expected `int` >= 0"),
         (("tables", 0, "shards", 0, "size"), [1], "Expected `array` of length >= 2"),
         (("tables", 0, "shards", 0, "perf_ms"), [], "Expected `object`, got `array`"),

@@ -147,7 +147,7 @@ def captured_constraints(
     if stats is not None and type(stats) is not EmbeddingOffloadStats:
         raise ShardbenchError(
             f"The cache statistics of table '{table}' are a {type(stats).__name__}; only "
-            "torchrec's EmbeddingOffloadStats can be captured."
+            "torchrec's EmbeddingOffloadStats are supported."
         )
     group, names = constraints.device_group, constraints.feature_names
     return CapturedConstraints.of(

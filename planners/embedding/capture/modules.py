@@ -14,21 +14,17 @@ from torchrec.modules.embedding_configs import (
     EmbeddingBagConfig,
     EmbeddingConfig,
     PoolingType,
-    data_type_to_dtype,
 )
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
 from planners.embedding.capture.sharders import BAGS, SEQUENCES, ModuleKind
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
-from planners.embedding.tables.torchrec_objects import DATA_TYPES
+from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES
 
 _KINDS: Mapping[type[nn.Module], ModuleKind] = {
     EmbeddingBagCollection: BAGS,
     EmbeddingCollection: SEQUENCES,
-}
-DTYPES: Mapping[torch.dtype, Any] = {
-    data_type_to_dtype(kind): name for name, kind in DATA_TYPES.items()
 }
 # The optimizers that torchrec's estimate of optimizer state distinguishes; else "other".
 _OPTIMIZERS = {
@@ -84,8 +80,8 @@ def sharded_modules(
             continue
         if type(child) not in _KINDS:
             raise ShardbenchError(
-                f"Module '{path}' is a {type(child).__name__}; only torchrec's {BAGS} and "
-                f"{SEQUENCES} can be captured."
+                f"Module '{path}' is a {sharder_name(type(child))}; only "
+                f"torchrec.modules' {BAGS} and {SEQUENCES} are supported."
             )
         found.append(ShardedModule(path, child, sharder, parameters))
     return found
@@ -112,20 +108,21 @@ class CapturedTable(Struct, frozen=True):
     ) -> "CapturedTable":
         """Capture a table; raises ShardbenchError for a virtual table or an unknown data type."""
         if config.use_virtual_table:
-            raise ShardbenchError(f"Table '{config.name}' is virtual, which cannot be captured.")
+            raise ShardbenchError(f"Table '{config.name}' is virtual, which is not supported.")
         if parameter.dtype not in DTYPES:
             raise ShardbenchError(
-                f"Table '{config.name}' is of {parameter.dtype}; only {', '.join(ITEM_BYTES)} can "
-                "be captured."
+                f"Table '{config.name}' is of {parameter.dtype}; only {', '.join(ITEM_BYTES)} are "
+                "supported."
             )
         rows, dim = map(int, parameter.shape)
+        dtype: Any = DTYPES[parameter.dtype]
         pooling: Any = config.pooling.value if isinstance(config, EmbeddingBagConfig) else "NONE"
         optimizer: Any = None
         if used := getattr(parameter, "_optimizer_classes", None):
             known = (name for name, classes in _OPTIMIZERS.items() if used[0] in classes)
             optimizer = next(known, "other")
         read = [features[feature] for feature in config.feature_names]
-        return cls(name, rows, dim, DTYPES[parameter.dtype], pooling, optimizer, read)
+        return cls(name, rows, dim, dtype, pooling, optimizer, read)
 
     def config(self, kind: type[Any]) -> Any:
         """Return the table's configuration; `kind` is EmbeddingBagConfig or EmbeddingConfig."""

@@ -147,10 +147,13 @@ class _PlanRecorder:
         self._record(module, _RecordedPlan.found, result)
         return result
 
-    def on_enumerate(self, make: Call, _: Any, module: nn.Module, *__: Any, **___: Any) -> Any:
-        """Run an enumerator's `enumerate`, and record the options."""
+    def on_enumerate(
+        self, make: Call, enumerator: Enumerator, module: nn.Module, *_: Any, **__: Any
+    ) -> Any:
+        """Run an enumerator's `enumerate`, and record the options if it is the planner's own."""
         options = make()
-        self._record(module, _RecordedPlan.enumerated, options)
+        if self._plan is not None and enumerator is self._plan.planner._enumerator:
+            self._record(module, _RecordedPlan.enumerated, options)
         return options
 
     def on_reserve(self, make: Call, _: Any, *given: Any, **named: Any) -> Any:
@@ -187,7 +190,7 @@ class _RecordedPlan:
     def __init__(
         self, names: Names, planner: EmbeddingShardingPlanner, module: nn.Module, sharders: Sharders
     ) -> None:
-        self._planner = planner
+        self.planner = planner
         self.module = module
         self._hashed = names.hashed
         modules = sharded_modules(module, sharders)
@@ -252,7 +255,7 @@ class _RecordedPlan:
             may_be_written = settings is not None or not self._hashed
             reservation.refused = _first_line(refused) if may_be_written else ""
         # The size of the modules that are not sharded; the file does not have it.
-        dense = getattr(self._planner._storage_reservation, "_dense_storage", None)
+        dense = getattr(self.planner._storage_reservation, "_dense_storage", None)
         if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
             settings["dense_tensor_estimate"] = max(int(dense.hbm), int(dense.ddr))
 
@@ -261,7 +264,7 @@ class _RecordedPlan:
         self.problem.options, self.problem.estimates = captured_options(options, self._places)
 
     def found(self, result: ShardingPlan) -> None:
-        planner = self._planner
+        planner = self.planner
         options = planner._best_plan or []
         if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
@@ -289,7 +292,7 @@ def plain(value: object) -> object:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, str):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} is not JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be stored")
 
 
 def _is_of(options: list[ShardingOption], result: ShardingPlan) -> bool:

@@ -49,7 +49,7 @@ class CapturedSharder(Struct, frozen=True):
         if not isinstance(sharder, BaseEmbeddingSharder):
             raise ShardbenchError(
                 f"{type(sharder).__name__}, a sharder of {module}s, is no BaseEmbeddingSharder of "
-                "torchrec, so its answers cannot be captured."
+                "torchrec, so its answers are unknown."
             )
         data = build_sharder_data(sharder)
         passes = data.fused_params.get("multipass_prefetch_config")

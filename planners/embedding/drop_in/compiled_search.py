@@ -127,8 +127,8 @@ class CompiledSearch(Proposer, Partitioner):
         return warm_up.kernels_of(self._proposers)
 
     def _load_torchrecs(self, options: list[ShardingOption]) -> None:
-        """Load copies of the options into the planner's own proposers, which may change them."""
-        self._torchrecs = list(self._proposers)
+        """Load copies of the options into copies of the planner's proposers, which keep state."""
+        self._torchrecs = copy.deepcopy(self._proposers)
         copies = [_copied(option, ShardingOption) for option in options]
         for proposer in self._torchrecs:
             proposer.load(search_space=copies, enumerator=self._planner._enumerator)
@@ -209,7 +209,7 @@ class CompiledSearch(Proposer, Partitioner):
         """Search for the best plan that moves no more than the budget from a previous plan."""
         from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 
-        previous.check_has_one_of({option.name for option in space.options}, "The previous plan")
+        previous.check_matches({option.fqn for option in space.options}, "The previous plan")
         if not NearSearch.can_search(space, devices):
             raise NotCompiled("moves are not counted for tables that depend on each other")
         search = NearSearch(

@@ -281,7 +281,8 @@ class Planner(EmbeddingShardingPlanner):
         if self._warned:
             return
         self._warned = True
-        text = f"The search is torchrec's own, since {obstacle}."
+        without = ", without the cache" if self._cache else ""
+        text = f"The search is torchrec's own{without}, since {obstacle}."
         if self._fault is None:
             logger.warning(text)
         else:

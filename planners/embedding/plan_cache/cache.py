@@ -22,9 +22,9 @@ class PlanCache:
     In mode `best-plan` a similar plan helps, too: one of the same tables by name if a table or the
     machine changed, or else one with nine tenths of the tables in common. If it still fits, and its
     rating is at most the share `near` above the proven bound, it is used again. Otherwise the
-    search starts from it, and may move a share `most_moved` of all weights. The plan found so is
-    used if its rating is at most the share `near` above that of the best plan found without a
-    limit, which is used otherwise.
+    search starts from it, and may move a share `most_moved` of all weights and optimizer state. The
+    plan found so is used if its rating is at most the share `near` above that of the best plan
+    found without a limit, which is used otherwise.
 
     Damaged files, and a folder that cannot be written, cause a warning on the logger `shardbench`;
     planning goes on. The files together take `most_gib` GiB at most, and those used longest ago are
@@ -56,6 +56,6 @@ class PlanCache:
         try:
             inputs = problem_inputs(planner, module, sharders)
         except Exception as error:  # a user's own class may raise anything
-            self._folder.report(f"The plan is not kept: {error}")
+            self._folder.report(f"The plan is neither taken from the cache nor kept there: {error}")
             return None
         return CachedSearch(planner, inputs, self._folder, self._near, self._most_moved)

@@ -1,6 +1,5 @@
 """A compiled search that first looks for its plan among the plans in a folder."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from torchrec.distributed.types import ModuleSharder
 from typing_extensions import override
 
 from harness.contract import UsageError
-from planners.embedding.capture.modules import DTYPES
+from planners.embedding.capture.recording import plain
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.drop_in.planner import Planner
@@ -25,6 +24,7 @@ from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.space import Devices, SearchSpace
 from planners.embedding.tables.files import Table
+from planners.embedding.tables.torchrec_objects import DTYPES
 
 _MOST_OTHERS = 4  # files of other tables that are read to find similar ones
 _COMMON = 0.9  # least part of the tables that two similar problems share
@@ -126,27 +126,21 @@ class CachedSearch(CompiledSearch):
 
     def store(self, plan: list[ShardingOption]) -> None:
         """Store the plan that torchrec took, unless it was known."""
-        names = Counter(option.name for option in plan)
         if self.use == "hit" or not plan:
             return
-        if max(names.values()) > 1:
-            self._folder.report("The plan is not kept: two modules have a table of the same name.")
-            return
-        planner, topology = self._planner, self._topology
-        document = PlanDocument(
-            format="shardbench-plan",
-            version=1,
-            world_size=topology.world_size,
-            local_world_size=topology.local_world_size,
-            quality={
-                "max_rank_ms": float(planner._perf_model.rate(plan)),
-                "bound_ms": float(self.bound),
-                "proposals": planner._num_proposals,
-                "plans": planner._num_plans,
-            },
-            tables=[TableEntry.of(_table(option), option) for option in plan],
-        )
-        self._folder.write(_subject(set(names)), self._key, msgspec.json.encode(document))
+        planner, topology = self._planner, self._planner._topology
+        quality = {
+            "max_rank_ms": float(planner._perf_model.rate(plan)),
+            "bound_ms": float(self.bound),
+            "proposals": planner._num_proposals,
+            "plans": planner._num_plans,
+        }
+        tables = [TableEntry.of(_table(option), option) for option in plan]
+        document = PlanDocument.of(topology, quality, tables)
+        if obstacle := document.obstacle(topology):
+            self._folder.report(f"No training job can load this plan: {obstacle}")
+        subject = _subject({option.name for option in plan})
+        self._folder.write(subject, self._key, msgspec.json.encode(document, enc_hook=plain))
 
     def _document(self, file: PlanFile) -> PlanDocument | None:
         content = self._folder.read(file)

@@ -1,5 +1,6 @@
 """The key of a planning problem: a hash of everything that decides the plan."""
 
+from collections import Counter
 from itertools import chain
 from typing import Any
 
@@ -26,7 +27,7 @@ _INPUTS = ("topology", "batch_size", "sharders", "modules", "constraints", "plan
 _OWN_PACKAGES = ("torchrec", "planners")
 
 # Attributes of enumerators and their parts that hold what they found, not settings.
-_FOUND = ("_last", "_sharder", "_stashed", "_special", "_coefficients")
+_FOUND = ("_last", "_sharder", "_stashed", "_special", "_coefficients", "postponed")
 
 
 def problem_inputs(
@@ -38,6 +39,10 @@ def problem_inputs(
     ShardbenchError if an input is unknown, such as a user's own estimator.
     """
     inputs = inputs_of(planner, module, sharders)
+    names = [table.name for captured in inputs.modules for table in captured.tables]
+    if len(set(names)) < len(names):
+        name, _ = Counter(names).most_common(1)[0]
+        raise ShardbenchError(f"several modules have a table {name}, and a plan's file only names.")
     if inputs.planner.obstacle:
         raise ShardbenchError(f"{inputs.planner.obstacle}.")
     if type(planner._enumerator) is not DistinctShardEnumerator:

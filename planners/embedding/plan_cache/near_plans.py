@@ -18,7 +18,6 @@ from planners.embedding.plan_files.document import PlanDocument
 from planners.embedding.plan_files.previous import previous_of
 from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import Devices, Ints, SearchSpace
-from planners.embedding.tables.files import ITEM_BYTES
 
 logger = logging.getLogger("shardbench")
 
@@ -89,10 +88,11 @@ class NearPlans:
         return None if (options < 0).any() else (options, np.concatenate(ranks))
 
     def started_from(self, most_moved: float, seed: int) -> Found | None:
-        """Search from the similar plan; at most the share `most_moved` of its weights may move.
+        """Search from the similar plan; the share `most_moved` of its bytes may move.
 
-        Return None if the search does not support the problem. The best plan without a limit is
-        returned if it is more than the share `near` better.
+        The bytes, of all and of what moves, are those of weights and optimizer state. Return None
+        if the search does not support the problem. The best plan without a limit is returned if it
+        is more than the share `near` better.
         """
         if not NearSearch.can_search(self._space, self._devices):
             return None
@@ -104,7 +104,7 @@ class NearPlans:
             self._deadline,
             seed,
         )
-        budget = most_moved * _bytes(self._similar)
+        budget = most_moved * previous.total_bytes(self._space.options)
         near, best = search.search(budget), search.unlimited
         if not isinstance(near, NearPlan):
             return best if isinstance(best, Found) else None
@@ -121,7 +121,3 @@ class NearPlans:
             *(self._label, found.rating, bound, near.bytes / 2**30),
         )
         return replace(found, bound=bound)
-
-
-def _bytes(plan: PlanDocument) -> int:
-    return sum(table.rows * table.dim * ITEM_BYTES.get(table.dtype, 4) for table in plan.tables)

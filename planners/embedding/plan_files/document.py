@@ -3,26 +3,30 @@
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage, Topology
-from torchrec.distributed.types import CacheParams
+from torchrec.distributed.types import CacheParams, ParameterSharding
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
 from planners.embedding.tables.shard_checks import ShardedTable, check_memory
 
+# What training reads of a table's constraints: all that a ParameterSharding has but the option.
+_OPTION = ("sharding_type", "compute_kernel", "ranks", "sharding_spec")
+_TRAINED = {field.name for field in fields(ParameterSharding)}.difference(_OPTION)
+_CACHING = "fused_uvm_caching"
 # Kernels that keep all weights in memory; others may keep part on disk or allocate it later.
-_WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", "fused_uvm_caching")
+_WHOLE_IN_MEMORY = ("dense", "fused", "fused_uvm", _CACHING)
 
 Ranks = Annotated[int, Meta(ge=1, le=2**17)]
 Length = Annotated[int, Meta(ge=0, le=MOST_ROWS)]
 Pair = Annotated[list[Length], Meta(min_length=2, max_length=2)]  # rows and columns
-Bytes = Annotated[int, Meta(ge=0, le=2**45)]  # 32 TiB, more than any rank has
+Bytes = Annotated[int, Meta(ge=0, le=2**62)]  # more than any memory
 Amount = Annotated[float, Meta(ge=0, lt=2**63)]
 
 
@@ -81,8 +85,11 @@ class ShardEntry(_DocumentPart, frozen=True):
         )
 
 
-class TableEntry(_DocumentPart, frozen=True):
-    """A table and its chosen sharding option, with a list of shards."""
+class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
+    """A table and its chosen sharding option, with a list of shards.
+
+    `constrained` has the names of constraints that training reads and the document does not have.
+    """
 
     name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
@@ -99,18 +106,23 @@ class TableEntry(_DocumentPart, frozen=True):
         "grid_shard",
     ]
     compute_kernel: str
-    cache_load_factor: Annotated[float, Meta(gt=0, lt=1)] | None
+    cache_load_factor: int | float | None  # an int stays one, since torchrec hashes its text
     shards: Annotated[list[ShardEntry], Meta(min_length=1)]
+    constrained: list[str] = []
 
     @classmethod
     def of(cls, table: Table, option: ShardingOption) -> "TableEntry":
         """Return the entry of a table with its chosen option."""
+        constrained = {name for name in _TRAINED if getattr(option, name, None) is not None}
+        if option.cache_params == CacheParams(load_factor=option.cache_load_factor):
+            constrained.discard("cache_params")
         return cls(
             **asdict(table) | {"pooling_factors": list(table.pooling_factors)},
             sharding_type=option.sharding_type,
             compute_kernel=option.compute_kernel,
             cache_load_factor=option.cache_load_factor,
             shards=[ShardEntry.of(shard) for shard in option.shards],
+            constrained=sorted(constrained),
         )
 
     @property
@@ -125,14 +137,24 @@ class TableEntry(_DocumentPart, frozen=True):
             return None
         return CacheParams(load_factor=self.cache_load_factor)
 
-    def check(self, world_size: int, local_world_size: int, compute_device: str) -> None:
-        """Raise InfeasibleDecision unless DistributedModelParallel can train the sharded table."""
+    @property
+    def sharded(self) -> ShardedTable:
+        """The table with new torchrec shards."""
         shards = [entry.shard() for entry in self.shards]
-        sharded = ShardedTable(self.name, self.sharding_type, shards, (self.rows, self.dim))
+        return ShardedTable(self.name, self.sharding_type, shards, (self.rows, self.dim))
+
+    def check(self, world_size: int, host_ranks: int, compute_device: str) -> None:
+        """Raise InfeasibleDecision unless DistributedModelParallel can train the sharded table."""
+        sharded, load_factor = self.sharded, self.cache_load_factor
         sharded.check_kernel(self.compute_kernel, compute_device)
         sharded.check_tiling(world_size)
-        sharded.check_layout(world_size, local_world_size)
-        for number, shard in enumerate(shards):
+        sharded.check_layout(world_size, host_ranks)
+        if self.compute_kernel == _CACHING and load_factor is not None and not 0 < load_factor < 1:
+            raise InfeasibleDecision(
+                f"The cache load factor of table {self.name} must be between 0 and 1, as its "
+                f"kernel is {_CACHING}, not {load_factor}."
+            )
+        for number, shard in enumerate(sharded.shards):
             if compute_device == "cpu" and 0 in shard.size:
                 raise InfeasibleDecision(
                     f"Shard {number} of table {self.name} is empty; no kernel trains that on cpu."
@@ -150,6 +172,7 @@ class TableEntry(_DocumentPart, frozen=True):
 class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
     """A plan as a document, with tables in the problem's order.
 
+    `local_world_size` is torchrec's `intra_group_size`: the ranks of a host, or of a pod of hosts.
     `changes` has a sentence for each change that the plan needs, if the problem itself has no plan.
     """
 
@@ -161,20 +184,46 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
     tables: Annotated[list[TableEntry], Meta(min_length=1)]
     changes: list[str] = []
 
-    def check(self, topology: Topology | None) -> None:
-        """Raise InfeasibleDecision unless the plan can be trained, on `topology` if given."""
+    def __post_init__(self) -> None:
         [(name, times)] = Counter(table.name for table in self.tables).most_common(1)
         if times > 1:
-            raise InfeasibleDecision(f"It places table {name} {times} times.")
-        device = topology.compute_device if topology else "cuda"
+            raise ValueError(f"it places table {name} {times} times")
+
+    @classmethod
+    def of(
+        cls, topology: Topology, quality: dict[str, float], tables: list[TableEntry], *changes: str
+    ) -> "PlanDocument":
+        """Return the document of a plan for a topology."""
+        return cls(
+            format="shardbench-plan",
+            version=1,
+            world_size=topology.world_size,
+            local_world_size=topology.intra_group_size,
+            quality=quality,
+            tables=tables,
+            changes=list(changes),
+        )
+
+    def check(self, topology: Topology | None) -> None:
+        """Raise InfeasibleDecision unless the plan can be trained, on `topology` if given."""
+        device, hosts = "cuda", {self.local_world_size}
+        if topology:
+            device, hosts = topology.compute_device, hosts | {topology.intra_group_size}
         for table in self.tables:
-            table.check(self.world_size, self.local_world_size, device)
-            if topology:
-                table.check(self.world_size, topology.local_world_size, device)
+            for host_ranks in hosts:
+                table.check(self.world_size, host_ranks, device)
         if topology:
             shards = [entry.shard() for table in self.tables for entry in table.shards]
-            held = [device.storage for device in topology.devices]
-            check_memory(shards, [device.hbm for device in held], [device.ddr for device in held])
+            storages = [device.storage for device in topology.devices]
+            check_memory(shards, [s.hbm for s in storages], [s.ddr for s in storages])
+
+    def obstacle(self, topology: Topology) -> str | None:
+        """Return why a training job on `topology` cannot load the plan, as a sentence, or None."""
+        try:
+            self.check(topology)
+        except InfeasibleDecision as error:
+            return str(error)
+        return None
 
 
 def parse_plan(path: str | Path, data: bytes) -> PlanDocument:

@@ -1,12 +1,18 @@
 """Loads a plan from its file in a training job, instead of searching for one."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import torch
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
+from torchrec.distributed.embedding_tower_sharding import (
+    EmbeddingTowerCollectionSharder,
+    EmbeddingTowerSharder,
+)
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
@@ -14,24 +20,63 @@ from torchrec.distributed.planner.types import (
     ShardingOption,
     Topology,
 )
+from torchrec.distributed.planner.utils import sharder_name
+from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import UsageError, read_file
 from planners.embedding.plan_files.document import TableEntry, read_plan
+from planners.embedding.tables.torchrec_objects import DTYPES
+
+logger = logging.getLogger("shardbench")
+
+# Modules that torchrec shards as a whole, so that its planner never sees the collections inside.
+_SHARDERS = [*get_default_sharders(), EmbeddingTowerSharder(), EmbeddingTowerCollectionSharder()]
+_SHARDED_WHOLE = {sharder_name(sharder.module_type) for sharder in _SHARDERS}
 
 
-def plan_constraints(path: str | Path) -> dict[str, ParameterConstraints]:
-    """Return constraints by table name, so that torchrec enumerates only the plan's options."""
-    return {
-        table.name: ParameterConstraints(
-            sharding_types=[table.sharding_type],
-            compute_kernels=[table.compute_kernel],
-            min_partition=table.shards[0].size[1],
-            pooling_factors=table.pooling_factors,
-            cache_params=table.cache_params,
+def plan_constraints(
+    path: str | Path, base: Mapping[str, ParameterConstraints] | None = None
+) -> dict[str, ParameterConstraints]:
+    """Return constraints by table name, so that torchrec enumerates only the plan's options.
+
+    `base` has your own constraints. All of their values are kept but those that choose an option:
+    sharding types, kernels, the minimum width of a shard and the load factor of a cache. A warning
+    on the logger `shardbench` names what is lost: constraints that the tables were planned with and
+    `base` lacks, and sharding types and kernels of `base` that exclude the plan's.
+    """
+    tables, base = read_plan(path, read_file(path)).tables, base or {}
+    lost = [(name, table) for table in tables for name in _lost(table, base.get(table.name))]
+    if lost:
+        names = ", ".join(sorted({name for name, _ in lost}))
+        hint = "." if base else "; give your constraints to plan_constraints as `base`."
+        logger.warning(
+            "Loading %s loses constraints (%s), such as %s of table %s%s",
+            *(path, names, lost[0][0], lost[0][1].name, hint),
         )
-        for table in read_plan(path, read_file(path)).tables
-    }
+    return {**base, **{table.name: _constrained(table, base.get(table.name)) for table in tables}}
+
+
+def _constrained(table: TableEntry, own: ParameterConstraints | None) -> ParameterConstraints:
+    """Return a table's own constraints, with the plan's option as the only one."""
+    own = own or ParameterConstraints(pooling_factors=table.pooling_factors)
+    cache = own.cache_params or table.cache_params
+    return replace(
+        own,
+        sharding_types=[table.sharding_type],
+        compute_kernels=[table.compute_kernel],
+        min_partition=table.shards[0].size[1],
+        cache_params=cache and replace(cache, load_factor=table.cache_load_factor),
+    )
+
+
+def _lost(table: TableEntry, own: ParameterConstraints | None) -> Iterator[str]:
+    """Yield the names of the constraints of a table that `plan_constraints` loses."""
+    yield from (name for name in table.constrained if getattr(own, name, None) is None)
+    if own and table.sharding_type not in (own.sharding_types or [table.sharding_type]):
+        yield "sharding_types"
+    if own and table.compute_kernel not in (own.compute_kernels or [table.compute_kernel]):
+        yield "compute_kernels"
 
 
 class JsonPlanLoader(PlanLoader):
@@ -42,16 +87,17 @@ class JsonPlanLoader(PlanLoader):
     EmbeddingBagCollections and EmbeddingCollections of the model. The constructor reads and checks
     the file and compares it with the model, so that every rank of a job fails together.
 
-    With `plan_constraints(path)` the planner enumerates only the options of the plan. Without them
-    it needs the constraints of the original planner: torchrec refuses a plan with an option that is
-    not enumerated, such as another width of column-wise shards.
+    With `plan_constraints(path, base=constraints)` the planner enumerates only the options of the
+    plan. Without them it needs the constraints of the original planner: torchrec refuses a plan
+    with an option that is not enumerated, such as another width of column-wise shards.
 
     `world_size`, if given, must equal the plan's. `topology` is the planner's topology, whole or
     after a storage reservation: the plan must match its ranks, hosts and kind of devices, and fit
     into their memory.
 
-    Raises UsageError if DistributedModelParallel cannot train the plan, or if it is for another
-    model, other ranks or another topology.
+    Raises UsageError if DistributedModelParallel cannot train the plan, if it is for another model,
+    other ranks or another topology, or if the model has tables in other modules, such as behind a
+    feature processor.
     """
 
     def __init__(
@@ -73,12 +119,10 @@ class JsonPlanLoader(PlanLoader):
         return {option.storage_hash(): option for option in options}
 
     def _option(self, table: TableEntry) -> ShardingOption:
-        path, owner = self._owners[table.name]
-        is_pooled = isinstance(owner, EmbeddingBagCollection)
-        weights = owner.embedding_bags if is_pooled else owner.embeddings
+        path, owner, weight = self._owners[table.name]
         return ShardingOption(
             name=table.name,
-            tensor=weights[table.name].weight,
+            tensor=weight,
             module=(path, owner),
             input_lengths=list(table.pooling_factors),
             batch_size=0,  # unused: torchrec takes only the shards of a loaded option
@@ -87,7 +131,7 @@ class JsonPlanLoader(PlanLoader):
             compute_kernel=table.compute_kernel,
             shards=[entry.shard() for entry in table.shards],
             cache_params=table.cache_params,
-            is_pooled=is_pooled,
+            is_pooled=isinstance(owner, EmbeddingBagCollection),
         )
 
     def plan_context_hash(self) -> None:
@@ -100,34 +144,29 @@ class JsonPlanLoader(PlanLoader):
 
 def _owners(
     path: str | Path, tables: Sequence[TableEntry], module: nn.Module
-) -> dict[str, tuple[str, nn.Module]]:
-    """Return each table's module path and module; raises UsageError if plan and model differ."""
-    owners: dict[str, tuple[str, nn.Module]] = {}
+) -> dict[str, tuple[str, nn.Module, torch.Tensor]]:
+    """Return each table's path, module and weight; raises UsageError if plan and model differ."""
+    owners: dict[str, tuple[str, nn.Module, torch.Tensor]] = {}
     placed = {table.name: table for table in tables}
-    for owner_path, owner, config in _configs(module):
-        name = config.name
+    for owner_path, owner, name, weight in _tables(module):
         if name not in placed:
             raise UsageError(f"{path} does not place table {name}, which the model has.")
         if name in owners:
             raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
-        _compare(path, placed[name], owner, config)
-        owners[name] = owner_path, owner
+        _compare(path, placed[name], owner, weight)
+        owners[name] = owner_path, owner, weight
     for name in placed:
         if name not in owners:
             raise UsageError(f"{path} places table {name}, which the model does not have.")
     return owners
 
 
-def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any) -> None:
+def _compare(path: str | Path, table: TableEntry, owner: nn.Module, weight: torch.Tensor) -> None:
     """Raise UsageError if a table of the plan differs from the model's table of that name."""
-    shape = f"{config.num_embeddings} x {config.embedding_dim} {config.data_type.value.lower()}"
+    rows, dim = weight.shape
+    shape = f"{rows} x {dim} {DTYPES.get(weight.dtype, weight.dtype)}"
     if shape != table.shape:
         raise UsageError(f"{path} is for a table {table.name} of {table.shape}, not of {shape}.")
-    if len(table.pooling_factors) > len(config.feature_names):
-        raise UsageError(
-            f"{path} has {len(table.pooling_factors)} pooling factors for table {table.name}; it "
-            f"must have {len(config.feature_names)} at most, one per feature of the table."
-        )
     allowed = EmbeddingCollectionSharder().sharding_types("cuda")
     if isinstance(owner, EmbeddingCollection) and table.sharding_type not in allowed:
         raise UsageError(
@@ -136,10 +175,19 @@ def _compare(path: str | Path, table: TableEntry, owner: nn.Module, config: Any)
         )
 
 
-def _configs(module: nn.Module) -> Iterator[tuple[str, nn.Module, Any]]:
-    """Yield the module path, the module and the configuration of each table of a model."""
+def _tables(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, torch.Tensor]]:
+    """Yield each table of a model: its module's path, the module, the table's name and weight.
+
+    Raises UsageError for another module that torchrec shards as a whole.
+    """
     for path, child in module.named_modules():
-        if isinstance(child, EmbeddingBagCollection):
-            yield from ((path, child, config) for config in child.embedding_bag_configs())
-        elif isinstance(child, EmbeddingCollection):
-            yield from ((path, child, config) for config in child.embedding_configs())
+        kind = sharder_name(type(child))
+        if isinstance(child, EmbeddingBagCollection | EmbeddingCollection):
+            is_pooled = isinstance(child, EmbeddingBagCollection)
+            tables = child.embedding_bags if is_pooled else child.embeddings
+            yield from ((path, child, name, table.weight) for name, table in tables.items())
+        elif kind in _SHARDED_WHOLE:
+            raise UsageError(
+                f"JsonPlanLoader serves only EmbeddingBagCollections and EmbeddingCollections, and "
+                f"module '{path}' is a {kind}."
+            )

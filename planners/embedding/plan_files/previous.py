@@ -6,6 +6,7 @@ table has grown or shrunk, only the part in both plans counts. New tables move n
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,9 +17,9 @@ from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipl
 from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.types import ShardingPlan, ShardingType
 
-from harness.contract import UsageError, read_file
+from harness.contract import InfeasibleDecision, UsageError, read_file
 from planners.embedding.best_plan.near.moves import Moves
-from planners.embedding.plan_files.document import TableEntry, read_plan
+from planners.embedding.plan_files.document import TableEntry, parse_plan
 from planners.embedding.search.space import Ints
 from planners.embedding.search.unmade_shards import unmade_shards
 from planners.embedding.tables.files import ITEM_BYTES
@@ -72,9 +73,24 @@ class PreviousPlan:
             None if self.world_size is None else self.world_size - len(gone),
         )
 
-    def find(self, option: ShardingOption) -> PreviousTable | None:
-        """Return the previous table of an option, or None if the table is new."""
-        return self.tables.get(option.fqn) or self.tables.get(option.name)
+    def matched(self, fqns: Iterable[str]) -> dict[str, PreviousTable]:
+        """Return the previous table of each of a plan's tables; new tables are left out.
+
+        A table under another module path, as in a wrapped model, is matched by its name. Raises
+        UsageError if several tables could be meant.
+        """
+        now = set(fqns)
+        matched = {fqn: self.tables[fqn] for fqn in now & self.tables.keys()}
+        earlier = _by_name(self.tables.keys() - now)
+        for name, new in _by_name(now - self.tables.keys()).items():
+            old = earlier.get(name, [])
+            if len(old) * len(new) > 1:
+                raise UsageError(
+                    f"The previous plan has table {name} as {', '.join(old)} and the model has it "
+                    f"as {', '.join(new)}, so it is unclear which of them is which."
+                )
+            matched.update({fqn: self.tables[before] for fqn in new for before in old})
+        return matched
 
     def moves(self, options: Sequence[ShardingOption], world_size: int) -> Moves:
         """Return each shard's previous rank (-1: none), and the bytes moved if the rank changes.
@@ -82,11 +98,12 @@ class PreviousPlan:
         Shards that are not created yet are not created, and equal sizes are weighed once.
         """
         layouts = [_Shards(option) for option in options]
+        tables = self.matched(option.fqn for option in options)
         ends = np.cumsum([0, *(layout.count for layout in layouts)]).tolist()
         home = np.full(ends[-1], -1, np.int64)
         weight = np.zeros(ends[-1], np.int64)
         for option, shards, (start, end) in zip(options, layouts, pairwise(ends), strict=True):
-            table = self.find(option)
+            table = tables.get(option.fqn)
             if table is not None:
                 weight[start:end] = _weights(table, option, shards)
                 if _as_before(table, option):
@@ -100,13 +117,31 @@ class PreviousPlan:
         ranks = np.array([shard.rank for option in options for shard in option.shards], np.int64)
         return self.moves(options, world_size).bytes_of(np.arange(len(ranks)), ranks)
 
-    def check_has_one_of(self, names: Collection[str], source: str) -> None:
-        """Raise UsageError if the plan contains no table with one of these names."""
-        if not {name.rpartition(".")[2] for name in self.tables} & set(names):
+    def total_bytes(self, options: Iterable[ShardingOption]) -> int:
+        """Return the bytes of weights and optimizer state of all tables in both plans."""
+        by_fqn = {option.fqn: option for option in options}
+        tables = self.matched(by_fqn)
+        return sum(_weight(by_fqn[fqn], *_common(tables[fqn], by_fqn[fqn])) for fqn in tables)
+
+    def check_matches(self, fqns: Collection[str], source: str) -> None:
+        """Raise UsageError unless a table of the plan is one of those that are to be planned."""
+        if not self.matched(fqns):
             raise UsageError(
-                f"{source} is a plan of other tables: it places none of the {len(names)} that are "
-                f"to be planned, such as {min(names)}."
+                f"{source} is a plan of other tables: it places none of the {len(fqns)} that are "
+                f"to be planned, such as {min(map(_name, fqns))}."
             )
+
+
+def _name(fqn: str) -> str:
+    return fqn.rpartition(".")[2]
+
+
+def _by_name(fqns: Iterable[str]) -> dict[str, list[str]]:
+    """Return the fqns of each table name, in order."""
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for fqn in sorted(fqns):
+        by_name[_name(fqn)].append(fqn)
+    return by_name
 
 
 def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousPlan:
@@ -121,7 +156,12 @@ def previous_plan(source: ShardingPlan | str | Path | PreviousPlan) -> PreviousP
                 for name, parameter in module.items()
             }
         )
-    document = read_plan(source, read_file(source))
+    document = parse_plan(source, read_file(source))
+    try:
+        for table in document.tables:
+            table.sharded.check_tiling(document.world_size)
+    except InfeasibleDecision as error:
+        raise UsageError(f"{source} is a damaged plan: {error}") from None
     return previous_of(document.tables, document.world_size)
 
 
@@ -218,14 +258,19 @@ def _homes(table: PreviousTable, option: ShardingOption, shards: _Shards) -> Int
 
 def _weights(table: PreviousTable, option: ShardingOption, shards: _Shards) -> Ints:
     """Return the bytes of each shard's rows and columns in both plans, with optimizer state."""
-    tensor, common = option.tensor, _common(table, option)
-    optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
-    states: float = _get_optimizer_multipler(optimizer, tensor.shape)
+    common = _common(table, option)
     sizes, which = shards.sizes
-    if common != tuple(tensor.shape):
+    if common != tuple(option.tensor.shape):
         boxes = [_clipped(box, common) for box in shards.boxes]
         sizes = [(bottom - top, right - left) for top, left, bottom, right in boxes]
         which = np.arange(len(boxes))
-    bytes_of_item = tensor.element_size() * (1 + states)
-    weights = [math.ceil(rows * columns * bytes_of_item) for rows, columns in sizes]
-    return np.array(weights, np.int64)[which]
+    return np.array([_weight(option, *size) for size in sizes], np.int64)[which]
+
+
+def _weight(option: ShardingOption, rows: int, columns: int) -> int:
+    """Return the bytes of some rows and columns of a table, with optimizer state."""
+    tensor = option.tensor
+    optimizer = getattr(tensor, "_optimizer_classes", [None])[0]
+    states: float = _get_optimizer_multipler(optimizer, tensor.shape)
+    weights: int = rows * columns * tensor.element_size()
+    return math.ceil(weights * (1 + states))

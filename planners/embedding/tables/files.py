@@ -78,13 +78,7 @@ FIELDS: Mapping[str, Any] = {
     "rows": Annotated[
         int, Meta(ge=1, le=MOST_ROWS, description=f"a whole number from 1 to {MOST_ROWS:,}")
     ],
-    # fbgemm's kernels read four elements at a time.
-    "dim": Annotated[
-        int,
-        Meta(
-            ge=4, le=MOST_DIM, multiple_of=4, description=f"a multiple of 4 from 4 to {MOST_DIM:,}"
-        ),
-    ],
+    "dim": Annotated[int, _DIM],
     "pooling_factor": Annotated[
         tuple[Annotated[float, Meta(gt=0, le=MOST_POOLING)], ...], _FACTORS
     ],

@@ -23,6 +23,7 @@ from planners.embedding.tables.files import Table
 RESERVED_FRACTION = 0.15
 KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_CACHING.value)
 DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
+DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 class ModelParallelSharder(EmbeddingBagCollectionSharder):

@@ -21,6 +21,7 @@ from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
 from planners.embedding import FAMILY
 from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_cache.cache import PlanCache
 from planners.embedding.plan_files.loader import JsonPlanLoader
 from planners.embedding.planning import document
 
@@ -156,7 +157,7 @@ def test_a_module_of_ones_own_is_named(path):
     model.own = collection({"t": (9, 4)}, OwnBags)
     live = script(model)
     with (
-        pytest.warns(UserWarning, match=r"Module 'own' is a OwnBags; only .* can be captured"),
+        pytest.warns(UserWarning, match=r"Module 'own' is a test_capturing.OwnBags; only "),
         capture("embedding", path),
     ):
         live.planner().plan(model, [OwnSharder()])
@@ -180,6 +181,18 @@ def test_a_process_of_a_job_that_does_not_plan_writes_nothing(path, monkeypatch)
     with capture("embedding", path):
         live.planner().collective_plan(live.module, live.sharders(), object())
     assert len(built(path).tables) == 8
+
+
+def test_a_plan_from_a_cache_is_captured(path, tmp_path):
+    """A hit enumerates no options; the replay enumerates them again, and finds the plan."""
+    live = script()
+    for use in ("", "hit"):
+        planner = live.planner(
+            lambda **given: Planner(**given, cache=PlanCache(tmp_path / "plans"))
+        )
+        was = captured(live, path, planner=planner)
+        assert planner.from_cache == use
+        assert plan_again(built(path)) == was
 
 
 def test_a_plan_of_the_replay_is_loaded_by_the_live_model(tmp_path, path):

@@ -1,21 +1,34 @@
 """Plans are written as JSON, and loaded into a training job's own model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
-from golden_plan import decisions, first, said_again
+from golden_plan import decisions, document_of, first, said_again
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
-from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams
+from torchrec.inference.modules import quantize_embeddings
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.modules.embedding_tower import EmbeddingTower
+from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
+from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
+from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
+from torchrec.modules.mc_modules import (
+    DistanceLFU_EvictionPolicy,
+    ManagedCollisionCollection,
+    MCHManagedCollisionModule,
+)
 
 from harness.contract import UsageError
 from planners.embedding.decision import Plan
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
+from planners.embedding.plan_files.previous import previous_plan
 from planners.embedding.planning import document
 from planners.embedding.quality import quality
 from planners.embedding.tables.torchrec_objects import ModelParallelSharder
@@ -116,6 +129,124 @@ def test_narrow_columns_and_cache_sizes_come_back_through_the_constraints(proble
     assert (placed.ranks, placed.cache_params.load_factor) == ([0, 1], 0.3)
     with pytest.raises(PlannerError, match="not all search space is covered"):
         loaded(problem, JsonPlanLoader(path, model), model, problem.constraints)
+
+
+def test_constraints_of_the_job_are_kept_but_those_that_choose_an_option(problem, path, caplog):
+    """All values of `base` stay, also of other tables; the plan's option and cache size win."""
+    table = json.loads(path.read_text())["tables"][0]
+    own = ParameterConstraints(
+        pooling_factors=[7.0],
+        output_dtype=DataType.FP16,
+        bounds_check_mode=BoundsCheckMode.WARNING,
+        stochastic_rounding=False,
+        min_partition=4,
+        cache_params=CacheParams(algorithm=CacheAlgorithm.LFU, load_factor=0.5),
+    )
+    base = {table["name"]: own, "elsewhere": ParameterConstraints(min_partition=8)}
+    within = plan_constraints(path, base=base)
+    cache = replace(own.cache_params, load_factor=table["cache_load_factor"])
+    assert within[table["name"]] == replace(
+        own,
+        sharding_types=[table["sharding_type"]],
+        compute_kernels=[table["compute_kernel"]],
+        min_partition=table["shards"][0]["size"][1],
+        cache_params=cache,
+    )
+    assert within["elsewhere"] == base["elsewhere"]
+    assert own.cache_params.load_factor == 0.5
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("base", "lost"),
+    [
+        (None, "output_dtype"),
+        ({"t": ParameterConstraints(enforce_hbm=True)}, "output_dtype"),
+        ({"t": ParameterConstraints(output_dtype=DataType.FP16)}, ""),
+        (
+            {"t": ParameterConstraints(["row_wise"], ["dense"], output_dtype=DataType.FP16)},
+            "compute_kernels, sharding_types",
+        ),
+    ],
+)
+def test_constraints_that_a_loaded_plan_loses_are_named(tmp_path, caplog, base, lost):
+    """A warning names what the plan had and the constraints lack, and what the plan overrides."""
+    said = document_of([("t", 8, 4, "table_wise", [(8, 4, 0, 0, 0)])], 1, 1)
+    said["tables"][0]["constrained"] = ["output_dtype"]
+    (tmp_path / "plan.json").write_text(json.dumps(said))
+    plan_constraints(tmp_path / "plan.json", base=base)
+    assert len(caplog.records) == bool(lost)
+    assert f"({lost})" in caplog.text or not lost
+
+
+def bags(is_weighted=False, device="meta"):
+    config = EmbeddingBagConfig(
+        name="t", num_embeddings=8, embedding_dim=4, feature_names=["f"], data_type=DataType.FP32
+    )
+    return EmbeddingBagCollection([config], is_weighted, torch.device(device))
+
+
+def feature_processed():
+    return FeatureProcessedEmbeddingBagCollection(
+        bags(is_weighted=True),
+        PositionWeightedModuleCollection({"f": 2}, device=torch.device("meta")),
+    )
+
+
+def managed_collision():
+    tables = bags()
+    managed = MCHManagedCollisionModule(8, torch.device("meta"), DistanceLFU_EvictionPolicy(), 1)
+    return ManagedCollisionEmbeddingBagCollection(
+        tables, ManagedCollisionCollection({"t": managed}, tables.embedding_bag_configs())
+    )
+
+
+def quantized():
+    model = nn.Sequential(bags(device="cpu"))
+    return quantize_embeddings(model, dtype=torch.int8, inplace=True)[0]
+
+
+WRAPPED = {
+    "FeatureProcessedEmbeddingBagCollection": feature_processed,
+    "ManagedCollisionEmbeddingBagCollection": managed_collision,
+    "EmbeddingTower": lambda: EmbeddingTower(bags(), nn.Linear(1, 1)),
+    "quant.embedding_modules.EmbeddingBagCollection": quantized,
+}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_a_model_that_the_loader_cannot_serve_is_refused_by_the_constructor(tmp_path, kind):
+    """One sentence names the module and its whole class; torchrec's planner would say a riddle."""
+    said = document_of([("t", 8, 4, "table_wise", [(8, 4, 0, 0, 0)])], 1, 1)
+    (tmp_path / "plan.json").write_text(json.dumps(said))
+    model = nn.Module()
+    model.inner = WRAPPED[kind]()
+    with pytest.raises(UsageError, match=rf"module 'inner' is a torchrec\..*{kind}\.") as refused:
+        JsonPlanLoader(tmp_path / "plan.json", model)
+    assert str(refused.value).count(". ") == 0
+
+
+def test_tables_are_compared_as_they_are_not_as_they_were_configured(problem, plan, tmp_path):
+    """A model that was converted to half precision has tables of fp16."""
+    said = document_of([("t", 8, 4, "table_wise", [(8, 4, 0, 0, 0)])], 1, 1)
+    said["tables"][0]["dtype"] = "fp16"
+    (tmp_path / "plan.json").write_text(json.dumps(said))
+    assert len(JsonPlanLoader(tmp_path / "plan.json", bags().half()).load()) == 1
+    with pytest.raises(UsageError, match="not of 8 x 4 fp32"):
+        JsonPlanLoader(tmp_path / "plan.json", bags())
+
+
+def test_the_present_plan_need_not_be_one_that_trains(tmp_path):
+    """Uneven rows are a present plan; shards that do not tile their table are none."""
+    halves = [(5, 8, 0, 0, 0), (3, 8, 5, 0, 1)]
+    for boxes, can_be in ((halves, True), (halves[:1], False)):
+        path = tmp_path / "old.json"
+        path.write_text(json.dumps(document_of([("t", 8, 8, "row_wise", boxes)], 2, 2)))
+        if can_be:
+            assert previous_plan(path).tables["t"].ranks == (0, 1)
+        else:
+            with pytest.raises(UsageError, match=r"old.json is a damaged plan: .* in none"):
+                previous_plan(path)
 
 
 def test_the_document_says_what_was_decided_and_how_good_it_is(problem, plan):

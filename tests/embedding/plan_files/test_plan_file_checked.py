@@ -119,7 +119,7 @@ def in_rows(table):
         ),
         ("row_wise", having(compute_kernel="dense"), "The kernel of table .* not 'dense'"),
         ("row_wise", having(compute_kernel="quant"), "The kernel of table .* not 'quant'"),
-        ("row_wise", shard(0, hbm=2**50), "hbm`, table table_"),
+        ("row_wise", shard(0, hbm=2**63), "hbm`, table table_"),
         ("row_wise", shard(0, hbm=0), "Shard 0 of table .* has weights of .* bytes"),
         ("column_wise", in_rows, "Shard 0 of table .* must be "),
         ("column_wise", having(sharding_type="row_wise"), "which is row_wise, must "),
@@ -191,10 +191,21 @@ def test_a_plan_is_checked_against_the_topology_that_it_is_loaded_for(golden_pro
         loaded_on(ddr_cap=2**30)
 
 
-def test_more_pooling_factors_than_features_are_refused(golden_problem, golden):
-    said_again(golden, lambda said: said["tables"][3]["pooling_factors"].append(1.0))
-    with pytest.raises(UsageError, match=r"2 pooling factors for table table_3; .* 1 at most"):
-        JsonPlanLoader(golden, golden_problem.module)
+@pytest.mark.parametrize("load_factor", [0, 0.0, 1, 7.5])
+def test_a_cache_must_be_a_part_of_its_table_where_the_kernel_has_one(golden, load_factor):
+    """Torchrec refuses other load factors with this kernel, and ignores them with others."""
+    kernel = "fused_uvm_caching"
+    said_again(golden, lambda said: first(said, "row_wise").update(cache_load_factor=load_factor))
+    within = plan_constraints(golden)[first(json.loads(golden.read_text()), "row_wise")["name"]]
+    assert within.cache_params.load_factor == load_factor
+    assert type(within.cache_params.load_factor) is type(load_factor)
+    cached = next(t for t in SAID["tables"] if t["compute_kernel"] == kernel)["sharding_type"]
+    said_again(
+        golden,
+        lambda said: first(said, cached, kernel).update(cache_load_factor=load_factor),
+    )
+    with pytest.raises(UsageError, match=r"load factor of table .* must be between 0 and 1"):
+        plan_constraints(golden)
 
 
 def test_a_shard_without_rows_is_where_torchrec_makes_one_and_not_on_a_cpu(tmp_path):

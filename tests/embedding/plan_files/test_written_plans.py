@@ -1,0 +1,227 @@
+"""What a cache, a capture and `plan` write is read by everything that reads plans."""
+
+import json
+import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import pytest
+from golden_plan import decisions
+from hypothesis import given, settings, strategies as st
+from random_models import collection, sequences
+from torch import nn
+from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    CustomTopologyData,
+    ParameterConstraints,
+    PlannerError,
+    Topology,
+)
+from torchrec.distributed.sharding_plan import get_default_sharders
+from torchrec.distributed.types import BoundsCheckMode, CacheParams
+from torchrec.modules.embedding_configs import DataType
+
+from harness.contract import UsageError, WorkloadSpec
+from harness.planning.capture import capture
+from harness.topologies.lookup import placed_on
+from planners.embedding import FAMILY
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_cache.cache import PlanCache
+from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
+from planners.embedding.plan_files.previous import previous_plan
+from planners.embedding.planning import PLANNING, document
+
+MIB = 2**20
+TYPES = ("table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise")
+
+
+def topology(ranks=4, host=2, pod=1, hbm=(4,), device="cuda"):
+    """Return devices in hosts and pods; the ranks have the MiB of `hbm` in turn."""
+    memory = {
+        "hbm_cap": [mib * MIB for mib in (hbm * ranks)[:ranks]],
+        "ddr_cap": [64 * MIB] * ranks,
+    }
+    return Topology(
+        world_size=ranks,
+        local_world_size=host,
+        pod_size=pod,
+        compute_device=device,
+        custom_topology_data=CustomTopologyData(memory, ranks),
+        created_by_factory=True,
+    )
+
+
+def model_of(shapes, with_sequences=False):
+    model = nn.Module()
+    model.inner = nn.Module()
+    model.inner.bags = collection({f"t{number}": shape for number, shape in enumerate(shapes)})
+    if with_sequences:
+        model.sequences = sequences({"sequence": (500, 32)})
+    return model
+
+
+def planner_of(kind, machines, constraints, **more):
+    reservation = FixedPercentageStorageReservation(0.1)
+    return kind(
+        topology=machines,
+        constraints=constraints,
+        storage_reservation=reservation,
+        stats=[],
+        debug=False,
+        **more,
+    )
+
+
+class Warnings(logging.Handler):
+    """Collects the warnings of the logger `shardbench`."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+@pytest.fixture(scope="module")
+def warnings():
+    handler, logger = Warnings(), logging.getLogger("shardbench")
+    logger.addHandler(handler)
+    yield handler.texts
+    logger.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_work():
+    with mock.patch("planners.embedding.best_plan.strategy.WORK_PER_SECOND", 2e4):
+        yield
+
+
+def written(folder, model, machines, constraints, mode, warnings):
+    """Yield files with a plan, each with the warnings of its writing; none if no plan fits."""
+    problem = folder / "problem.json"
+    warnings.clear()
+    for use in ("", "hit"):
+        planner = planner_of(
+            Planner, machines, constraints, mode=mode, cache=PlanCache(folder / "cache")
+        )
+        try:
+            with capture("embedding", problem):
+                planner.plan(model, get_default_sharders())
+        except (PlannerError, RuntimeError):  # nothing fits, or torchrec has no option
+            return
+        assert planner.from_cache == use
+    [file] = (folder / "cache").glob("*.json")
+    yield file, list(warnings)
+
+    workload = WorkloadSpec(str(problem))
+    built = FAMILY.work.build(workload, placed_on(FAMILY, workload, None, None))
+    plan = FAMILY.find(PLANNING.variant).prepared(built).run()
+    warnings.clear()
+    file = folder / "plan.json"
+    file.write_text(json.dumps(document(built, plan)))
+    assert PLANNING.moving.within(built, file, 0.0, ()).moving is not None
+    yield file, list(warnings)
+
+
+def load(file, model, machines, constraints):
+    """Load a plan in a job, with its own constraints and without; each must be the file's plan."""
+    loader = JsonPlanLoader(file, model, topology=machines)
+    for used in (plan_constraints(file, base=constraints), constraints):
+        job = planner_of(EmbeddingShardingPlanner, machines, used, plan_loader=loader)
+        job.plan(model, get_default_sharders())
+        assert decisions(job._best_plan) == decisions(loader.load().values())
+        for option in job._best_plan:
+            own = constraints.get(option.name, ParameterConstraints())
+            for name in ("output_dtype", "bounds_check_mode", "stochastic_rounding"):
+                assert getattr(option, name) == getattr(own, name)
+
+
+def check(model, machines, constraints, mode, warnings):
+    """Check that all readers take what is written; return whether jobs can load each file."""
+    loadable = []
+    with TemporaryDirectory() as folder:
+        parts = model, machines, constraints
+        for file, warned in written(Path(folder), *parts, mode, warnings):
+            assert previous_plan(file).world_size == machines.world_size
+            loadable.append(not any("No training job can load this plan" in t for t in warned))
+            if loadable[-1]:
+                warnings.clear()
+                load(file, *parts)
+                assert warnings == []
+            else:
+                with pytest.raises(UsageError, match="cannot be trained"):
+                    JsonPlanLoader(file, model, topology=machines)
+    return loadable
+
+
+CONSTRAINTS = st.builds(
+    ParameterConstraints,
+    sharding_types=st.none() | st.lists(st.sampled_from(TYPES), min_size=2, unique=True),
+    compute_kernels=st.sampled_from(
+        [None, ["fused", "fused_uvm_caching"], ["fused_uvm", "dense", "fused"]]
+    ),
+    min_partition=st.sampled_from([None, 16, 32]),
+    pooling_factors=st.lists(st.sampled_from([1.0, 2.5, 30.0]), min_size=1, max_size=3),
+    cache_params=st.none()
+    | st.builds(CacheParams, load_factor=st.sampled_from([None, 0, 0.0, 0.3, 1, 1.0, 1.5])),
+    output_dtype=st.sampled_from([None, DataType.FP16]),
+    bounds_check_mode=st.sampled_from([None, BoundsCheckMode.WARNING]),
+    stochastic_rounding=st.sampled_from([None, False]),
+)
+SHAPES = st.tuples(st.sampled_from([3, 100, 4097]), st.sampled_from([16, 64, 128]))
+
+
+@st.composite
+def machines(draw):
+    host, hosts = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4]))
+    return topology(
+        host * hosts,
+        host,
+        draw(st.integers(1, min(hosts, 2))),
+        draw(st.sampled_from([(1,), (4,), (6, 3)])),
+        draw(st.sampled_from(["cuda", "cuda", "cpu"])),
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.builds(model_of, st.lists(SHAPES, min_size=1, max_size=5), st.booleans()),
+    machines(),
+    st.dictionaries(st.sampled_from([f"t{n}" for n in range(5)]), CONSTRAINTS, max_size=5),
+    st.sampled_from(["same-plan", "best-plan"]),
+)
+def test_what_is_written_is_read(warnings, model, machines, constraints, mode):
+    """Each reader takes each plan file, or a warning said that no job can load it."""
+    check(model, machines, constraints, mode, warnings)
+
+
+def constrained(**values):
+    return {f"t{number}": ParameterConstraints(**values) for number in range(3)}
+
+
+@pytest.mark.parametrize("mode", ["same-plan", "best-plan"])
+@pytest.mark.parametrize(
+    ("machines", "constraints", "can_be_loaded"),
+    [
+        (
+            topology(8, 2, 2),
+            constrained(sharding_types=["table_column_wise"], min_partition=16),
+            True,
+        ),
+        (topology(8, 2, 2, (32,)), constrained(sharding_types=["table_row_wise"]), True),
+        (topology(), constrained(cache_params=CacheParams(load_factor=1)), True),
+        (topology(), constrained(cache_params=CacheParams(load_factor=0.0)), True),
+        (topology(), constrained(pooling_factors=[1.0, 2.0]), True),
+        (topology(hbm=(64, 32)), constrained(sharding_types=["row_wise"]), False),
+    ],
+    ids=["columns in a pod", "rows in a pod", "all cached", "none cached", "pooling", "uneven"],
+)
+def test_pods_caches_and_uneven_rows_are_written_as_they_are_read(
+    warnings, machines, constraints, can_be_loaded, mode
+):
+    """Pods are hosts, unused load factors are allowed, and uneven rows cause a warning."""
+    loadable = check(model_of([(4097, 128)] * 3), machines, constraints, mode, warnings)
+    assert loadable == [can_be_loaded] * 2
