@@ -119,14 +119,14 @@ class _Search:
 
     def _hbm(self, deadline: Deadline) -> Results:
         """A smaller reservation, and more HBM on each GPU."""
-        found = self.now.least_memory(HBM, deadline.after(0.3))
+        found = self.now.least_memory(HBM, deadline.after(0.5))
         self._infeasible |= math.isinf(found.bound)
         if not isinstance(found, Found):
             yield not_enough("More HBM", found.bound, deadline)
             return
         usable, proven = _bytes(found)
         present, now = self._present, int(self.now.devices.storage[:, HBM].min())
-        self._infeasible |= proven > now
+        self._infeasible |= proven > int(self.now.devices.storage[:, HBM].max())
         self.has_plan = usable <= now
         if self.has_plan:
             best = self.now.best_from(found, deadline)
@@ -252,7 +252,7 @@ class _Search:
             yield not_enough("More host memory", found.bound, deadline)
             return
         usable, proven = _bytes(found)
-        self._infeasible |= proven > min(self._problem.usable_ddr)
+        self._infeasible |= proven > max(self._problem.usable_ddr)
         topology = self._problem.topology
         totals = least_total(self._problem, "ddr", usable)
         if usable <= min(self._problem.usable_ddr) or totals is None:
