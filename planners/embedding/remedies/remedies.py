@@ -36,6 +36,7 @@ Results = Iterator[Remedy[EmbeddingProblem, Plan] | str]
 _SHARE_OF_TEST = 0.25  # of a step's remaining time, for one batch size or number of hosts
 _NEAR_ENOUGH = 1.01  # between a batch size that is enough and one that is not
 _MOST_HOSTS = 8  # times the present hosts
+_TIMES_RELAXED = 4  # as many options, about, without a problem's constraints as with them
 
 # What users can change in their script comes before more machines and other machines. Relaxed
 # constraints and a smaller reservation are equally small changes, so the faster plan comes first.
@@ -180,7 +181,7 @@ class _Search:
 
     def _constraints(self, deadline: Deadline) -> Results:
         """Constraints of as few tables as possible."""
-        self._check_can_enumerate(deadline)
+        self._check_can_enumerate(deadline, _TIMES_RELAXED)
         yield from relaxed(self._problem, self.now, self._infeasible, deadline)
 
     def _batch(self, deadline: Deadline) -> Results:
