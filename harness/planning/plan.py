@@ -34,7 +34,8 @@ class Planned:
     """A decision on a problem, for use.
 
     `planning_s` is the wall time in seconds of the planner call. `moved_gib` is the amount of data
-    that changes ranks relative to the current plan, None if none was given.
+    that changes ranks relative to the current plan, None if none was given. `changes` are sentences
+    on what a remedy changed in the problem.
     """
 
     cell: CellId
@@ -46,6 +47,31 @@ class Planned:
     planning_s: float
     moved_gib: float | None = None
     problem: Any = None
+    changes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        variant: str,
+        problem: Any,
+        decision: Any,
+        planning_s: float,
+        **more: Any,
+    ) -> "Planned":
+        """Return the record of a variant's decision, with its JSON document and figures."""
+        family, planning = request.family, load(request.family.abilities.planning)
+        return cls(
+            request.cell_id(variant),
+            planning.document(problem, decision),
+            planning.ranks(problem, decision),
+            family.work.quality(problem, decision),
+            family.qualities[0],
+            find_bound(family.qualities),
+            planning_s,
+            problem=problem,
+            **more,
+        )
 
 
 def plan(
@@ -110,7 +136,7 @@ class _Job:
         near: Near | None,
         begins: Callable[[str], None],
     ) -> None:
-        family = self._family = request.family
+        self._request, family = request, request.family
         planning: Planning[Any, Any] | None = load(family.abilities.planning)
         if planning is None:
             raise UsageError(
@@ -118,7 +144,6 @@ class _Job:
             )
         self._planning, self._near = planning, near
         self.variant = family.find(next(iter(request.variants), planning.variant))
-        self._cell = request.cell_id(self.variant.name)
         self.variant.check_installed()
         if seconds is not None and planning.limited is None:
             raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
@@ -136,22 +161,15 @@ class _Job:
         """The family's functions for limited moves. Raises UsageError if there are none."""
         if self._planning.moving is None:
             raise UsageError(
-                f"Planning with family '{self._family.name}' does not count what moves."
+                f"Planning with family '{self._request.family.name}' does not count what moves."
             )
         return self._planning.moving
 
     def planned(self, problem: Any, decision: Any, planning_s: float) -> Planned:
-        """Return the record of a decision, with its JSON document, figures and time."""
-        return Planned(
-            self._cell,
-            self._planning.document(problem, decision),
-            self._planning.ranks(problem, decision),
-            self._family.work.quality(problem, decision),
-            self._family.qualities[0],
-            find_bound(self._family.qualities),
-            planning_s,
-            None if self._near is None else self.moving.moved(problem, decision),
-            problem,
+        """Return the record of a decision, with the GiB that it moves."""
+        moved = None if self._near is None else self.moving.moved(problem, decision)
+        return Planned.of(
+            self._request, self.variant.name, problem, decision, planning_s, moved_gib=moved
         )
 
 

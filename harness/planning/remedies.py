@@ -7,14 +7,15 @@ from harness.contract.abilities.remedies import Remedies, Remedy
 from harness.contract.declarations import Planning
 from harness.contract.family import load
 from harness.measuring.request import BUILDING, Request
+from harness.planning.plan import Planned
 
 SECONDS = 20.0
 
 
 def find_remedies(
     request: Request, begins: Callable[[str], None] = lambda stage: None
-) -> Remedies[Any, Any] | None:
-    """Return the remedies for a problem without a decision; None if the family searches for none.
+) -> Remedies[Any, Any]:
+    """Return the remedies for a problem without a decision; none if the family searches for none.
 
     Args:
         request: the problem.
@@ -22,15 +23,18 @@ def find_remedies(
     """
     planning: Planning[Any, Any] | None = load(request.family.abilities.planning)
     if planning is None or planning.remedies is None:
-        return None
+        return Remedies((), (), ())
     begins(BUILDING)
     problem = request.build()
     begins("looking for remedies")
     return planning.remedies(problem, SECONDS)
 
 
-def fixed(request: Request, remedy: Remedy[Any, Any]) -> dict[str, Any]:
-    """Return the document of a remedy's decision, after checking it on the changed problem."""
+def fixed(request: Request, remedy: Remedy[Any, Any], planning_s: float) -> Planned:
+    """Return the record of a remedy's decision, after checking it on the changed problem."""
     planning: Planning[Any, Any] = load(request.family.abilities.planning)
-    request.family.work.validate(remedy.problem, remedy.decision)
-    return dict(planning.document(remedy.problem, remedy.decision))
+    problem, decision = remedy.problem, remedy.decision
+    request.family.work.validate(problem, decision)
+    return Planned.of(
+        request, planning.variant, problem, decision, planning_s, changes=remedy.changes
+    )

@@ -10,13 +10,13 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType
 
 from harness.contract import CAPTURED, Topology, UsageError
-from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.file import CapturedProblem, read_problem
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.planner import LivePlanner
-from planners.embedding.capture.topology import set_storage, storage_by_rank
+from planners.embedding.capture.topology import device_runs, set_storage, storage_by_rank
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
+from planners.embedding.remedies.changes import changed
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.files import Table
 
@@ -40,21 +40,27 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
 class _ReplayedReservation(FixedPercentageStorageReservation):
     """A reservation that leaves the memory that the captured one left, or raises its error.
 
-    The base class provides the percentage that torchrec's error messages contain.
+    With other machines or another batch size, which remedies have, the captured reservation is made
+    again. The base class provides the percentage that torchrec's error messages contain.
     """
 
-    def __init__(self, captured: CapturedReservation) -> None:
+    def __init__(self, captured: CapturedProblem) -> None:
         super().__init__(percentage=0)
         self._captured = captured
 
-    def reserve(self, topology: Any, *_: Any, **__: Any) -> Any:
-        """Return a copy of the topology with the captured memory left; raises a captured error."""
-        left, refused = self._captured.left, self._captured.refused
-        if refused is not None:
-            raise PlannerError(refused, PlannerErrorType.INSUFFICIENT_STORAGE)
+    def reserve(self, topology: Any, batch_size: int, *model: Any, **more: Any) -> Any:
+        """Return a copy of the topology with the memory left; raises torchrec's PlannerError."""
+        captured = self._captured
+        reservation, devices = captured.reservation, captured.topology.devices
+        if device_runs(topology) != devices or batch_size != captured.batch_size:
+            if reservation.obstacle:
+                raise UsageError(f"its storage reservation {reservation.obstacle}")
+            return reservation.make().reserve(topology, batch_size, *model, **more)
+        if reservation.refused is not None:
+            raise PlannerError(reservation.refused, PlannerErrorType.INSUFFICIENT_STORAGE)
         reserved = copy.deepcopy(topology)
-        if left is not None:
-            set_storage(reserved, left)
+        if reservation.left is not None:
+            set_storage(reserved, reservation.left)
         self._last_reserved_topology = reserved
         return reserved
 
@@ -102,7 +108,7 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
         assigned="",
         batch_size=captured.batch_size,
         kernels=frozenset(kernels),
-        reservation=lambda: _ReplayedReservation(reservation),
+        reservation=lambda: _ReplayedReservation(captured),
         live=LivePlanner(planner, found.decision if found else "not known"),
     )
 
@@ -140,17 +146,11 @@ def _on_other_machines(
         raise UsageError(
             f"{path} can only be planned for the machines that it was captured on: {obstacle}."
         )
-    moved = replace(
+    return changed(
         problem,
         topology=torchrec_topology(machines),
         memory="captured, moved",
         reservation=captured.reservation.make,
         options=None,
-        live=None,
-        known={},
         coefficients=read_coefficients(machines.coefficients),
     )
-    try:
-        return moved.with_usable_memory()
-    except PlannerError:  # not enough memory is left; every variant will report it
-        return moved

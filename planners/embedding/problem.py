@@ -104,15 +104,6 @@ class EmbeddingProblem:
             constraints=self.constraints,
         )
 
-    def with_usable_memory(self) -> "EmbeddingProblem":
-        """Return the problem with the memory that its reservation leaves as the usable memory."""
-        left = [device.storage for device in self.reserved().devices]
-        return replace(
-            self,
-            usable_hbm=tuple(storage.hbm for storage in left),
-            usable_ddr=tuple(storage.ddr for storage in left),
-        )
-
     def enumerator(
         self, kind: type[EmbeddingEnumerator], estimators: list[ShardEstimator] | None = None
     ) -> EmbeddingEnumerator:
@@ -134,7 +125,7 @@ class EmbeddingProblem:
             "tables": len(self.tables),
             "features": sum(table.features for table in self.tables),
             "table GiB": round(sum(table.bytes for table in self.tables) / 2**30, 2),
-            "usable HBM GiB": round(sum(self.usable_hbm) / 2**30, 2),
+            "usable HBM GiB": round(max(sum(self.usable_hbm), 0) / 2**30, 2),
             "usable DDR GiB": round(sum(self.usable_ddr) / 2**30, 2),
             "batch size": self.batch_size,
             "memory": self.memory,

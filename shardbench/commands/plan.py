@@ -3,7 +3,7 @@
 import math
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -86,8 +86,9 @@ def plan(
     all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
     json: Json = "",
     fix: Annotated[
-        bool, typer.Option("--fix", help="If no plan fits, write one for the smallest change.")
-    ] = False,
+        int | None,
+        typer.Option("--fix", min=1, help="If no plan fits, plan with this one of the changes."),
+    ] = None,
 ) -> None:
     """Plan with the best variant, and write the plan as JSON.
 
@@ -112,11 +113,12 @@ def plan(
         with stage_display() as begins:
             made = make_plan(request, seconds, near, begins=begins)
     except InfeasibleDecision as error:
-        show_remedies(request, error, out if fix else None, json)
-        raise typer.Exit(1) from None
+        made = _fixed(request, error, fix, json)
     write(out, to_json(made.document, indent=2) + "\n")
     if json != "-":
         display.show(shown(made, all_ranks))
+    if made.changes:
+        messages.print(f"This plan needs a change: {' '.join(made.changes)}")
     if near is not None and made.moved_gib is not None and made.moved_gib > near.gib:
         warn(
             f"No plan was found that moves at most {near.gib:.4g} GiB; this one moves "
@@ -134,21 +136,32 @@ def plan(
     show_or_write(json, document(made, today, out), Text("\n".join(filter(None, (gain, took)))))
 
 
-def show_remedies(
-    request: Request, error: InfeasibleDecision, out: Path | None = None, json: str = ""
-) -> None:
-    """Print an error and what helps; write the plan of the smallest change to `out`, if given."""
-    messages.print(str(error), style="red")
-    with stage_display() as begins:
-        found = find_remedies(request, begins=begins)
-    if found is None and not json:
-        return
-    found = found or Remedies((), (), ())
+def _fixed(request: Request, error: InfeasibleDecision, fix: int | None, json: str) -> Planned:
+    """Return the plan of change number `fix`; without a number, show all changes and exit with 1.
+
+    Raises UsageError if there is no such change.
+    """
+    if fix is None:
+        show_remedies(request, error, json)
+        raise typer.Exit(1)
+    began = seconds_since_start()
+    changes = _remedies(request, error).remedies
+    if fix > len(changes):
+        raise UsageError(f"There is no change {fix}: {len(changes)} would be enough.")
+    return fixed(request, changes[fix - 1], seconds_since_start() - began)
+
+
+def show_remedies(request: Request, error: InfeasibleDecision, json: str = "") -> None:
+    """Print an error, and what helps."""
+    found = _remedies(request, error)
     unit = request.family.qualities[0].unit
     show_or_write(json, remedies_document(error, found), remedies_shown(found, unit))
-    if out is not None and found.remedies:
-        write(out, to_json(fixed(request, found.remedies[0]), indent=2) + "\n")
-        messages.print(f"Wrote {out}, which needs the first of these changes.")
+
+
+def _remedies(request: Request, error: InfeasibleDecision) -> Remedies[Any, Any]:
+    messages.print(str(error), style="red")
+    with stage_display() as begins:
+        return find_remedies(request, begins=begins)
 
 
 def _near(

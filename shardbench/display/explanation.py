@@ -29,9 +29,14 @@ def shown(explained: Explained) -> RenderableType:
 
 def bullets(sentences: Iterable[str], style: str = "") -> RenderableType:
     """Render sentences as a list with dashes."""
+    return listed((("-", sentence) for sentence in sentences), style)
+
+
+def listed(rows: Iterable[tuple[str, str]], style: str = "") -> RenderableType:
+    """Render pairs of a mark and a sentence as a list."""
     table = RichTable.grid(padding=(0, 1))
-    for sentence in sentences:
-        table.add_row("-", Text(sentence), style=style)
+    for mark, sentence in rows:
+        table.add_row(mark, Text(sentence), style=style)
     return table
 
 

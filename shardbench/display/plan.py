@@ -45,6 +45,7 @@ def document(plan: Planned, baseline: Baseline | None, file: Path) -> dict[str, 
         "gap": None if math.isnan(share) else share,
         "moved_gib": plan.moved_gib,
         "planning_s": plan.planning_s,
+        "changes": list(plan.changes),
         "baseline": baseline and {"system": baseline.system, plan.first.name: baseline.value},
     }
 

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract.abilities.remedies import Remedies
-from shardbench.display.explanation import bullets
+from shardbench.display.explanation import bullets, listed
 
-_TITLE = "Each of these changes is enough alone, the smallest first:"
+_TITLE = "Each of these changes is enough alone; `shardbench plan --fix N` plans with change N:"
 
 
 def document(reason: Exception, found: "Remedies[object, object]") -> dict[str, Any]:
@@ -25,6 +25,8 @@ def document(reason: Exception, found: "Remedies[object, object]") -> dict[str, 
 
 def shown(found: "Remedies[object, object]", unit: str) -> RenderableType:
     """Render the causes, the remedies with proofs and plans' first qualities, and the findings."""
-    lines = [remedy.sentence(unit) for remedy in found.remedies]
-    parts: list[RenderableType] = [Text(_TITLE, style="bold"), bullets(lines)] if lines else []
-    return Group(bullets(found.causes), *parts, bullets(found.findings))
+    changes = enumerate((remedy.sentence(unit) for remedy in found.remedies), start=1)
+    parts = [bullets(found.causes)] * bool(found.causes)
+    if found.remedies:
+        parts += [Text(_TITLE, style="bold"), listed((f"{n}.", line) for n, line in changes)]
+    return Group(*parts, *[bullets(found.findings)] * bool(found.findings))

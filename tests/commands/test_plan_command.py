@@ -16,14 +16,16 @@ from harness.contract import (
     Abilities,
     Moving,
     OverviewRow,
-    Planning,
     Remedies,
     Remedy,
     UsageError,
+    WorkloadSpec,
 )
+from harness.contract.family import load
 from harness.contract.registry import Registry
 from harness.planning.baseline import Baseline
 from harness.planning.capture import capture
+from harness.topologies.lookup import find_topology
 from shardbench.progress import stage_display
 
 ROOT = Path(__file__).parents[2]
@@ -107,22 +109,55 @@ def test_no_plan_is_one_sentence_and_leaves_the_file_alone(plan, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-def test_no_plan_has_causes_and_remedies(use_families, shardbench, tmp_path):
+@pytest.fixture
+def plan_fixed(use_families, shardbench):
+    """Plan with a variant that finds nothing, in a family that knows two changes."""
     (family,) = toy.bounded_registry().families
-    remedy = Remedy("items", "", 6, 8, 7, 0.5, ("Take 8 items.",), 3.0, family, None)
-    planning = Planning(
-        "infeasible",
-        lambda problem, decision: {"fixed": True},
-        family.abilities.planning.ranks,
-        remedies=lambda problem, seconds: Remedies(("Item 5 fits nowhere.",), (), (remedy,)),
+    problem = family.work.build(WorkloadSpec.parse("toy[size=8]"), find_topology("dgx_h100", 8))
+    decision = family.find("same").prepared(problem).run()
+    changes = [
+        Remedy("items", "", 6, amount, 7, (f"Take {amount} items.",), 3.0, problem, decision)
+        for amount in (8, 9)
+    ]
+    planning = replace(
+        load(family.abilities.planning),
+        variant="infeasible",
+        remedies=lambda problem, seconds: Remedies(("Item 5 fits nowhere.",), (), (*changes,)),
     )
-    other = replace(family, abilities=Abilities(planning=planning))
+    other = replace(family, abilities=Abilities(planning=planning), overview=())
     use_families(lambda: Registry([other]))
-    command = ("plan", "-t", "dgx_a100_80gb", "-n", "8", "--tables", "toy")
-    code, out, _ = shardbench(*command)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        return shardbench("plan", "-t", "dgx_a100_80gb", "-n", "8", "--tables", "toy", *arguments)
+
+    return run
+
+
+def test_no_plan_has_causes_and_numbered_remedies(plan_fixed, tmp_path):
+    """Without a plan, the output has what fits nowhere, then each change with its number."""
+    code, out, _ = plan_fixed()
     assert code == 1
-    assert out.index("Item 5") < out.index("Take 8 items.")
+    assert out.index("Item 5") < out.index("1. Take 8 items.") < out.index("2. Take 9 items.")
     assert "less than 7 is proven" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_change_can_be_planned_with(plan_fixed, tmp_path):
+    """With --fix N, the plan of change N is written, and the change is printed."""
+    code, out, err = plan_fixed("--fix", "2")
+    assert code == 0
+    assert "Take 9 items." in err
+    assert "Take 8 items." not in out + err
+    assert "gpu_of_item" in json.loads((tmp_path / "plan.json").read_text())
+    code, out, _ = plan_fixed("--fix", "1", "--json", "-")
+    assert code == 0
+    assert json.loads(out)["changes"] == ["Take 8 items."]
+
+
+def test_a_change_that_does_not_exist_is_refused(plan_fixed, tmp_path):
+    """--fix with a number above the last change writes nothing and exits with 2."""
+    assert plan_fixed("--fix", "3")[0] == 2
     assert not (tmp_path / "plan.json").exists()
 
 

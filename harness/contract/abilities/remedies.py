@@ -21,7 +21,6 @@ class Remedy(Generic[P, D]):
         now: its present value.
         sufficient: a value that is enough, as `decision` shows.
         proven: the nearest value to `now` that is not proven to be insufficient.
-        size: the size of the change, relative to the present value or to the whole.
         changes: a sentence for each thing to change.
         rating: the decision's first quality.
         problem: the changed problem.
@@ -33,7 +32,6 @@ class Remedy(Generic[P, D]):
     now: float
     sufficient: float
     proven: float
-    size: float
     changes: tuple[str, ...]
     rating: float
     problem: P
@@ -55,16 +53,18 @@ class Remedy(Generic[P, D]):
 
     def sentence(self, unit: str) -> str:
         """Return the changes with their evidence, and the decision's first quality in its unit."""
-        what = " ".join(self.changes) or "Nothing to change: a plan fits."
-        rating = written(self.rating, up=True)
-        return f"{what} ({self.size:+.1%}; {self.evidence}; the plan takes {rating} {unit})"
+        rating = f"the plan takes {written(self.rating, up=True)} {unit}"
+        if not self.changes:
+            return f"Nothing to change: a plan fits ({rating})."
+        return f"{' '.join(self.changes)} ({self.evidence}; {rating})"
 
 
 @dataclass(frozen=True, slots=True)
 class Remedies(Generic[P, D]):
-    """The remedies for a problem, the smallest change first.
+    """The remedies for a problem, those first that users can apply themselves.
 
-    `causes` are sentences on parts that fit nowhere, `findings` on changes that are not enough.
+    `causes` are sentences on parts that fit nowhere, `findings` on changes that are not enough or
+    were not tried.
     """
 
     causes: tuple[str, ...]

@@ -88,7 +88,13 @@ class CompiledSearch(Proposer, Partitioner):
         """Wrap a storage reservation's `reserve` to also store its result for the search."""
 
         def reserve_and_keep(*args: Any, **kwargs: Any) -> Topology:
-            self._topology = reserve(*args, **kwargs)
+            try:
+                self._topology = reserve(*args, **kwargs)
+            except PlannerError:
+                if self._best:
+                    self.bound = math.inf
+                    self.verdict = "the storage reservation needs more than all memory"
+                raise
             return self._topology
 
         return reserve_and_keep

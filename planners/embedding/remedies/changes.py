@@ -1,7 +1,7 @@
 """Changes of a problem: more memory, a smaller reservation, a smaller batch, more hosts."""
 
 import copy
-import math
+from bisect import bisect_left
 from dataclasses import replace
 from typing import Any
 
@@ -10,66 +10,80 @@ from torchrec.distributed.planner.types import DeviceHardware, PlannerError, Sto
 
 from planners.embedding.problem import EmbeddingProblem
 
-_PLENTY = 16  # times the memory, where a reservation leaves less than none
+_MOST = 2**8  # times the memory that there is or that the tables need; a reservation takes the rest
+_PRECISION = 2**14  # a total is found to this part of that memory
 
 
 def changed(problem: EmbeddingProblem, **fields: Any) -> EmbeddingProblem:
     """Return the problem with other fields, and the memory that its reservation then leaves."""
-    return replace(problem, known={}, moving=None, live=None, **fields).with_usable_memory()
+    other = replace(problem, known={}, moving=None, live=None, **fields)
+    left = [device.storage for device in memory_left(other).devices]
+    return replace(
+        other,
+        usable_hbm=tuple(storage.hbm for storage in left),
+        usable_ddr=tuple(storage.ddr for storage in left),
+    )
 
 
-def with_memory(topology: Topology, **held: int) -> Topology:
+def memory_left(problem: EmbeddingProblem, topology: Topology | None = None) -> Topology:
+    """Return the topology, by default the problem's, with the memory that a reservation leaves.
+
+    If the reservation needs more than there is, less than no HBM is left: -1 byte.
+    """
+    try:
+        return problem.reserved(topology)
+    except PlannerError:
+        return with_memory(topology or problem.topology, hbm=-1)
+
+
+def with_memory(topology: Topology, **amounts: int) -> Topology:
     """Return a copy of a topology whose devices all have `hbm` or `ddr` bytes of memory."""
-    other = copy.deepcopy(topology)
-    for device in other.devices:
-        device.storage = Storage(**{**vars(device.storage), **held})
+    other = copy.copy(topology)
+    other._devices = [
+        replace(device, storage=replace(device.storage, **amounts)) for device in topology.devices
+    ]
     return other
 
 
-def roomy(problem: EmbeddingProblem) -> EmbeddingProblem:
-    """Return the problem, with much more HBM if its reservation needs more than all."""
-    try:
-        problem.reserved()
-    except PlannerError:
-        hbm = _PLENTY * problem.topology.devices[0].storage.hbm
-        return replace(problem, topology=with_memory(problem.topology, hbm=hbm))
-    return problem
+def least_total(problem: EmbeddingProblem, kind: str, usable: int) -> tuple[int, int] | None:
+    """Return two numbers of bytes of `hbm` or `ddr` per rank that enclose the least sufficient one.
 
-
-def total_for(problem: EmbeddingProblem, kind: str, usable: int) -> int:
-    """Return the least bytes per rank of `hbm` or `ddr` that leave `usable` bytes.
-
-    A reservation takes a share of the total, a number of bytes, or both.
+    Sufficient is what leaves `usable` bytes on each rank. Totals below the first number are not
+    sufficient, the second one is. Return None if the reservation takes all of any memory. A
+    reservation must not leave less of a larger total.
     """
 
     def left(total: int) -> int:
-        topology = problem.reserved(with_memory(problem.topology, **{kind: total}))
+        topology = memory_left(problem, with_memory(problem.topology, **{kind: total}))
         return int(min(getattr(device.storage, kind) for device in topology.devices))
 
-    high = max(_PLENTY * usable, *(getattr(d.storage, kind) for d in problem.topology.devices))
-    share = (left(2 * high) - left(high)) / high  # of each byte more
-    total: int = high - math.floor((left(high) - usable) / share)
-    while (missing := usable - left(total)) > 0:
-        total += max(math.floor(missing / share), 1)
-    while left(total - 1) >= usable:
-        total -= 1
-    return total
+    present = min(getattr(device.storage, kind) for device in problem.topology.devices)
+    scale = max(usable, present, 1)
+    totals = range(present, _MOST * scale, max(scale // _PRECISION, 1))
+    place = bisect_left(totals, usable, key=left)
+    if place == len(totals):
+        return None
+    return (totals[place - 1] + 1 if place else present), totals[place]
 
 
-def reserving(problem: EmbeddingProblem, usable: int) -> EmbeddingProblem:
-    """Return the problem with a percentage reserved that leaves at least `usable` bytes of HBM."""
-    total = min(device.storage.hbm for device in problem.topology.devices)
-    share = max(1 - usable / total, 0.0)
-    while share > 0 and int((1 - share) * total) < usable:
-        share = max(share - 2.0**-52, 0.0)
+def share_leaving(total: int, usable: int) -> float:
+    """Return the largest share of `total`, in hundredths of a percent, that leaves `usable`."""
+    parts = (total - usable) * 10_000 // total
+    if int((1 - parts / 10_000) * total) < usable:  # torchrec rounds the rest down
+        parts -= 1
+    return parts / 10_000
+
+
+def reserving(problem: EmbeddingProblem, share: float) -> EmbeddingProblem:
+    """Return the problem with this share of each device's HBM reserved."""
     return changed(problem, reservation=lambda: FixedPercentageStorageReservation(share))
 
 
 def on_ranks(problem: EmbeddingProblem, ranks: int) -> EmbeddingProblem:
     """Return the problem on another number of ranks, each with the memory of the smallest one."""
     topology = copy.deepcopy(problem.topology)
-    held = [vars(device.storage) for device in topology.devices]
-    smallest = {kind: min(storage[kind] for storage in held) for kind in held[0]}
+    storages = [vars(device.storage) for device in topology.devices]
+    smallest = {kind: min(storage[kind] for storage in storages) for kind in storages[0]}
     perf = topology.devices[0].perf
     topology._world_size, topology._custom_topology_data = ranks, None
     topology._devices = [

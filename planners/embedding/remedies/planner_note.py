@@ -1,12 +1,12 @@
 """Remedies for a planner that finds no plan, as a note for its error."""
 
 import copy
-import logging
 from typing import TYPE_CHECKING
 
 from torch import nn
 from torchrec.distributed.types import ModuleSharder
 
+from harness.contract import one_line
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import changed
 from planners.embedding.remedies.remedies import remedies
@@ -14,22 +14,19 @@ from planners.embedding.remedies.remedies import remedies
 if TYPE_CHECKING:
     from planners.embedding.drop_in.planner import Planner
 
-logger = logging.getLogger("shardbench")
-
 
 def remedies_note(
     planner: "Planner", module: nn.Module, sharders: list[ModuleSharder[nn.Module]], seconds: float
 ) -> str:
-    """Return sentences on what would be enough for a plan, found within `seconds`; "" for none.
+    """Return sentences on what would be enough for a plan, found within `seconds`.
 
     The planner must have torchrec's estimates, since the changed problems are estimated again.
     """
     try:
-        found = remedies(_problem_of(planner, module, sharders), seconds)
+        sentences = remedies(_problem_of(planner, module, sharders), seconds).sentences("ms")
     except Exception as error:  # the caller raises torchrec's error, which matters more
-        logger.info("No remedies were found: %r", error)
-        return ""
-    return "\n".join(f"- {sentence}" for sentence in found.sentences("ms"))
+        sentences = [f"Remedies were not searched, {one_line(error)}"]
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _problem_of(

@@ -3,224 +3,273 @@
 import math
 from collections.abc import Callable, Iterator
 
-from harness.contract import Remedies
+from harness.contract import Remedies, Remedy, ShardbenchError, one_line
 from planners.embedding.best_plan.search import can_be_placed_locally
 from planners.embedding.decision import Plan, torchrec_quiet
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import (
     changed,
+    least_total,
     on_ranks,
     reserving,
-    roomy,
-    total_for,
+    share_leaving,
     with_batch,
     with_memory,
 )
 from planners.embedding.remedies.relaxing import relaxed
-from planners.embedding.remedies.searching import DDR, GIB, HBM, Flat, Shown, fitting_nowhere
+from planners.embedding.remedies.searching import (
+    DDR,
+    GIB,
+    HBM,
+    Amounts,
+    Flat,
+    fitting_nowhere,
+    not_enough,
+    remedy,
+)
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found
 
-Results = Iterator[Shown | str]
+Results = Iterator[Remedy[EmbeddingProblem, Plan] | str]
 """Remedies, and sentences on remedies that were not found."""
 
-_STEPS = 6  # share the time: HBM, DDR, hosts, batch, constraints, then better plans
 _SHARE_OF_TEST = 0.25  # of a step's remaining time, for one batch size or number of hosts
 _NEAR_ENOUGH = 1.01  # between a batch size that is enough and one that is not
 _MOST_HOSTS = 8  # times the present hosts
+_TIMES_RELAXED = 4  # as many options, about, without a problem's constraints as with them
+
+# What users can change in their script comes before more machines and other machines. Relaxed
+# constraints and a smaller reservation are equally small changes, so the faster plan comes first.
+_PLACE = {
+    "nothing": 0,
+    "tables to relax": 1,
+    "HBM reserved": 1,
+    "batch size": 2,
+    "GPUs": 3,
+    "DDR per host": 4,
+    "HBM per GPU": 5,
+}
 
 
 def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingProblem, Plan]:
-    """Return the remedies for a problem without a plan, the smallest relative change first.
+    """Return the remedies for a problem without a plan, first what users can change themselves.
 
     Each remedy is enough alone. After `seconds` the search ends with the remedies found by then;
-    only enumerating the options of a large problem may take longer.
+    only compiling the search, once for an installation, and enumerating the options of a large
+    problem may take longer. A step that fails, or for which no time is left, is named.
     """
-    if problem.live is not None:  # its reservation leaves the captured memory, whatever changes
-        return Remedies((), ("Remedies of a captured problem need other machines: -t and -n.",), ())
     warm_up.compile_ahead(warm_up.BEST_PLAN)
     deadline = Deadline(seconds)
+    results: list[Remedy[EmbeddingProblem, Plan] | str] = []
     with torchrec_quiet():
-        search = _Search(problem)
+        search = _Search(problem, deadline)
         if not can_be_placed_locally(search.now.space, search.now.devices):
             return Remedies((), ("Remedies are unknown where tables depend on each other.",), ())
-        causes = tuple(search.lonely())
-        findings: list[str] = []
-        shown: list[Shown] = []
-        for number, step in enumerate(search.steps):
-            if deadline.passed:
-                findings.append("The time was up before all remedies were tried.")
+        for number, (name, step) in enumerate(search.steps.items()):
+            try:
+                for result in step(deadline.after(1 / (len(search.steps) - number))):
+                    results.append(result)
+            except ShardbenchError as error:
+                results.append(f"{name}: not tried to the end, since {error}.")
+            except Exception as error:  # torchrec and users' own classes raise errors of many types
+                results.append(f"{name}: not tried to the end, since {one_line(error)}")
+            if search.has_plan:
                 break
-            for result in step(deadline.after(1 / (_STEPS - number))):
-                if isinstance(result, str):
-                    findings.append(result)
-                else:
-                    shown.append(result)
-            if any(remedy.size <= 0 for remedy in shown):
-                break
-        shown.sort(key=lambda remedy: remedy.size)
-        improved = [
-            remedy.remedy(deadline.after(1 / (len(shown) - number)))
-            for number, remedy in enumerate(shown)
-        ]
-    return Remedies(causes, tuple(findings), tuple(improved))
+        causes = tuple(search.causes())
+    sentences = tuple(result for result in results if isinstance(result, str))
+    enough = [result for result in results if isinstance(result, Remedy)]
+    enough.sort(key=lambda remedy: (_PLACE[remedy.name], remedy.rating))
+    return Remedies(causes, sentences, tuple(enough))
 
 
 class _Search:
     """The steps of the search; each yields remedies, or sentences on remedies not found."""
 
-    def __init__(self, problem: EmbeddingProblem) -> None:
+    def __init__(self, problem: EmbeddingProblem, deadline: Deadline) -> None:
         self._problem = problem
-        self._roomy = roomy(problem)
-        self.now = Flat.of(self._roomy)
-        self._infeasible = self._roomy is not problem  # proven for the problem as it is
-        self.steps: list[Callable[[Deadline], Results]] = [self._hbm, self._ddr]
-        if problem.options is None or not problem.options.fed:
-            self.steps += [self._hosts, self._batch, self._constraints]
+        self._present = min(device.storage.hbm for device in problem.topology.devices)
+        before = deadline.left
+        self.now = Flat.of(problem)
+        self._seconds_to_enumerate = before - deadline.left
+        # The reservation needs more than all HBM, so it is proven that no plan fits.
+        self._refused = bool((self.now.devices.storage[:, HBM] < 0).any())
+        self._infeasible = self._refused
+        self.has_plan = False
+        # HBM is first, since its proof helps the other steps.
+        self.steps: dict[str, Callable[[Deadline], Results]] = {
+            "More HBM or a smaller reservation": self._hbm,
+            "Other constraints": self._constraints,
+            "A smaller batch": self._batch,
+            "More GPUs": self._hosts,
+            "More host memory": self._ddr,
+        }
 
-    def lonely(self) -> Iterator[str]:
-        """Yield sentences on tables that fit nowhere on their own."""
-        return fitting_nowhere(self.now) if self._roomy is self._problem else iter(())
+    def _check_can_enumerate(self, deadline: Deadline, times: float = 1.0) -> None:
+        """Raise ShardbenchError if the options cannot be enumerated again, or not in time."""
+        if self._problem.options is not None and self._problem.options.fed:
+            raise ShardbenchError("the captured estimates are not those of the installed torchrec")
+        if deadline.left < times * self._seconds_to_enumerate:
+            raise ShardbenchError("there is too little time")
+
+    def causes(self) -> Iterator[str]:
+        """Yield a sentence if no HBM is left, else one for each table that fits nowhere."""
+        if self.now.devices.storage[:, HBM].max() <= 0 < self._present:
+            yield "The storage reservation leaves no HBM."
+        else:
+            yield from fitting_nowhere(self.now)
 
     def _hbm(self, deadline: Deadline) -> Results:
-        """More HBM on each GPU, and a smaller reservation."""
-        found = self.now.least_memory(HBM, deadline)
+        """A smaller reservation, and more HBM on each GPU."""
+        found = self.now.least_memory(HBM, deadline.after(0.5))
         self._infeasible |= math.isinf(found.bound)
         if not isinstance(found, Found):
-            yield _not_enough("More HBM", found.bound)
+            yield not_enough("More HBM", found.bound, deadline)
             return
         usable, proven = _bytes(found)
-        present = [device.storage.hbm for device in self._problem.topology.devices]
-        now = min(self._problem.usable_hbm)
-        self._infeasible |= proven > now
-        flat = self.now.with_memory(HBM, usable)
-        if self._roomy is self._problem and usable <= now:
-            yield Shown("nothing", "", 0, 0, 0, 0.0, (), self._problem, self.now, found)
+        present, now = self._present, int(self.now.devices.storage[:, HBM].min())
+        self._infeasible |= proven > int(self.now.devices.storage[:, HBM].max())
+        self.has_plan = usable <= now
+        if self.has_plan:
+            best = self.now.best_from(found, deadline)
+            yield remedy(self._problem, self.now, best, Amounts("nothing", "", 0, 0, 0))
             return
-        need, least = (total_for(self._roomy, "hbm", amount) for amount in (usable, proven))
-        yield Shown(
-            name="HBM per GPU",
-            unit="GiB",
-            now=min(present) / GIB,
-            sufficient=need / GIB,
-            proven=max(least, min(present)) / GIB,
-            size=need / min(present) - 1,
-            changes=(f"Give each GPU {_gib(need)} GiB of HBM in place of {_gib(min(present))}.",),
-            problem=changed(self._problem, topology=with_memory(self._problem.topology, hbm=need)),
-            flat=flat,
-            found=found,
-        )
-        if usable > min(present):
+        if usable > present:
             yield "A smaller reservation is not enough: the tables need more than all HBM."
+        else:
+            yield self._reservation(self.now, found, deadline.after(0.4))
+            # The plan with the least HBM has tables in host memory, if it may, and that is slow.
+            in_hbm = self.now.in_hbm()
+            fast = in_hbm and in_hbm.least_memory(HBM, deadline.after(0.4))
+            if in_hbm and isinstance(fast, Found) and usable < _bytes(fast)[0] <= present:
+                how = ", with all tables in HBM"
+                yield self._reservation(in_hbm, fast, deadline.after(0.5), how)
+        totals = least_total(self._problem, "hbm", usable)
+        if totals is None:
+            yield "More HBM is not enough: the reservation takes all of it."
             return
-        reserved, allowed = (1 - part / min(present) for part in (now, usable))
-        yield Shown(
-            name="HBM after reservation",
-            unit="%",
-            now=100 * now / min(present),
-            sufficient=100 * usable / min(present),
-            proven=100 * max(proven, now) / min(present),
-            size=usable / max(now, 1) - 1,
-            changes=(
-                f"Reserve at most {_percent(allowed)} of each GPU's HBM in place of "
-                f"{100 * reserved:.4g} %.",
-            ),
-            problem=reserving(self._problem, usable),
-            flat=flat,
-            found=found,
+        need = totals[1]
+        least = least_total(self._problem, "hbm", proven) if proven < usable else totals
+        least_gib = (least[0] if least else present) / GIB
+        flat = self.now.with_memory(HBM, usable)
+        yield remedy(
+            changed(self._problem, topology=with_memory(self._problem.topology, hbm=need)),
+            flat,
+            flat.best_from(found, deadline),
+            Amounts("HBM per GPU", "GiB", present / GIB, need / GIB, least_gib),
+            f"Give each GPU {_gib(need)} GiB of HBM in place of {_gib(present)}.",
         )
 
-    def _ddr(self, deadline: Deadline) -> Results:
-        """More host memory."""
-        found = self.now.least_memory(DDR, deadline)
-        self._infeasible |= math.isinf(found.bound)
-        if not isinstance(found, Found):
-            yield _not_enough("More host memory", found.bound)
-            return
+    def _reservation(
+        self, flat: Flat, found: Found, deadline: Deadline, how: str = ""
+    ) -> Remedy[EmbeddingProblem, Plan]:
+        """Return the remedy of a reservation that leaves what a plan of `flat` needs."""
         usable, proven = _bytes(found)
-        self._infeasible |= proven > min(self._problem.usable_ddr)
-        topology = self._problem.topology
-        need, least = (total_for(self._roomy, "ddr", amount) for amount in (usable, proven))
-        host, now = topology.local_world_size, min(d.storage.ddr for d in topology.devices)
-        if self._roomy is not self._problem or usable <= min(self._problem.usable_ddr):
-            return
-        yield Shown(
-            name="DDR per host",
-            unit="GiB",
-            now=host * now / GIB,
-            sufficient=host * need / GIB,
-            proven=host * max(least, now) / GIB,
-            size=need / max(now, 1) - 1,
-            changes=(
-                f"Give each host of {host} GPUs {_gib(host * need)} GiB of DDR, "
-                f"{_gib(need)} GiB per GPU, in place of {_gib(host * now)}.",
-            ),
-            problem=changed(self._problem, topology=with_memory(topology, ddr=need)),
-            flat=self.now.with_memory(DDR, usable),
-            found=found,
+        present, now = self._present, int(self.now.devices.storage[:, HBM].min())
+        share = share_leaving(present, usable)
+        reserved = "more than all" if self._refused else f"{100 * (1 - now / present):.4g} %"
+        flat = flat.with_memory(HBM, usable)
+        percent = (
+            100 * part for part in (1 - now / present, share, 1 - max(proven, now) / present)
+        )
+        return remedy(
+            reserving(self._problem, share),
+            flat,
+            flat.best_from(found, deadline),
+            Amounts("HBM reserved", "%", *percent),
+            f"Reserve at most {100 * share:.4g} % of each GPU's HBM in place of {reserved}{how}.",
         )
 
-    def _hosts(self, deadline: Deadline) -> Results:
-        """More hosts of the present size: the next number is tried until a plan fits."""
-        host = self._problem.topology.local_world_size
-        now = self._problem.topology.world_size
-        hosts = -(-now // host)
-        least = None  # the first number that is not proven to be insufficient
-        for number in range(hosts + 1, _MOST_HOSTS * hosts + 1):
-            if deadline.passed:
-                break
-            problem = on_ranks(self._problem, number * host)
-            flat = Flat.of(problem)
-            found = flat.any_plan(deadline.after(_SHARE_OF_TEST))
-            least = number if least is None and math.isfinite(found.bound) else least
-            if isinstance(found, Found):
-                assert least is not None
-                yield Shown(
-                    name="GPUs",
-                    unit="",
-                    now=now,
-                    sufficient=number * host,
-                    proven=least * host if self._infeasible else now,
-                    size=number * host / now - 1,
-                    changes=(
-                        f"Use {number * host} GPUs, {number} hosts of {host}, in place of {now}.",
-                    ),
-                    problem=problem,
-                    flat=flat,
-                    found=found,
-                )
-                return
-        tried = (number - 1) * host
-        if tried > now:
-            how = "are not enough alone" if least is None else "gave no plan"
-            yield f"More GPUs, up to {tried}, {how}."
+    def _constraints(self, deadline: Deadline) -> Results:
+        """Constraints of as few tables as possible."""
+        self._check_can_enumerate(deadline, _TIMES_RELAXED)
+        yield from relaxed(self._problem, self.now, self._infeasible, deadline)
 
     def _batch(self, deadline: Deadline) -> Results:
         """A smaller batch, by bisection."""
+        self._check_can_enumerate(deadline)
         now = self._problem.batch_size
         tests = _Batches(self._problem, now + (not self._infeasible))
         while (size := tests.next()) and not deadline.passed:
             tests.test(size, deadline.after(_SHARE_OF_TEST))
         if tests.fits is None:
-            yield _not_enough("A smaller batch", math.inf if tests.excluded == 1 else 0.0)
+            bound = math.inf if tests.excluded == 1 else 0.0
+            yield not_enough("A smaller batch", bound, deadline)
             return
         size, problem, flat, found = tests.fits
-        yield Shown(
-            name="batch size",
-            unit="",
-            now=now,
-            sufficient=size,
-            proven=tests.excluded - 1,
-            size=1 - size / now,
-            changes=(f"Use a batch size of {size} per GPU in place of {now}.",),
-            problem=problem,
-            flat=flat,
-            found=found,
+        yield remedy(
+            problem,
+            flat,
+            flat.best_from(found, deadline),
+            Amounts("batch size", "", now, size, tests.excluded - 1),
+            f"Use a batch size of {size} per GPU in place of {now}.",
         )
 
-    def _constraints(self, deadline: Deadline) -> Results:
-        """Constraints of as few tables as possible."""
-        yield from relaxed(self._problem, self._infeasible, deadline)
+    def _hosts(self, deadline: Deadline) -> Results:
+        """More hosts of the present size: the next number is tried until a plan fits."""
+        if self._refused:
+            yield "More GPUs are not enough: the reservation needs more than each GPU's HBM."
+            return
+        host = self._problem.topology.local_world_size
+        now = self._problem.topology.world_size
+        hosts = -(-now // host)
+        least = None  # the first number that is not proven to be insufficient
+        refused: dict[int, Exception] = {}
+        for number in range(hosts + 1, _MOST_HOSTS * hosts + 1):
+            gpus = number * host
+            self._check_can_enumerate(deadline, number / hosts)
+            try:
+                problem = on_ranks(self._problem, gpus)
+                flat = Flat.of(problem)
+            except Exception as error:  # as MPZCH tables, whose buckets all ranks must share evenly
+                refused[gpus] = error
+                continue
+            found = flat.any_plan(deadline.after(_SHARE_OF_TEST))
+            least = gpus if least is None and math.isfinite(found.bound) else least
+            if isinstance(found, Found):
+                assert least is not None
+                yield remedy(
+                    problem,
+                    flat,
+                    flat.best_from(found, deadline),
+                    Amounts("GPUs", "", now, gpus, least if self._infeasible else now),
+                    f"Use {gpus} GPUs, {number} hosts of {host}, in place of {now}.",
+                )
+                break
+        else:
+            how = "are not enough alone" if least is None else "gave no plan"
+            yield f"More GPUs, up to {gpus}, {how}."
+        if refused:
+            first = ", ".join(map(str, list(refused)[:3])) + ", ..." * (len(refused) > 3)
+            yield f"No plan is possible on {first} GPUs: {one_line(next(iter(refused.values())))}"
+
+    def _ddr(self, deadline: Deadline) -> Results:
+        """More host memory."""
+        if self._refused:
+            yield "More host memory is not enough: the reservation needs more than all HBM."
+            return
+        found = self.now.least_memory(DDR, deadline.after(0.5))
+        self._infeasible |= math.isinf(found.bound)
+        if not isinstance(found, Found):
+            yield not_enough("More host memory", found.bound, deadline)
+            return
+        usable, proven = _bytes(found)
+        self._infeasible |= proven > max(self._problem.usable_ddr)
+        topology = self._problem.topology
+        totals = least_total(self._problem, "ddr", usable)
+        if usable <= min(self._problem.usable_ddr) or totals is None:
+            return
+        need, least = totals[1], least_total(self._problem, "ddr", proven)
+        host, now = topology.local_world_size, min(d.storage.ddr for d in topology.devices)
+        flat = self.now.with_memory(DDR, usable)
+        gib = (host * amount / GIB for amount in (now, need, least[0] if least else now))
+        yield remedy(
+            changed(self._problem, topology=with_memory(topology, ddr=need)),
+            flat,
+            flat.best_from(found, deadline),
+            Amounts("DDR per host", "GiB", *gib),
+            f"Give each host of {host} GPUs {_gib(host * need)} GiB of DDR, "
+            f"{_gib(need)} GiB per GPU, in place of {_gib(host * now)}.",
+        )
 
 
 class _Batches:
@@ -263,15 +312,5 @@ def _bytes(found: Found) -> tuple[int, int]:
     return round(found.rating * GIB), math.ceil(found.bound * GIB)
 
 
-def _not_enough(what: str, bound: float) -> str:
-    if math.isinf(bound):
-        return f"{what} is not enough alone."
-    return f"{what}: neither a plan nor a proof that it is not enough was found."
-
-
 def _gib(amount: int) -> str:
     return f"{math.ceil(amount / GIB * 1000) / 1000:,.7g}"
-
-
-def _percent(share: float) -> str:
-    return f"{math.floor(share * 1e4) / 100:.4g} %"

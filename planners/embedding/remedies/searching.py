@@ -9,6 +9,7 @@ searches and its proofs serve here too.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +22,15 @@ from planners.embedding.decision import Plan
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.explain.placement import described
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.quality import arrays
+from planners.embedding.remedies.changes import memory_left
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Floats, SearchSpace, search_space
+from planners.embedding.search.space import Devices, Floats, SearchSpace, devices_of, search_space
 
 GIB = 2**30
 _KINDS = ("HBM", "DDR")
 HBM, DDR = 0, 1  # columns of storage
+_MOST_LONELY = 5  # tables named that fit nowhere on their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,10 @@ class Flat:
 
     @classmethod
     def of(cls, problem: EmbeddingProblem) -> "Flat":
-        """Enumerate the options of a problem; raises PlannerError as torchrec does."""
-        space, devices = arrays(problem)
-        return cls(in_order(space), devices)
+        """Enumerate the options of a problem; raises what torchrec raises."""
+        enumerator = problem.enumerator(DistinctShardEnumerator)
+        space = search_space(enumerator.enumerate(problem.module, problem.sharders))
+        return cls(in_order(space), devices_of(memory_left(problem)))
 
     def with_memory(self, kind: int, capacity: int) -> "Flat":
         """Return the problem with this many usable bytes of a kind of memory on each rank."""
@@ -49,11 +53,19 @@ class Flat:
         storage[:, kind] = capacity
         return replace(self, devices=replace(self.devices, storage=storage))
 
+    def in_hbm(self) -> "Flat | None":
+        """Return the problem with the options without host memory; None if a table has none."""
+        space = self.space
+        options = np.flatnonzero(space.option_storage[:, DDR] == 0)
+        if len(np.unique(space.table[options])) < space.tables:
+            return None
+        return replace(self, space=search_space([space.options[o] for o in options.tolist()]))
+
     def any_plan(self, deadline: Deadline) -> Found | NotFound:
         """Search for a plan that fits, whatever its milliseconds, or for a proof that none does."""
         space = without_perf(self.space)
         found = presolved(candidates(space, self.devices))
-        if math.isinf(linear_bound(found).milliseconds):
+        if math.isinf(linear_bound(found, deadline).milliseconds):
             return NotFound(None, None, 0, math.inf)
         return search_in_order(space, self.devices, deadline)
 
@@ -65,7 +77,7 @@ class Flat:
         space = _rated(self.space, self.space.storage[:, kind] / GIB)
         for storage in (space.storage, space.option_storage):
             storage[:, kind] = 0
-        return search_in_order(space, self.devices, deadline)
+        return search_in_order(space, self.with_memory(kind, 0).devices, deadline)
 
     def best_from(self, plan: Found, deadline: Deadline) -> Found:
         """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
@@ -106,50 +118,50 @@ def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The amounts of a Remedy; `found` is a plan that fits in `flat`, the changed `problem`."""
+class Amounts(NamedTuple):
+    """The fields of a Remedy that say how much changes."""
 
     name: str
     unit: str
     now: float
     sufficient: float
     proven: float
-    size: float
-    changes: tuple[str, ...]
-    problem: EmbeddingProblem
-    flat: Flat
-    found: Found
 
-    def remedy(self, deadline: Deadline) -> Remedy[EmbeddingProblem, Plan]:
-        """Return the remedy, with the best plan found by the deadline."""
-        best = self.flat.best_from(self.found, deadline)
-        return Remedy(
-            name=self.name,
-            unit=self.unit,
-            now=self.now,
-            sufficient=self.sufficient,
-            proven=self.proven,
-            size=self.size,
-            changes=self.changes,
-            rating=best.rating,
-            problem=replace(self.problem, changes=self.changes),
-            decision=self.flat.plan(best),
-        )
+
+def remedy(
+    problem: EmbeddingProblem, flat: Flat, plan: Found, amounts: Amounts, *changes: str
+) -> Remedy[EmbeddingProblem, Plan]:
+    """Return the remedy whose changes make `problem`, with a plan of `flat`, its arrays."""
+    return Remedy(
+        **amounts._asdict(),
+        changes=changes,
+        rating=plan.rating,
+        problem=replace(problem, changes=changes),
+        decision=flat.plan(plan),
+    )
+
+
+def not_enough(what: str, bound: float, deadline: Deadline) -> str:
+    """Return a sentence on a change without a plan; an infinite bound proves that none fits."""
+    if math.isinf(bound):
+        return f"{what} is not enough alone."
+    when = " before the time was up" if deadline.passed else ""
+    return f"{what}: neither a plan nor a proof that it is not enough was found{when}."
 
 
 def fitting_nowhere(flat: Flat) -> Iterator[str]:
-    """Yield a sentence for each table without an option that fits on empty devices."""
-    space, capacity = flat.space, np.maximum(flat.devices.storage.max(axis=0), 1)
-    part = (space.storage / capacity).max(axis=1)
+    """Yield sentences on the tables without an option that fits on empty devices."""
+    space, capacity = flat.space, flat.devices.storage.max(axis=0)
+    part = (space.storage / np.maximum(capacity, 1)).max(axis=1)
     largest = np.maximum.reduceat(part[space.estimate], space.first_shard[:-1])
-    for table in candidates(space, flat.devices).without_options.tolist():
+    lonely = candidates(space, flat.devices).without_options.tolist()
+    for table in lonely[:_MOST_LONELY]:
         options = np.flatnonzero(space.table == table)
         option = int(options[largest[options].argmin()])
         shards = space.estimates_of(option)
         need = space.storage[shards[part[shards].argmax()]]
         needs = " and ".join(
-            f"{amount / GIB:.4g} GiB of {kind} (of {whole / GIB:.4g})"
+            f"{amount / GIB:.4g} GiB of {kind} (of {max(whole, 0) / GIB:.4g})"
             for kind, amount, whole in zip(_KINDS, need.tolist(), capacity.tolist(), strict=False)
             if amount
         )
@@ -158,3 +170,5 @@ def fitting_nowhere(flat: Flat) -> Iterator[str]:
             f"Table {named.name} fits nowhere on its own: a shard needs {needs}, with its best "
             f"option, {described(named)}."
         )
+    if len(lonely) > _MOST_LONELY:
+        yield f"{len(lonely) - _MOST_LONELY} more tables fit nowhere on their own."

@@ -41,6 +41,7 @@ BEST_PLAN = (
 
 _POLL_SECONDS = 0.02
 _SILENT_SECONDS = 2.0  # a longer wait is announced
+_MOST_SECONDS = 300.0  # after a longer wait, as for a process that is stopped, kernels compile here
 _NICENESS = 10  # of a compiling process that no search waits for
 
 logger = logging.getLogger("shardbench")
@@ -177,11 +178,11 @@ def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic
     """Compile modules, and those passed to `begin`, on all cores; wait until `modules` are cached.
 
     After two seconds of waiting, log a warning on the logger `shardbench`. If no process can
-    compile the kernels, return without them.
+    compile the kernels, or none has in five minutes, return without them.
     """
     began = clock()
     with suppress(CannotCompile):
-        while not are_kept(modules):
+        while not are_kept(modules) and clock() - began < _MOST_SECONDS:
             advance((*modules, *_soon), urgent=True)
             if clock() - began > _SILENT_SECONDS:
                 _announce()

@@ -63,8 +63,7 @@ def test_each_remedy_has_a_plan_that_fits_and_a_proof():
         validate(remedy.problem, remedy.decision)
         assert remedy.gap < 0.02
         assert remedy.changes
-    sizes = [remedy.size for remedy in found.remedies]
-    assert sizes == sorted(sizes)
+    assert found.remedies[-1].name == "HBM per GPU"
 
 
 def test_a_table_that_fits_nowhere_is_named():
@@ -79,7 +78,7 @@ def test_a_table_that_fits_nowhere_is_named():
 @pytest.mark.parametrize(
     ("workload", "batch", "name"),
     [
-        ("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", None, "HBM after reservation"),
+        ("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", None, "HBM reserved"),
         ("mixture[tables=10,seed=5,hbm=0.3,ddr=2]", None, "tables to relax"),
         ("mixture[tables=10,seed=2,hbm=0.4,ddr=2]", 50_000, "batch size"),
         ("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", None, "GPUs"),

@@ -147,6 +147,14 @@ def test_a_wait_of_more_than_two_seconds_is_announced_once(seconds, announced, m
     assert [warm_up.COMMAND in record.getMessage() for record in logged] == [True] * announced
 
 
+def test_a_wait_for_a_process_that_never_ends_ends(monkeypatch):
+    """A compiling process that is stopped holds up a planner for minutes, not for ever."""
+    monkeypatch.setattr(warm_up, "are_kept", lambda modules: False)
+    monkeypatch.setattr(warm_up, "advance", lambda modules, **options: False)
+    monkeypatch.setattr(warm_up.time, "sleep", lambda seconds: None)
+    warm_up.wait_for(warm_up.BINS, clock=count().__next__)
+
+
 def test_a_search_without_a_planner_has_its_kernels_compiled_by_other_processes(monkeypatch):
     begun: list[Any] = []
     monkeypatch.setattr(warm_up, "begin", begun.append)
