@@ -74,7 +74,7 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     here = (None, "", captured.topology.compute_device)
     otherwise = ParameterConstraints()
     placed = [
-        (module.path, table, constraints.get(table.name, otherwise).pooling_factors)
+        (module, table, constraints.get(table.name, otherwise).pooling_factors)
         for module in captured.modules
         for table in module.tables
         if constraints.get(table.name, otherwise).device_group in here
@@ -88,10 +88,17 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     left = storage_by_rank(reservation.left or captured.topology.devices)
     return EmbeddingProblem(
         tables=tuple(
-            Table(table.name, table.rows, table.dim, tuple(map(float, factors)), table.dtype)
-            for _, table, factors in placed
+            Table(
+                table.name,
+                table.rows,
+                table.dim,
+                tuple(map(float, factors)),
+                table.dtype,
+                module.lookup,
+            )
+            for module, table, factors in placed
         ),
-        paths=tuple(path for path, *_ in placed),
+        paths=tuple(module.path for module, *_ in placed),
         topology=captured.topology.make(),
         module=module,
         constraints=constraints,

@@ -26,9 +26,10 @@ from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import (
     KERNELS,
     RESERVED_FRACTION,
-    ModelParallelSharder,
     constraints_of,
-    embedding_bags,
+    embedding_model,
+    model_parallel_sharders,
+    module_paths,
     weights_digest,
 )
 from planners.embedding.workloads.catalog import assigned, load_tables, sized_tables, sizes_of
@@ -173,14 +174,15 @@ def _problem(
     weights: str = "meta",
 ) -> EmbeddingProblem:
     machines = torchrec_topology(topology)
-    module = embedding_bags(tables, weights)
+    module = embedding_model(tables, weights)
     device = machines.devices[0]
     return EmbeddingProblem(
         tables=tables,
         topology=machines,
         module=module,
         constraints=constraints_of(tables),
-        sharders=[ModelParallelSharder()],
+        sharders=model_parallel_sharders(),
+        paths=module_paths(tables),
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
         usable_ddr=(device.storage.ddr,) * topology.gpus,
         memory=memory,

@@ -7,16 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torchrec.modules.embedding_configs import BaseEmbeddingConfig
+from torchrec.modules.embedding_configs import BaseEmbeddingConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import (
+    EmbeddingBagCollection,
     EmbeddingBagCollectionInterface,
+    EmbeddingCollection,
     EmbeddingCollectionInterface,
 )
 
 from harness.contract import UsageError, one_line
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
+from planners.embedding.tables.files import Lookup
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"
+_SETTINGS = {
+    "use_virtual_table": "the virtual storage of tables",
+    "total_num_buckets": "the buckets of tables",
+    "stash_weights": "the stashing of weights",
+}
+"""Fields of a table's configuration that the planner reads, and no file of tables holds."""
 
 
 def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
@@ -30,13 +39,16 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
     elif isinstance(made, list | tuple) and all(
         isinstance(config, BaseEmbeddingConfig) for config in made
     ):
-        configs = list(made)
+        configs = [_of_list(config, notes) for config in made]
     else:
         raise UsageError(
             f"{source} must return a torch.nn.Module, or a list of torchrec's EmbeddingBagConfig, "
             f"not {type(made).__name__}."
         )
-    for config in configs:
+    for config, lookup in configs:
+        for field, setting in _SETTINGS.items():
+            if getattr(config, field, None):
+                notes.left_out[setting].append(config.name)
         if dtype := known_dtype(config.data_type.value, config.name, notes):
             reason = f"pooling factor {pooling_factor:g} for each feature, which no model holds"
             notes.assumed[reason].append("every table")
@@ -47,7 +59,17 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
                 config.embedding_dim,
                 (pooling_factor,) * max(1, len(config.feature_names)),
                 dtype,
+                lookup,
             )
+
+
+def _of_list(config: BaseEmbeddingConfig, notes: Notes) -> tuple[Any, Lookup]:
+    if isinstance(config, EmbeddingConfig):
+        return config, "sequence"
+    notes.assumed["lookups without weights, which a list of configs does not say"].append(
+        config.name
+    )
+    return config, "pooled"
 
 
 def _made_by(source: str) -> object:
@@ -69,21 +91,41 @@ def _made_by(source: str) -> object:
             sys.path.remove(folder)
 
 
-def _configs(model: nn.Module, notes: Notes) -> Iterator[Any]:
-    """Yield the table configs of a model's collections, except collections inside others."""
-    waiting = [("", model)]
+def _configs(model: nn.Module, notes: Notes) -> Iterator[tuple[Any, Lookup]]:
+    """Yield the table configs of a model's collections, and their kinds of lookup.
+
+    A collection inside another one is not read again. Notes name what torchrec's modules around a
+    collection, such as managed collision, and the optimizers of its weights would add.
+    """
+    waiting = [("", model, "")]
     visited: set[int] = set()
     while waiting:
-        name, module = waiting.pop()
+        path, module, around = waiting.pop()
         if id(module) in visited:
             continue
         visited.add(id(module))
+        kind = type(module)
+        configs: list[Any] = []
         if isinstance(module, EmbeddingBagCollectionInterface):
-            yield from module.embedding_bag_configs()
+            configs = module.embedding_bag_configs()
+            lookup: Lookup = "weighted" if module.is_weighted() else "pooled"
         elif isinstance(module, EmbeddingCollectionInterface):
-            yield from module.embedding_configs()
+            configs, lookup = module.embedding_configs(), "sequence"
         elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            notes.left_out[_PLAIN].append(name or type(module).__name__)
+            notes.left_out[_PLAIN].append(path or kind.__name__)
         else:
-            inner = [(f"{name}.{key}".lstrip("."), child) for key, child in module.named_children()]
+            if kind.__module__.startswith("torchrec.modules."):
+                around = kind.__name__
+            inner = [
+                (f"{path}.{key}".lstrip("."), child, around)
+                for key, child in module.named_children()
+            ]
             waiting += reversed(inner)
+        if configs and kind not in (EmbeddingBagCollection, EmbeddingCollection):
+            around = around or kind.__name__
+        names = [config.name for config in configs]
+        if configs and around:
+            notes.left_out[f"all of {around} but its tables"] += names
+        if configs and any(hasattr(weight, "_optimizer_classes") for weight in module.parameters()):
+            notes.left_out["the kinds of optimizers, whose state takes memory"] += names
+        yield from ((config, lookup) for config in configs)

@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import CacheParams
 
 from harness.contract import InfeasibleDecision, UsageError
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
+from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, Table
 from planners.embedding.tables.shard_checks import ShardedTable, check_memory
 
 # Kernels that keep all weights in memory; others may keep part on disk or allocate it later.
@@ -81,7 +81,7 @@ class ShardEntry(_DocumentPart, frozen=True):
         )
 
 
-class TableEntry(_DocumentPart, frozen=True):
+class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
     """A table and its chosen sharding option, with a list of shards."""
 
     name: str
@@ -101,6 +101,7 @@ class TableEntry(_DocumentPart, frozen=True):
     compute_kernel: str
     cache_load_factor: Annotated[float, Meta(gt=0, lt=1)] | None
     shards: Annotated[list[ShardEntry], Meta(min_length=1)]
+    lookup: Lookup = "pooled"
 
     @classmethod
     def of(cls, table: Table, option: ShardingOption) -> "TableEntry":

@@ -5,19 +5,22 @@ This module imports only names that all these releases have.
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption, Topology
-from torchrec.distributed.types import ShardingType
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.distributed.types import ModuleSharder, ShardingType
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import UsageError
-from planners.embedding.tables.files import Table
+from planners.embedding.tables.files import Lookup, Table
 
 # Reserved for everything but embeddings, as in torchrec's planner examples and TorchEasyRec.
 RESERVED_FRACTION = 0.15
@@ -25,39 +28,81 @@ KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_
 DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 
 
+def _model_parallel(sharding_types: Iterable[str]) -> list[str]:
+    """Return the sharding types except `data_parallel`, which needs other kernels, in order."""
+    return [name for name in sharding_types if name != ShardingType.DATA_PARALLEL.value]
+
+
 class ModelParallelSharder(EmbeddingBagCollectionSharder):
-    """Torchrec's sharder without `data_parallel`, which needs other kernels."""
+    """Torchrec's sharder of pooled tables without `data_parallel`."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
         """Return torchrec's sharding types except `data_parallel`, in its order."""
-        return [
-            sharding_type
-            for sharding_type in super().sharding_types(compute_device_type)
-            if sharding_type != ShardingType.DATA_PARALLEL.value
-        ]
+        return _model_parallel(super().sharding_types(compute_device_type))
 
 
-def embedding_bags(tables: Sequence[Table], device: str = "meta") -> EmbeddingBagCollection:
-    """Return an EmbeddingBagCollection on a device; raises UsageError for bad names."""
-    try:
-        return EmbeddingBagCollection(
-            device=torch.device(device),
-            tables=[
-                EmbeddingBagConfig(
-                    name=table.name,
-                    num_embeddings=table.rows,
-                    embedding_dim=table.dim,
-                    data_type=DATA_TYPES[table.dtype],
-                    feature_names=[f"{table.name}:{index}" for index in range(table.features)],
-                )
-                for table in tables
-            ],
+class SequenceSharder(EmbeddingCollectionSharder):
+    """Torchrec's sharder of sequences without `data_parallel`."""
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        """Return torchrec's sharding types except `data_parallel`, in its order."""
+        return _model_parallel(super().sharding_types(compute_device_type))
+
+
+def model_parallel_sharders() -> list[ModuleSharder[nn.Module]]:
+    """Return new sharders for the collections of `embedding_model`."""
+    return [ModelParallelSharder(), SequenceSharder()]
+
+
+def embedding_model(tables: Sequence[Table], device: str = "meta") -> nn.Module:
+    """Return a model of these tables on a device; raises UsageError for bad names.
+
+    It is the collection of the tables, or a module with a collection for each kind of lookup.
+    """
+    by_lookup = defaultdict[Lookup, list[Table]](list)
+    for table in tables:
+        by_lookup[table.lookup].append(table)
+    model = nn.Module()
+    for lookup, members in by_lookup.items():
+        model.add_module(lookup, _collection(lookup, members, torch.device(device)))
+    return model if len(by_lookup) > 1 else next(model.children())
+
+
+def module_paths(tables: Sequence[Table]) -> tuple[str, ...]:
+    """Return the path of each table's collection in `embedding_model`; empty if it has only one."""
+    paths = tuple(table.lookup for table in tables)
+    return paths if len(set(paths)) > 1 else ()
+
+
+def lookup_of(option: ShardingOption) -> Lookup:
+    """Return the kind of lookup of an option's table."""
+    if not option.is_pooled:
+        return "sequence"
+    return "weighted" if option.is_weighted else "pooled"
+
+
+def _collection(lookup: Lookup, tables: Sequence[Table], device: torch.device) -> nn.Module:
+    config = EmbeddingConfig if lookup == "sequence" else EmbeddingBagConfig
+    configs: list[Any] = [
+        config(
+            name=table.name,
+            num_embeddings=table.rows,
+            embedding_dim=table.dim,
+            data_type=DATA_TYPES[table.dtype],
+            feature_names=[f"{table.name}:{index}" for index in range(table.features)],
         )
+        for table in tables
+    ]
+    try:
+        if lookup == "sequence":
+            return EmbeddingCollection(tables=configs, device=device)
+        is_weighted = lookup == "weighted"
+        return EmbeddingBagCollection(tables=configs, is_weighted=is_weighted, device=device)
     except KeyError as error:
         raise UsageError(_why_refused(tables, str(error.args[0]))) from None
 
 
-def weights_digest(module: EmbeddingBagCollection) -> str:
+def weights_digest(module: nn.Module) -> str:
     """Hash a module's weights; return "" where they are on the meta device and have no values."""
     weights = [weight.detach() for weight in module.state_dict().values()]
     if any(weight.is_meta for weight in weights):
