@@ -14,11 +14,12 @@ from planners.embedding.capture.components import CapturedReservation
 from planners.embedding.capture.file import CapturedProblem, read_problem
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.planner import LivePlanner
+from planners.embedding.capture.sharders import BAGS
 from planners.embedding.capture.topology import set_storage, storage_by_rank
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.tables.files import Table
+from planners.embedding.tables.files import Table, lookup_of
 
 
 def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
@@ -74,9 +75,9 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     here = (None, "", captured.topology.compute_device)
     otherwise = ParameterConstraints()
     placed = [
-        (module, table, constraints.get(table.name, otherwise).pooling_factors)
-        for module in captured.modules
-        for table in module.tables
+        (collection, table, constraints.get(table.name, otherwise).pooling_factors)
+        for collection in captured.modules
+        for table in collection.tables
         if constraints.get(table.name, otherwise).device_group in here
     ]
     kernels = (
@@ -89,16 +90,12 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     return EmbeddingProblem(
         tables=tuple(
             Table(
-                table.name,
-                table.rows,
-                table.dim,
-                tuple(map(float, factors)),
-                table.dtype,
-                module.lookup,
+                *(table.name, table.rows, table.dim, tuple(map(float, factors)), table.dtype),
+                lookup=lookup_of(collection.kind == BAGS, collection.is_weighted),
             )
-            for module, table, factors in placed
+            for collection, table, factors in placed
         ),
-        paths=tuple(module.path for module, *_ in placed),
+        paths=tuple(collection.path for collection, *_ in placed),
         topology=captured.topology.make(),
         module=module,
         constraints=constraints,

@@ -45,7 +45,7 @@ def document(plan: Planned, baseline: Baseline | None, file: Path) -> dict[str, 
         "gap": None if math.isnan(share) else share,
         "moved_gib": plan.moved_gib,
         "planning_s": plan.planning_s,
-        "baseline": baseline and {"planner": baseline.planner, plan.first.name: baseline.value},
+        "baseline": baseline and {"system": baseline.planner, plan.first.name: baseline.value},
     }
 
 

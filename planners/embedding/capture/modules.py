@@ -20,7 +20,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from harness.contract import ShardbenchError
 from planners.embedding.capture.sharders import BAGS, SEQUENCES, ModuleKind
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES, Lookup
+from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
 from planners.embedding.tables.torchrec_objects import DATA_TYPES
 
 _KINDS: Mapping[type[nn.Module], ModuleKind] = {
@@ -153,13 +153,6 @@ class CapturedModule(Struct, frozen=True):
             raise ValueError("tables must each have a name of their own")
         if any((table.pooling == "NONE") == (self.kind == BAGS) for table in self.tables):
             raise ValueError(f"pooling must be SUM or MEAN in an {BAGS}, and NONE in others")
-
-    @property
-    def lookup(self) -> Lookup:
-        """The kind of lookup of its tables."""
-        if self.kind == SEQUENCES:
-            return "sequence"
-        return "weighted" if self.is_weighted else "pooled"
 
     @classmethod
     def of(

@@ -102,7 +102,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
 
         The factory takes EmbeddingShardingPlanner's arguments.
         """
-        made: type[Any] = kind or _KINDS[self.kind]
+        made: Callable[..., EmbeddingShardingPlanner] = kind or _KINDS[self.kind]
         return partial(made, timeout_seconds=self.timeout_seconds, **self.own)
 
 

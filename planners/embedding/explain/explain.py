@@ -53,9 +53,7 @@ def explained(
     placed = PlacedPlan(plan.options, devices.ranks)
     load = placed.load()
     slowest = int(load.perf.argmax())
-    rank = slowest if question.rank is None else question.rank
-    if not 0 <= rank < devices.ranks:
-        raise UsageError(f"There is no rank {rank}; ranks are from 0 to {devices.ranks - 1}.")
+    rank = rank_of(question, slowest, devices)
     against = None
     if question.other_decision is not None:
         other = PlacedPlan(question.other_decision.options, devices.ranks)
@@ -69,11 +67,19 @@ def explained(
         memory=tuple(_fullest(load, devices)),
         rank=_rank(placed, load, rank),
         tables=tuple(
-            _table(problem, space, devices, placed, rank, table)
+            table_explained(problem, space, devices, placed, rank, table)
             for table in _most_expensive(placed, rank)[: question.top]
         ),
         against=against,
     )
+
+
+def rank_of(question: Question[Plan], heaviest: int, devices: Devices) -> int:
+    """Return the rank to explain; raises UsageError if it does not exist."""
+    rank = heaviest if question.rank is None else question.rank
+    if not 0 <= rank < devices.ranks:
+        raise UsageError(f"There is no rank {rank}; ranks are from 0 to {devices.ranks - 1}.")
+    return rank
 
 
 def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> records.BoundExplained:
@@ -151,7 +157,7 @@ def _most_expensive(placed: PlacedPlan, rank: int) -> list[int]:
     return [table for table in np.argsort(-cost, kind="stable").tolist() if table in there]
 
 
-def _table(
+def table_explained(
     problem: EmbeddingProblem,
     space: SearchSpace,
     devices: Devices,

@@ -17,9 +17,10 @@ from torchrec.modules.embedding_modules import (
 
 from harness.contract import UsageError, one_line
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
-from planners.embedding.tables.files import Lookup
+from planners.embedding.tables.files import Lookup, lookup_of
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"
+_COLLECTIONS = (EmbeddingBagCollection, EmbeddingCollection)
 _SETTINGS = {
     "use_virtual_table": "the virtual storage of tables",
     "total_num_buckets": "the buckets of tables",
@@ -39,7 +40,11 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
     elif isinstance(made, list | tuple) and all(
         isinstance(config, BaseEmbeddingConfig) for config in made
     ):
-        configs = [_of_list(config, notes) for config in made]
+        configs = [
+            (config, lookup_of(not isinstance(config, EmbeddingConfig), is_weighted=False))
+            for config in made
+        ]
+        notes.assumed["lookups without weights, as a list of configs holds none"] = ["every table"]
     else:
         raise UsageError(
             f"{source} must return a torch.nn.Module, or a list of torchrec's EmbeddingBagConfig, "
@@ -61,15 +66,6 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
                 dtype,
                 lookup,
             )
-
-
-def _of_list(config: BaseEmbeddingConfig, notes: Notes) -> tuple[Any, Lookup]:
-    if isinstance(config, EmbeddingConfig):
-        return config, "sequence"
-    notes.assumed["lookups without weights, which a list of configs does not say"].append(
-        config.name
-    )
-    return config, "pooled"
 
 
 def _made_by(source: str) -> object:
@@ -94,38 +90,36 @@ def _made_by(source: str) -> object:
 def _configs(model: nn.Module, notes: Notes) -> Iterator[tuple[Any, Lookup]]:
     """Yield the table configs of a model's collections, and their kinds of lookup.
 
-    A collection inside another one is not read again. Notes name what torchrec's modules around a
-    collection, such as managed collision, and the optimizers of its weights would add.
+    A collection inside another one is not read again. Notes name what is left out: torchrec's
+    modules around a collection, such as managed collision, and optimizers of its weights.
     """
     waiting = [("", model, "")]
     visited: set[int] = set()
     while waiting:
-        path, module, around = waiting.pop()
+        path, module, outer = waiting.pop()
         if id(module) in visited:
             continue
         visited.add(id(module))
-        kind = type(module)
-        configs: list[Any] = []
-        if isinstance(module, EmbeddingBagCollectionInterface):
-            configs = module.embedding_bag_configs()
-            lookup: Lookup = "weighted" if module.is_weighted() else "pooled"
-        elif isinstance(module, EmbeddingCollectionInterface):
-            configs, lookup = module.embedding_configs(), "sequence"
-        elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        kind, is_pooled = type(module), isinstance(module, EmbeddingBagCollectionInterface)
+        if kind.__module__.startswith("torchrec.modules.") and kind not in _COLLECTIONS:
+            outer = kind.__name__
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             notes.left_out[_PLAIN].append(path or kind.__name__)
-        else:
-            if kind.__module__.startswith("torchrec.modules."):
-                around = kind.__name__
+        if not is_pooled and not isinstance(module, EmbeddingCollectionInterface):
             inner = [
-                (f"{path}.{key}".lstrip("."), child, around)
+                (f"{path}.{key}".lstrip("."), child, outer)
                 for key, child in module.named_children()
             ]
             waiting += reversed(inner)
-        if configs and kind not in (EmbeddingBagCollection, EmbeddingCollection):
-            around = around or kind.__name__
+            continue
+        collection: Any = module
+        configs = (
+            collection.embedding_bag_configs() if is_pooled else collection.embedding_configs()
+        )
         names = [config.name for config in configs]
-        if configs and around:
-            notes.left_out[f"all of {around} but its tables"] += names
-        if configs and any(hasattr(weight, "_optimizer_classes") for weight in module.parameters()):
+        if outer:
+            notes.left_out[f"all of {outer} but its tables"] += names
+        if any(hasattr(weight, "_optimizer_classes") for weight in module.parameters()):
             notes.left_out["the kinds of optimizers, whose state takes memory"] += names
+        lookup = lookup_of(is_pooled, is_pooled and collection.is_weighted())
         yield from ((config, lookup) for config in configs)

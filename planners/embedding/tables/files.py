@@ -71,6 +71,13 @@ class Table:
         return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
 
 
+def lookup_of(is_pooled: bool, is_weighted: bool | None) -> Lookup:
+    """Return the kind of lookup of a torchrec collection's tables."""
+    if not is_pooled:
+        return "sequence"
+    return "weighted" if is_weighted else "pooled"
+
+
 # fbgemm's kernels read four elements at a time.
 _DIM = Meta(ge=4, le=MOST_DIM, multiple_of=4, description=f"a multiple of 4 from 4 to {MOST_DIM:,}")
 _FACTORS = Meta(

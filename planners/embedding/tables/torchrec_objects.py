@@ -28,25 +28,21 @@ KERNELS = (EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.FUSED_UVM_
 DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF16}
 
 
-def _model_parallel(sharding_types: Iterable[str]) -> list[str]:
-    """Return the sharding types except `data_parallel`, which needs other kernels, in order."""
-    return [name for name in sharding_types if name != ShardingType.DATA_PARALLEL.value]
-
-
-class ModelParallelSharder(EmbeddingBagCollectionSharder):
-    """Torchrec's sharder of pooled tables without `data_parallel`."""
+class _ModelParallel:
+    """A mixin for sharders: without `data_parallel`, which needs other kernels."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
         """Return torchrec's sharding types except `data_parallel`, in its order."""
-        return _model_parallel(super().sharding_types(compute_device_type))
+        types = super().sharding_types(compute_device_type)  # type: ignore[misc]
+        return [name for name in types if name != ShardingType.DATA_PARALLEL.value]
 
 
-class SequenceSharder(EmbeddingCollectionSharder):
-    """Torchrec's sharder of sequences without `data_parallel`."""
+class ModelParallelSharder(_ModelParallel, EmbeddingBagCollectionSharder):
+    """Torchrec's sharder of pooled tables, without `data_parallel`."""
 
-    def sharding_types(self, compute_device_type: str) -> list[str]:
-        """Return torchrec's sharding types except `data_parallel`, in its order."""
-        return _model_parallel(super().sharding_types(compute_device_type))
+
+class SequenceSharder(_ModelParallel, EmbeddingCollectionSharder):
+    """Torchrec's sharder of sequences, without `data_parallel`."""
 
 
 def model_parallel_sharders() -> list[ModuleSharder[nn.Module]]:
@@ -72,13 +68,6 @@ def module_paths(tables: Sequence[Table]) -> tuple[str, ...]:
     """Return the path of each table's collection in `embedding_model`; empty if it has only one."""
     paths = tuple(table.lookup for table in tables)
     return paths if len(set(paths)) > 1 else ()
-
-
-def lookup_of(option: ShardingOption) -> Lookup:
-    """Return the kind of lookup of an option's table."""
-    if not option.is_pooled:
-        return "sequence"
-    return "weighted" if option.is_weighted else "pooled"
 
 
 def _collection(lookup: Lookup, tables: Sequence[Table], device: torch.device) -> nn.Module:
