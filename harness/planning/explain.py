@@ -57,6 +57,8 @@ def explain(
     if explanation_of is None:
         parts = "single tables" if table else "its decisions"
         raise UsageError(f"Family '{family.name}' does not explain {parts}.")
+    if table and (rank is not None or request.against):
+        raise UsageError("--table takes neither --rank nor --against.")
     chosen = family.find(request.variants[0])
     other = family.find(request.against) if request.against else None
     if chosen is other:
@@ -74,8 +76,7 @@ def explain(
     question: Question[Any] = Question(rank, top, table=table)
     if other is not None:
         begins(f"planning with {other.name}")
-        there = decide(family, other, problem, clock)[0]
-        question = Question(rank, top, other.name, there, table)
+        question = Question(rank, top, other.name, decide(family, other, problem, clock)[0])
     begins("explaining the decision")
     explanation = explanation_of(problem, decision, question)
     return Explained(cell, request.against, explanation, ended - started)

@@ -26,9 +26,10 @@ from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import (
     KERNELS,
     RESERVED_FRACTION,
+    ModelParallelSharder,
+    SequenceSharder,
     constraints_of,
     embedding_model,
-    model_parallel_sharders,
     module_paths,
     weights_digest,
 )
@@ -181,7 +182,7 @@ def _problem(
         topology=machines,
         module=module,
         constraints=constraints_of(tables),
-        sharders=model_parallel_sharders(),
+        sharders=[ModelParallelSharder(), SequenceSharder()],
         paths=module_paths(tables),
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
         usable_ddr=(device.storage.ddr,) * topology.gpus,

@@ -53,7 +53,9 @@ def explained(
     placed = PlacedPlan(plan.options, devices.ranks)
     load = placed.load()
     slowest = int(load.perf.argmax())
-    rank = rank_of(question, slowest, devices)
+    rank = slowest if question.rank is None else question.rank
+    if not 0 <= rank < devices.ranks:
+        raise UsageError(f"There is no rank {rank}; ranks are from 0 to {devices.ranks - 1}.")
     against = None
     if question.other_decision is not None:
         other = PlacedPlan(question.other_decision.options, devices.ranks)
@@ -72,14 +74,6 @@ def explained(
         ),
         against=against,
     )
-
-
-def rank_of(question: Question[Plan], heaviest: int, devices: Devices) -> int:
-    """Return the rank to explain; raises UsageError if it does not exist."""
-    rank = heaviest if question.rank is None else question.rank
-    if not 0 <= rank < devices.ranks:
-        raise UsageError(f"There is no rank {rank}; ranks are from 0 to {devices.ranks - 1}.")
-    return rank
 
 
 def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> records.BoundExplained:

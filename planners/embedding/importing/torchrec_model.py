@@ -21,12 +21,8 @@ from planners.embedding.tables.files import Lookup, lookup_of
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"
 _COLLECTIONS = (EmbeddingBagCollection, EmbeddingCollection)
-_SETTINGS = {
-    "use_virtual_table": "the virtual storage of tables",
-    "total_num_buckets": "the buckets of tables",
-    "stash_weights": "the stashing of weights",
-}
-"""Fields of a table's configuration that the planner reads, and no file of tables holds."""
+# Fields of a table's configuration that the planner reads, and no file of tables has.
+_SETTINGS = ("use_virtual_table", "total_num_buckets", "stash_weights")
 
 
 def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
@@ -51,9 +47,9 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
             f"not {type(made).__name__}."
         )
     for config, lookup in configs:
-        for field, setting in _SETTINGS.items():
-            if getattr(config, field, None):
-                notes.left_out[setting].append(config.name)
+        for setting in _SETTINGS:
+            if getattr(config, setting, None):
+                notes.left_out[f"{setting} of tables"].append(config.name)
         if dtype := known_dtype(config.data_type.value, config.name, notes):
             reason = f"pooling factor {pooling_factor:g} for each feature, which no model holds"
             notes.assumed[reason].append("every table")

@@ -24,9 +24,10 @@ from torchrec.distributed.types import ModuleSharder
 from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.embedding.tables.torchrec_objects import (
     RESERVED_FRACTION,
+    ModelParallelSharder,
+    SequenceSharder,
     constraints_of,
     embedding_model,
-    model_parallel_sharders,
 )
 from planners.embedding.workloads.catalog import sized_tables, sizes_of
 
@@ -82,7 +83,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> ReleaseProblem:
         torchrec_topology(topology),
         embedding_model(tables, sizes.weights),
         constraints_of(tables),
-        model_parallel_sharders(),
+        [ModelParallelSharder(), SequenceSharder()],
     )
 
 

@@ -15,12 +15,12 @@ from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption, Topology
-from torchrec.distributed.types import ModuleSharder, ShardingType
+from torchrec.distributed.types import ShardingType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import UsageError
-from planners.embedding.tables.files import Lookup, Table
+from planners.embedding.tables.files import Table
 
 # Reserved for everything but embeddings, as in torchrec's planner examples and TorchEasyRec.
 RESERVED_FRACTION = 0.15
@@ -45,9 +45,15 @@ class SequenceSharder(_ModelParallel, EmbeddingCollectionSharder):
     """Torchrec's sharder of sequences, without `data_parallel`."""
 
 
-def model_parallel_sharders() -> list[ModuleSharder[nn.Module]]:
-    """Return new sharders for the collections of `embedding_model`."""
-    return [ModelParallelSharder(), SequenceSharder()]
+def _collection_name(table: Table) -> str:
+    """Name a table's collection; those of one `EmbeddingCollection` must have one dimension."""
+    return f"sequence_{table.dim}" if table.lookup == "sequence" else table.lookup
+
+
+def module_paths(tables: Sequence[Table]) -> tuple[str, ...]:
+    """Return the path of each table's collection in `embedding_model`; empty if it has only one."""
+    paths = tuple(map(_collection_name, tables))
+    return paths if len(set(paths)) > 1 else ()
 
 
 def embedding_model(tables: Sequence[Table], device: str = "meta") -> nn.Module:
@@ -55,22 +61,17 @@ def embedding_model(tables: Sequence[Table], device: str = "meta") -> nn.Module:
 
     It is the collection of the tables, or a module with a collection for each kind of lookup.
     """
-    by_lookup = defaultdict[Lookup, list[Table]](list)
+    members = defaultdict[str, list[Table]](list)
     for table in tables:
-        by_lookup[table.lookup].append(table)
+        members[_collection_name(table)].append(table)
     model = nn.Module()
-    for lookup, members in by_lookup.items():
-        model.add_module(lookup, _collection(lookup, members, torch.device(device)))
-    return model if len(by_lookup) > 1 else next(model.children())
+    for name, together in members.items():
+        model.add_module(name, _collection(together, torch.device(device)))
+    return model if len(members) > 1 else next(model.children())
 
 
-def module_paths(tables: Sequence[Table]) -> tuple[str, ...]:
-    """Return the path of each table's collection in `embedding_model`; empty if it has only one."""
-    paths = tuple(table.lookup for table in tables)
-    return paths if len(set(paths)) > 1 else ()
-
-
-def _collection(lookup: Lookup, tables: Sequence[Table], device: torch.device) -> nn.Module:
+def _collection(tables: Sequence[Table], device: torch.device) -> nn.Module:
+    lookup = tables[0].lookup
     config = EmbeddingConfig if lookup == "sequence" else EmbeddingBagConfig
     configs: list[Any] = [
         config(
