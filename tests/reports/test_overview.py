@@ -19,6 +19,7 @@ from reports.family.data import families
 from reports.family.overview import overview
 from reports.family.shortfalls import goals_in_a_line
 from reports.report.answers import answers
+from reports.report.findings import gains
 from reports.report.recorded import Recorded
 from reports.report.table import gains_table, published_table
 
@@ -190,3 +191,15 @@ def test_what_is_not_certain_is_said(tmp_path):
 def test_without_anything_to_compare_the_answers_say_so(tmp_path):
     gained, *_ = answered(tmp_path, [cell()]).values()
     assert "Nothing" in gained
+
+
+def test_the_releases_default_decision_is_rated_where_the_row_names_it(tmp_path):
+    """With `rated`, gap, quality and sentences are of that variant, and times still of `today`."""
+    row = {**WAY, "rated": "sorted"}
+    found = families(results_of(tmp_path, [line | {"overview": [row]} for line in past_lines()]))
+    table = overview(found).iloc[0]
+    assert (table["today"], table["rated"]) == ("no-copy", "sorted")
+    assert table["gap_today"] == pytest.approx(0.5)
+    (better,) = [each for each in gains(found[0]) if each.kind == "better decision"]
+    assert "with `sorted`." in better.sentence
+    assert "`sorted` is 50 % from it" in better.detail

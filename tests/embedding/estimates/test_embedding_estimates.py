@@ -40,6 +40,7 @@ from planners.embedding.estimates.lookup_distributions import (
     Zipf,
     distribution_named,
 )
+from planners.embedding.estimates.memory_candidates import memory_candidates
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
 from planners.embedding.estimates.workbench import EmbeddingWorkbench, with_kernels
 from planners.embedding.problem import EmbeddingProblem
@@ -349,3 +350,12 @@ def kernel_memory(rank: RankKernels) -> list[int]:
     """Return the addresses of a rank's tables and of their optimizer's state."""
     kernels = [group.lookup for group in rank._groups]
     return [held.data_ptr() for k in kernels for held in (k.weights_host, k.momentum1_host)]
+
+
+def test_memory_is_measured_for_pooled_tables_alone(tmp_path):
+    """A table of another kind of lookup is refused, and named."""
+    file = tmp_path / "t.csv"
+    file.write_text("name,rows,dim,pooling_factor,lookup\nhistory,100,16,20,sequence\n")
+    problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
+    with pytest.raises(NotApplicable, match="history is sequence"):
+        memory_candidates(problem, [], "cpu", 0)
