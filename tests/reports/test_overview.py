@@ -202,4 +202,4 @@ def test_the_releases_default_decision_is_rated_where_the_row_names_it(tmp_path)
     assert table["gap_today"] == pytest.approx(0.5)
     (better,) = [each for each in gains(found[0]) if each.kind == "better decision"]
     assert "with `sorted`." in better.sentence
-    assert "`sorted` is 50 % from it" in better.detail
+    assert "`sorted` is 50.0 % from it" in better.detail
