@@ -169,6 +169,24 @@ def test_the_estimator_gives_torchrec_the_calibrated_times_of_shards(problem: Em
     assert compared > 20
 
 
+def test_sequences_keep_torchrecs_own_times(tmp_path):
+    """A calibration is of pooled lookups, so sequences are estimated as torchrec does."""
+    file = tmp_path / "t.csv"
+    file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
+    problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
+    estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
+    own, calibrated = (
+        problem.enumerator(EmbeddingEnumerator, made).enumerate(problem.module, problem.sharders)
+        for made in (None, estimators)
+    )
+    for option, other in zip(own, calibrated, strict=True):
+        if option.compute_kernel == "fused":
+            is_same = [shard.perf.fwd_compute for shard in option.shards] == [
+                shard.perf.fwd_compute for shard in other.shards
+            ]
+            assert is_same == (not option.is_pooled), option.fqn
+
+
 def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
     problem: EmbeddingProblem,
 ):
