@@ -246,6 +246,9 @@ def test_a_single_table_has_all_its_options_and_what_forbids_others(case):
         assert all(each["why_not"] or each["slowest_rank_ms"] for each in others)
         assert document["left_out"]["data_parallel"] == "its sharder does not offer it"
         assert placed.name in made.sentences[0]
+        least = min(each["slowest_rank_ms"] for each in (now, *others) if not each["why_not"])
+        helps = least < now["slowest_rank_ms"] * (1 - 1e-9)
+        assert helps == ("With this table as" in made.sentences[0])
 
 
 def test_a_table_that_does_not_exist_is_refused():
