@@ -91,6 +91,8 @@ class Planning(Generic[P, D]):
             be stopped early.
         moving: functions to limit moves from a deployed decision; None if moves are not counted.
         remedies: searches for changes of a problem without a decision that make one possible.
+        baseline: names the planner whose decision a problem has today, and the variant that decides
+            as it does; None if the family has no such planner.
     """
 
     variant: str
@@ -99,6 +101,7 @@ class Planning(Generic[P, D]):
     limited: Callable[[P, float], P] | None = None
     moving: Moving[P, D] | None = None
     remedies: FindRemedies[P, D] | None = None
+    baseline: Callable[[P], tuple[str, str]] | None = None
 
 
 def check_qualities(family: str, qualities: Sequence[Quality]) -> None:
@@ -176,7 +179,9 @@ def check_overview(
     for row in rows:
         subject = f"Overview row '{row.system}' of family '{family}'"
         _check_variants(
-            {row.today, row.ours, row.published, row.before, row.best}, variants, subject
+            {row.today, row.ours, row.published, row.before, row.best, row.rated},
+            variants,
+            subject,
         )
         if row.counter and row.counter not in counted:
             raise RegistryError(f"{subject} names counter '{row.counter}', which it does not have.")

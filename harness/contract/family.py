@@ -94,6 +94,8 @@ class Abilities(Generic[P, D]):
     Attributes:
         planning: the settings of `shardbench plan`.
         explain: the function for `shardbench explain`; it explains a decision.
+        explain_table: the function for `shardbench explain --table`; it explains the placement of
+            one table.
         capture: a context manager for `shardbench.capture`. It takes the translator of table names,
             and yields a function that returns the content captured so far as plain JSON types, or
             None if another process captures it. The function raises ShardbenchError for content
@@ -113,6 +115,7 @@ class Abilities(Generic[P, D]):
 
     planning: Planning[P, D] | str | None = None
     explain: Explaining[P, D] | str | None = None
+    explain_table: Explaining[P, D] | str | None = None
     capture: Capturing | str | None = None
     inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
     importing: Importing | str | None = None

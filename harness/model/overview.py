@@ -55,6 +55,8 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
         before: the variant to compare `published` with; empty means the family's reference.
         best: the variant with the best decision, for its gap to the bound; by default `ours`.
         counter: the counter of work that `today` repeats.
+        rated: the variant with the decision that the release makes by default, to rate instead of
+            the decision of `today`.
         rated_on: the problem for the counter and the gaps; empty means `problem`.
         today_is: what `today` is, e.g. "TorchRec as installed", or which release it stands for.
         next_step: how a user gets what `ours` gains, as one sentence.
@@ -69,6 +71,7 @@ class OverviewRow(Struct, frozen=True, omit_defaults=True):
     before: str = ""
     best: str = ""
     counter: str = ""
+    rated: str = ""
     rated_on: str = ""
     today_is: str = ""
     next_step: str = ""

@@ -1,11 +1,11 @@
-"""Compare a plan with the one that the released library makes of the same problem."""
+"""Compare a plan with the one that the problem's planner makes today."""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 
+from harness.contract.family import load
 from harness.measuring.request import Request
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import InfeasibleDecision, ShardbenchError
@@ -17,12 +17,9 @@ _REPEAT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The first quality of the plan that `system` makes as released.
+    """The first quality of the plan that `planner` makes; if it is None, a sentence says why."""
 
-    If there is none, `reason` is the rest of a sentence that begins with "NAME's own".
-    """
-
-    system: str
+    planner: str
     value: float | None = None
     reason: str = ""
 
@@ -33,10 +30,10 @@ def baseline(
     begins: Callable[[str], None] = lambda stage: None,
     seconds: float | None = None,
 ) -> Baseline | None:
-    """Plan as the system in the family's first overview row does, with the fastest such variant.
+    """Plan as the problem's planner does today, or as its model if a variant is not installed.
 
-    Returns None if the family has no such row, or if the plan had to stay near another one, which
-    no release does. It must be called in the main thread.
+    Returns None if the family names no such planner, or if the plan had to stay near another one,
+    which no release does. It must be called in the main thread.
 
     Args:
         request: the problem.
@@ -45,28 +42,27 @@ def baseline(
         seconds: the limit; by default as long as planning took, and at least ten seconds.
     """
     family = request.family
-    row = min(family.overview, key=attrgetter("place"), default=None)
-    if row is None or made.moved_gib is not None:
+    planning = load(family.abilities.planning)
+    if planning is None or planning.baseline is None or made.moved_gib is not None:
         return None
-    first, today = made.first.name, family.find(row.today)
-    if family.root(family.find(made.cell.variant)) is family.root(today):
-        return Baseline(row.system, made.quality[first])
-    begins(f"looking for {row.system}'s own plan")
+    planner, name = planning.baseline(made.problem)
+    variant, first = family.find(name), made.first.name
+    if family.root(family.find(made.cell.variant)) is family.root(variant):
+        return Baseline(planner, made.quality[first])
+    variant = family.root(variant) if variant.missing() else variant
+    begins(f"planning with {variant.name}")
     limit = max(_LEAST_SECONDS, made.planning_s) if seconds is None else seconds
-    ours = family.find(row.ours)
-    is_equal = family.root(ours) is family.root(today)
-    variant = ours if is_equal and not ours.missing() else today
     try:
         variant.check_installed()
         with _stopped_after(limit):
             decision = decide(family, variant, made.problem, SystemClock())[0]
-            return Baseline(row.system, family.work.quality(made.problem, decision)[first])
+            return Baseline(planner, family.work.quality(made.problem, decision)[first])
     except _TimeIsUp:
-        return Baseline(row.system, None, f"planner finds no plan within {limit:.0f} s.")
+        return Baseline(planner, None, f"{planner} finds no plan within {limit:.0f} s.")
     except InfeasibleDecision:
-        return Baseline(row.system, None, "planner finds no plan.")
+        return Baseline(planner, None, f"{planner} finds no plan.")
     except ShardbenchError as error:
-        return Baseline(row.system, None, f"plan is unknown: {error}")
+        return Baseline(planner, None, f"{planner}'s own plan is unknown: {error}")
 
 
 class _TimeIsUp(BaseException):

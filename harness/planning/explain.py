@@ -31,6 +31,7 @@ def explain(
     request: Request,
     rank: int | None = None,
     top: int = 5,
+    table: str = "",
     clock: Clock | None = None,
     begins: Callable[[str], None] = lambda stage: None,
 ) -> Explained:
@@ -40,19 +41,24 @@ def explain(
         request: the problem, one variant, and optionally a variant `against` to compare it with.
         rank: the rank to explain; None for the rank with the heaviest load.
         top: the number of items to show in detail.
+        table: the table to explain; the whole decision if it is empty.
         clock: the clock for timing, by default the machine's.
         begins: called with each stage that begins, in a few words.
 
     Raises:
-        UsageError: the family explains no decisions, a variant is unknown, both variants are the
-            same, the rank does not exist, or `top` is below 1.
+        UsageError: the family explains no decisions, or no tables, a variant is unknown, both
+            variants are the same, the rank or table does not exist, or `top` is below 1.
         InfeasibleDecision: a decision is invalid.
         ShardbenchError: a variant is not installed, or found no decision.
     """
     family = request.family
-    explanation_of = load(family.abilities.explain)
+    abilities = family.abilities
+    explanation_of = load(abilities.explain_table if table else abilities.explain)
     if explanation_of is None:
-        raise UsageError(f"Family '{family.name}' does not explain its decisions.")
+        parts = "single tables" if table else "its decisions"
+        raise UsageError(f"Family '{family.name}' does not explain {parts}.")
+    if table and (rank is not None or request.against):
+        raise UsageError("--table takes neither --rank nor --against.")
     chosen = family.find(request.variants[0])
     other = family.find(request.against) if request.against else None
     if chosen is other:
@@ -67,7 +73,7 @@ def explain(
     problem = request.build()
     begins(f"planning with {chosen.name}")
     decision, started, ended = decide(family, chosen, problem, clock)
-    question: Question[Any] = Question(rank, top)
+    question: Question[Any] = Question(rank, top, table=table)
     if other is not None:
         begins(f"planning with {other.name}")
         question = Question(rank, top, other.name, decide(family, other, problem, clock)[0])

@@ -13,12 +13,13 @@ from harness.contract import CAPTURED, Topology, UsageError
 from planners.embedding.capture.file import CapturedProblem, read_problem
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.planner import LivePlanner
+from planners.embedding.capture.sharders import BAGS
 from planners.embedding.capture.topology import device_runs, set_storage, storage_by_rank
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.remedies.changes import changed
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.tables.files import Table
+from planners.embedding.tables.files import Table, lookup_of
 
 
 def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
@@ -80,9 +81,9 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     here = (None, "", captured.topology.compute_device)
     otherwise = ParameterConstraints()
     placed = [
-        (module.path, table, constraints.get(table.name, otherwise).pooling_factors)
-        for module in captured.modules
-        for table in module.tables
+        (collection, table, constraints.get(table.name, otherwise).pooling_factors)
+        for collection in captured.modules
+        for table in collection.tables
         if constraints.get(table.name, otherwise).device_group in here
     ]
     kernels = (
@@ -94,10 +95,13 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     left = storage_by_rank(reservation.left or captured.topology.devices)
     return EmbeddingProblem(
         tables=tuple(
-            Table(table.name, table.rows, table.dim, tuple(map(float, factors)), table.dtype)
-            for _, table, factors in placed
+            Table(
+                *(table.name, table.rows, table.dim, tuple(map(float, factors)), table.dtype),
+                lookup=lookup_of(collection.kind == BAGS, collection.is_weighted),
+            )
+            for collection, table, factors in placed
         ),
-        paths=tuple(path for path, *_ in placed),
+        paths=tuple(collection.path for collection, *_ in placed),
         topology=captured.topology.make(),
         module=module,
         constraints=constraints,

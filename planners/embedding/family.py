@@ -73,6 +73,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     abilities=Abilities(
         planning="planners.embedding.planning:PLANNING",
         explain="planners.embedding.explain.explain:explain",
+        explain_table="planners.embedding.explain.table:explain_table",
         capture="planners.embedding.capture.recording:recording",
         inventory=inventory,
         importing=IMPORTING,

@@ -15,6 +15,7 @@ _COLUMNS = (
     Column("pooling_factor", is_shown=False),
     Column("indices", title="pooling", unit="indices a sample", kind="number", scale="log"),
     Column("dtype"),
+    Column("lookup"),
     Column("bytes", kind="bytes", scale="log"),
     Column("sample_bytes", unit="bytes looked up a sample", kind="bytes", is_shown=False),
 )

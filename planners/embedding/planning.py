@@ -141,6 +141,13 @@ def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]
             )
 
 
+def _baseline(problem: EmbeddingProblem) -> tuple[str, str]:
+    """Return the captured planner if it can plan again, else TorchRec with its own proposers."""
+    if problem.live is None or problem.live.planner.obstacle:
+        return "TorchRec", "default-compiled"
+    return "The captured planner", "captured-compiled"
+
+
 PLANNING: Planning[EmbeddingProblem, Plan] = Planning(
     variant="certified",
     document=document,
@@ -148,4 +155,5 @@ PLANNING: Planning[EmbeddingProblem, Plan] = Planning(
     limited=lambda problem, seconds: replace(problem, search_seconds=seconds),
     moving=Moving(_within, _moved, _front, _near),
     remedies=remedies,
+    baseline=_baseline,
 )

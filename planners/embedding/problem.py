@@ -27,8 +27,10 @@ from planners.embedding.tables.torchrec_objects import (
     KERNELS,
     RESERVED_FRACTION,
     ModelParallelSharder,
+    SequenceSharder,
     constraints_of,
-    embedding_bags,
+    embedding_model,
+    module_paths,
     weights_digest,
 )
 from planners.embedding.workloads.catalog import assigned, load_tables, sized_tables, sizes_of
@@ -164,14 +166,15 @@ def _problem(
     weights: str = "meta",
 ) -> EmbeddingProblem:
     machines = torchrec_topology(topology)
-    module = embedding_bags(tables, weights)
+    module = embedding_model(tables, weights)
     device = machines.devices[0]
     return EmbeddingProblem(
         tables=tables,
         topology=machines,
         module=module,
         constraints=constraints_of(tables),
-        sharders=[ModelParallelSharder()],
+        sharders=[ModelParallelSharder(), SequenceSharder()],
+        paths=module_paths(tables),
         usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
         usable_ddr=(device.storage.ddr,) * topology.gpus,
         memory=memory,

@@ -105,7 +105,9 @@ OVERVIEW = (
         published="custom-deepcopy",
         best="certified",
         counter="device_copies",
-        today_is="TorchRec as installed",
+        rated="default",
+        rated_on=_SMALL_TIGHT,
+        today_is="TorchRec as installed, with its greedy proposer",
         next_step=_NEXT_STEP,
     ),
     OverviewRow(
@@ -127,7 +129,7 @@ OVERVIEW = (
         ours="compiled",
         place=12,
         best="certified",
-        today_is="TorchRec as installed",
+        today_is="TorchRec as installed, with its greedy proposer",
         next_step=_NEXT_STEP,
     ),
 )

@@ -120,4 +120,5 @@ PLANNING: Planning[ExpertsProblem, Placement] = Planning(
     document=document,
     ranks=_ranks,
     moving=Moving(_within, _moved, _front, _near),
+    baseline=lambda problem: ("vLLM", "compiled"),
 )

@@ -18,7 +18,7 @@ _COLUMNS = [
     *("measured", "measured_low", "measured_high", "measured_on"),
     *("counter", "done", "enough", "rated_on"),
     *("times_as_fast", "low", "high", "basis", "decision"),
-    *("best", "gap_today", "gap_ours"),
+    *("best", "rated", "gap_today", "gap_ours"),
     *("quality", "meaning", "unit", "quality_today", "quality_ours"),
 ]
 _NAN = math.nan
@@ -33,10 +33,10 @@ def overview(families: Sequence[FamilyView]) -> pd.DataFrame:
     `measured`; if today's release was stopped, it is `projected` (from its progress) or `stopped`
     (from its budget: a lower bound). `done` is the value of `counter` in today's release, `enough`
     a sufficient value. `decision` compares the two: `same`, `own`, `different`, or "" if either
-    made none. `gap_today` and `gap_ours` are the proven gaps of today's decision and of our `best`
-    one; `quality_today` and `quality_ours` are their values of the first `quality`. Unknown values
-    are NaN. A family that declares no row on a measured problem gets a row with its reference and
-    the fastest variant with the same decision; only in this row `declared` is false.
+    made none. `gap_today` and `gap_ours` are the proven gaps of the release's `rated` decision and
+    of our `best` one; `quality_today` and `quality_ours` are their values of the first `quality`.
+    Unknown values are NaN. A family that declares no row on a measured problem gets a row with its
+    reference and the fastest variant with the same decision; only there `declared` is false.
     """
     found = []
     for family in families:
@@ -70,6 +70,7 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
     rated_on = row.rated_on if row.rated_on in family.against else row.problem
     rated = family.on(rated_on)
     best = row.best if row.best in rated else row.ours
+    default = row.rated if row.rated in rated else row.today
     first = _first_qualities(family, rated_on)
     return {
         "system": row.system,
@@ -91,10 +92,11 @@ def _row(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
         "basis": reached.basis,
         "decision": _decision(cells, row),
         "best": best,
-        "gap_today": _gap(rated, row.today),
+        "rated": default,
+        "gap_today": _gap(rated, default),
         "gap_ours": _gap(rated, best),
         **_described(family),
-        "quality_today": first.get(row.today, _NAN),
+        "quality_today": first.get(default, _NAN),
         "quality_ours": first.get(best, _NAN),
     }
 

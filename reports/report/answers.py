@@ -56,7 +56,8 @@ def _gained(found: Sequence[FamilyView], table: Sequence[Row]) -> Iterator[str]:
         yield (
             f"Better decision: for {row['system']}, `{row['best']}` takes "
             f"{_spent(found, row, row['rated_on'], row['best'])} and reaches `{row['quality']}` "
-            f"({row['meaning'].rstrip('.')}) of {ours} instead of {today}; {_optimal(row)}."
+            f"({row['meaning'].rstrip('.')}) of {ours} instead of {today} with "
+            f"`{row['rated']}`; {_optimal(row)}."
         )
     if not faster and not better:
         yield "No variant is faster than the one that it is compared with, at the same decision."

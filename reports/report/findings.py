@@ -67,8 +67,12 @@ def is_better(row: Row) -> bool:
     return bool(row["gap_ours"] < row["gap_today"])
 
 
+def _today(row: Row) -> str:
+    return f"`{row['today']}`" + (f" ({row['today_is']})" if row["today_is"] else "")
+
+
 def _speedup(row: Row) -> str:
-    today = f"`{row['today']}`" + (f" ({row['today_is']})" if row["today_is"] else "")
+    today = _today(row)
     amount = f"{number(row['times_as_fast'], trim=True)} times as fast as {today}"
     if row["low"] <= 1 <= row["high"]:
         return f"`{row['ours']}` cannot be distinguished from {today} in time."
@@ -102,18 +106,19 @@ def _known(text: str) -> str:
 
 def _improvement(family: FamilyView, row: Row) -> tuple[str, str]:
     ours, today = (quantity(row[f"quality_{whose}"], row["unit"]) for whose in ("ours", "today"))
+    rated = _today(row) if row["rated"] == row["today"] else f"`{row['rated']}`"
     sentence = (
         f"`{row['best']}` finds a better decision: `{row['quality']}` is {ours} instead of {today} "
-        f"with `{row['today']}`."
+        f"with {rated}."
     )
     cells = family.on(row["rated_on"])
-    spent, spent_today = (cells[row[each]]["cpu_s"] for each in ("best", "today"))
+    spent, spent_today = (cells[row[each]]["cpu_s"] for each in ("best", "rated"))
     detail = (
         f"On `{row['rated_on']}`, {gap(row['gap_ours'])} from the proven bound, which no decision "
-        f"can pass; `{row['today']}` is {gap(row['gap_today'])} from it."
+        f"can pass; `{row['rated']}` is {gap(row['gap_today'])} from it."
     ) + _known(
         f" CPU time: {seconds(spent, trim=True)}, and {seconds(spent_today, trim=True)} for "
-        f"`{row['today']}`."
+        f"`{row['rated']}`."
     )
     return sentence, detail
 

@@ -38,6 +38,9 @@ def explain(
         int | None, typer.Option(help="The rank to look at; the heaviest unless given.")
     ] = None,
     top: Annotated[int, typer.Option(help="How many parts of it to show in detail.")] = 3,
+    table: Annotated[
+        str, typer.Option(help="Explain the placement of this table, with every option it has.")
+    ] = "",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write it to a file, .md or .json.")
     ] = None,
@@ -52,7 +55,8 @@ def explain(
     check_out(out, ".md", ".json")
     try:
         with stage_display() as begins:
-            made = make_explanation(replace(request, against=against), rank, top, begins=begins)
+            asked = replace(request, against=against)
+            made = make_explanation(asked, rank, top, table, begins=begins)
     except InfeasibleDecision as error:
         show_remedies(request, error)
         raise typer.Exit(1) from None

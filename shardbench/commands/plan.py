@@ -92,8 +92,9 @@ def plan(
 ) -> None:
     """Plan with the best variant, and write the plan as JSON.
 
-    Shows the load of each rank, a proven limit on the gap to the best plan, and what the released
-    library's own plan costs. With --from, the new plan moves few bytes of the previous one.
+    Shows the load of each rank, a proven limit on the gap to the best plan, and what the plan of
+    the captured planner, or of the released library, costs. With --from, the new plan moves few
+    bytes of the previous one.
     """
     if seconds is not None:
         check_seconds("--seconds", seconds)

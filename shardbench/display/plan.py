@@ -46,7 +46,7 @@ def document(plan: Planned, baseline: Baseline | None, file: Path) -> dict[str, 
         "moved_gib": plan.moved_gib,
         "planning_s": plan.planning_s,
         "changes": list(plan.changes),
-        "baseline": baseline and {"system": baseline.system, plan.first.name: baseline.value},
+        "baseline": baseline and {"system": baseline.planner, plan.first.name: baseline.value},
     }
 
 
@@ -61,15 +61,14 @@ def front_shown(cell: CellId, data: "pd.DataFrame") -> RenderableType:
 
 
 def gain_shown(plan: Planned, baseline: Baseline) -> str:
-    """Return a sentence that compares a plan with the released system's, or says why it cannot."""
-    whose = f"{baseline.system}'s own"
+    """Return a sentence that compares a plan with today's planner's, or says why it cannot."""
     if baseline.value is None:
-        return f"{whose} {baseline.reason}"
+        return baseline.reason
     unit = plan.first.unit
     theirs, mine = (
         _figure(value, unit) for value in (baseline.value, plan.quality[plan.first.name])
     )
-    return f"{whose} plan: {theirs}; this plan: {mine}."
+    return f"{baseline.planner}'s own plan: {theirs}; this plan: {mine}."
 
 
 def _figure(value: float, unit: str) -> str:

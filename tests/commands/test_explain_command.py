@@ -30,3 +30,15 @@ def test_options_ask_the_same_and_files_hold_it(shardbench, tmp_path):
     text = (tmp_path / "why.md").read_text()
     assert all(sentence.split(" ")[0] in text for sentence in held["sentences"])
     assert re.search(r"^\| table \| rows x dim \|", text, re.MULTILINE)
+
+
+def test_a_single_table_is_explained(shardbench):
+    """`--table` shows the options of that table alone."""
+    code, out, _ = shardbench("explain", CELL, "--table", "table_3")
+    assert code == 0
+    assert "Table table_3 is placed as" in out
+    assert "Alternatives for table_3" in out
+    assert "What bounds the result" not in out
+    code, _, err = shardbench("explain", CELL, "--table", "table_9")
+    assert code == 2
+    assert "Unknown table 'table_9'" in err

@@ -15,7 +15,6 @@ import toy
 from harness.contract import (
     Abilities,
     Moving,
-    OverviewRow,
     Remedies,
     Remedy,
     UsageError,
@@ -207,10 +206,10 @@ def test_several_families_that_can_plan_have_to_be_told_apart(plan, use_families
 
 @pytest.fixture
 def released(plan, use_families):
-    """Let the family name a release, which makes the decision of variant `reference`."""
+    """Let the family name a planner, which makes the decision of variant `same`."""
     (family,) = toy.bounded_registry().families
-    row = OverviewRow("TorchToy", "toy/dgx_a100_80gb:2", today="reference", ours="same")
-    use_families(lambda: Registry([replace(family, overview=(row,))]))
+    planning = replace(family.abilities.planning, baseline=lambda problem: ("TorchToy", "same"))
+    use_families(lambda: Registry([replace(family, abilities=Abilities(planning=planning))]))
 
 
 def test_what_it_gains_is_said_and_how_long_it_all_took(plan, released, monkeypatch):
@@ -220,17 +219,17 @@ def test_what_it_gains_is_said_and_how_long_it_all_took(plan, released, monkeypa
     *_, gain, took = out.splitlines()
     assert gain == "TorchToy's own plan: 3 items; this plan: 6 items."
     assert re.fullmatch(r"Planned in [\d.]+ .?s; the whole command took 47 s\.", took)
-    assert err.splitlines()[-2:] == ["Wrote plan.json", "looking for TorchToy's own plan"]
+    assert err.splitlines()[-2:] == ["Wrote plan.json", "planning with same"]
 
 
 def test_a_release_without_a_plan_is_said(plan, released, monkeypatch):
     def none(*_):
-        return Baseline("TorchToy", None, "planner finds no plan.")
+        return Baseline("TorchToy", None, "TorchToy finds no plan.")
 
     monkeypatch.setattr("shardbench.commands.plan.baseline", none)
     code, out, _ = plan("--tables", "toy")
     assert code == 0
-    assert out.splitlines()[-2] == "TorchToy's own planner finds no plan."
+    assert out.splitlines()[-2] == "TorchToy finds no plan."
 
 
 def test_an_interrupt_after_planning_keeps_the_plan(plan, monkeypatch, tmp_path):

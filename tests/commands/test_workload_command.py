@@ -78,6 +78,12 @@ def test_a_figure_and_a_file_are_written(workload):
 def test_the_file_that_is_written_is_a_workload_itself(workload):
     workload("show", "merlin-tiny", "--out", "a.csv")
     assert read_tables("a.csv") == load_tables(WorkloadSpec("merlin-tiny"))
+    Path("b.csv").write_text(
+        "name,rows,dim,pooling_factor,dtype,lookup\n"
+        "a,9,4,1.5,fp16,weighted\nb,9,4,2|3,bf16,sequence\nc,9,4,1,fp32,pooled\n"
+    )
+    workload("show", "b.csv", "--out", "c.csv")
+    assert read_tables("c.csv") == read_tables("b.csv")
 
 
 WEIGHT = Column("weight", unit="kg", kind="number", scale="linear")

@@ -102,6 +102,8 @@ def test_a_decision_is_explained(request_of_loop):
     assert found.sections[0].rows == (("3", 3),)
     with pytest.raises(UsageError, match="no rank 8"):
         explain(request_of_loop, rank=8)
+    found = explain(request_of_loop, table="3").explanation
+    assert found.sentences == ("3 is a part of 28.",)
 
 
 def test_a_known_figure_is_not_computed_again(able):

@@ -6,7 +6,7 @@ import pytest
 
 from harness.contract import Recorder, Upstream
 from harness.contract.family import load
-from harness.model.ids import ProblemId
+from harness.model.ids import ProblemId, WorkloadSpec
 from harness.series.installing import Place, installed_place
 from harness.series.points import request_of
 from harness.topologies.lookup import find_topology
@@ -56,6 +56,19 @@ def test_it_decides_and_counts_as_the_upstream_variant(installed, problem):
     assert counters.pop("option_hashes") > 0
     assert counters.pop("option_sums") > 0
     assert answer["counters"] == dict.fromkeys(SERIES.counters, 0) | counters
+
+
+def test_it_decides_as_the_upstream_variant_for_every_kind_of_lookup(installed, tmp_path):
+    """A release plans pooled, weighted and sequence lookups of a file as the variant does."""
+    file = tmp_path / "t.csv"
+    file.write_text(
+        "rows,dim,pooling_factor,lookup\n"
+        "2e6,64,20,sequence\n3e5,128,50,sequence\n5e6,64,9,weighted\n4e6,32,9,pooled\n"
+    )
+    workload, topology = WorkloadSpec(str(file)), find_topology("dgx_h100", 16)
+    asked = request_of(workload, topology) | {"kind": "counts", "parts": [SERIES.first_part]}
+    plan = FAMILY.find("upstream").prepared(FAMILY.work.build(workload, topology)).run()
+    assert installed.ask(asked)["fingerprint"] == FAMILY.work.fingerprint(plan)
 
 
 def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them(installed):

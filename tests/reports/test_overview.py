@@ -20,6 +20,7 @@ from reports.family.data import families
 from reports.family.overview import overview
 from reports.family.shortfalls import goals_in_a_line
 from reports.report.answers import answers
+from reports.report.findings import gains
 from reports.report.recorded import Recorded
 from reports.report.table import gains_table, published_table
 
@@ -214,3 +215,15 @@ def test_an_unknown_time_stands_in_no_sentence(tmp_path):
     gained, *_ = answered(tmp_path, lines).values()
     assert "as fast" in gained
     assert MISSING not in gained
+
+
+def test_the_releases_default_decision_is_rated_where_the_row_names_it(tmp_path):
+    """With `rated`, gap, quality and sentences are of that variant, and times still of `today`."""
+    row = {**WAY, "rated": "sorted"}
+    found = families(results_of(tmp_path, [line | {"overview": [row]} for line in past_lines()]))
+    table = overview(found).iloc[0]
+    assert (table["today"], table["rated"]) == ("no-copy", "sorted")
+    assert table["gap_today"] == pytest.approx(0.5)
+    (better,) = [each for each in gains(found[0]) if each.kind == "better decision"]
+    assert "with `sorted`." in better.sentence
+    assert "`sorted` is 50.0 % from it" in better.detail

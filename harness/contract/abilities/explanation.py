@@ -39,12 +39,14 @@ class Question(Generic[D]):
         top: the number of items to show in detail, at least 1.
         other: the name of a second variant to compare with, or an empty string.
         other_decision: the second variant's decision; None without a second variant.
+        table: the table to explain; empty for the whole decision.
     """
 
     rank: int | None = None
     top: int = 5
     other: str = ""
     other_decision: D | None = None
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +59,4 @@ class Explanation:
 
 
 Explaining = Callable[[P, D, Question[D]], Explanation]
-"""How a family explains a decision; raises UsageError for a rank that does not exist."""
+"""How a family explains a decision; raises UsageError for an unknown rank or table."""

@@ -95,9 +95,15 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
         parts = (*self.proposers, self.partitioner, self.perf_model)
         return next((part.obstacle for part in parts if part.obstacle), None)
 
-    def make(self) -> Callable[..., EmbeddingShardingPlanner]:
-        """Return a factory of such planners; it takes EmbeddingShardingPlanner's arguments."""
-        return partial(_KINDS[self.kind], timeout_seconds=self.timeout_seconds, **self.own)
+    def make(
+        self, kind: type[EmbeddingShardingPlanner] | None = None
+    ) -> Callable[..., EmbeddingShardingPlanner]:
+        """Return a factory of such planners, or of planners of another class with these settings.
+
+        The factory takes EmbeddingShardingPlanner's arguments.
+        """
+        made: Callable[..., EmbeddingShardingPlanner] = kind or _KINDS[self.kind]
+        return partial(made, timeout_seconds=self.timeout_seconds, **self.own)
 
 
 class LivePlanner(NamedTuple):

@@ -22,7 +22,7 @@ from planners.embedding.memory.estimator import StepStorageEstimator
 class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
     """TorchRec's estimator configuration, with calibrated times of computation.
 
-    Kernels without coefficients keep TorchRec's own estimate.
+    Kernels without coefficients, and sequences, keep TorchRec's own estimate.
     """
 
     name = "calibrated"
@@ -30,17 +30,20 @@ class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
     def __init__(self, calibration: Calibration) -> None:
         self.calibration = calibration
 
+    def _covers(self, context: ShardPerfContext) -> bool:
+        return context.is_pooled and self.calibration.covers(context.compute_kernel)
+
     @forward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def forward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's forward pass."""
-        if not self.calibration.covers(context.compute_kernel):
+        if not self._covers(context):
             return float(_evaluator(context)._default_fwd_comp(context, self))
         return self.calibration.shard_ms(work_of_context(context), "forward")
 
     @backward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def backward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's backward pass, which includes the weight update."""
-        if not self.calibration.covers(context.compute_kernel):
+        if not self._covers(context):
             return float(_evaluator(context)._default_bwd_comp(context, self))
         return self.calibration.shard_ms(work_of_context(context), "backward")
 

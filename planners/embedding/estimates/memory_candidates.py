@@ -26,13 +26,17 @@ _NOT_ON_CPU = "adam"
 def memory_candidates(
     problem: EmbeddingProblem, plans: Sequence[tuple[str, Plan]], device: str, seed: int
 ) -> list[MemoryCandidate]:
-    """Return each plan with each optimizer; raises NotApplicable for another model than tables.
+    """Return each plan with each optimizer; raises NotApplicable unless all tables are pooled.
 
     Of each plan, the ranks with the most and with the least memory are measured. On a CPU, ranks
     with an empty shard are left out, because fbgemm's backward pass fails on these at random.
     """
     if problem.live is not None or problem.paths:
         raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
+    if other := next((table for table in problem.tables if table.lookup != "pooled"), None):
+        raise NotApplicable(
+            f"Memory is measured for pooled tables; {other.name} is {other.lookup}."
+        )
     names = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
     return [
         MemoryCandidate(name, optimizer, [*_ranks(problem, plan, optimizer, device, seed)])

@@ -69,7 +69,7 @@ def explained(
         memory=tuple(_fullest(load, devices)),
         rank=_rank(placed, load, rank),
         tables=tuple(
-            _table(problem, space, devices, placed, rank, table)
+            table_explained(problem, space, devices, placed, rank, table)
             for table in _most_expensive(placed, rank)[: question.top]
         ),
         against=against,
@@ -151,7 +151,7 @@ def _most_expensive(placed: PlacedPlan, rank: int) -> list[int]:
     return [table for table in np.argsort(-cost, kind="stable").tolist() if table in there]
 
 
-def _table(
+def table_explained(
     problem: EmbeddingProblem,
     space: SearchSpace,
     devices: Devices,

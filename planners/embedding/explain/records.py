@@ -3,6 +3,7 @@
 Milliseconds are torchrec's estimates. Fields `ms` are for one rank unless described otherwise.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -128,9 +129,15 @@ class TableExplained:
 
     @property
     def best(self) -> Alternative:
-        """The alternative with the least `slowest_rank_ms`; in a tie the current option."""
+        """The alternative with the least `slowest_rank_ms`; in a tie the current option.
+
+        Sums in another order may differ by rounding, which is a tie too.
+        """
         possible = (option for option in self.alternatives if not option.why_not)
-        return min(possible, key=lambda option: (option.slowest_rank_ms or 0, not option.present))
+        least = min(possible, key=lambda option: option.slowest_rank_ms or 0)
+        now = self.alternatives[0]
+        is_tie = math.isclose(least.slowest_rank_ms or 0, now.slowest_rank_ms or 0, rel_tol=1e-9)
+        return now if is_tie else least
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,9 @@ def sections(found: records.PlanExplained, top: int) -> Iterator[Section]:
     yield from _rank(found.rank, max(top, _MOST_SHARDS))
     shown: Mapping[str, str] = {}
     for table in found.tables:
-        yield _table(table, found.rank.rank, table.left_out if table.left_out != shown else {})
+        yield alternatives(
+            table, found.rank.rank, table.left_out if table.left_out != shown else {}
+        )
         shown = table.left_out
     costlier: list[Row] = [
         (t.table, t.placed, t.with_memory, t.placed_ms, t.with_memory_ms, t.excess_ms)
@@ -187,7 +189,8 @@ def _rank(rank: records.RankExplained, most: int) -> Iterator[Section]:
     )
 
 
-def _table(table: records.TableExplained, rank: int, left_out: Mapping[str, str]) -> Section:
+def alternatives(table: records.TableExplained, rank: int, left_out: Mapping[str, str]) -> Section:
+    """Return a section with the alternatives for a table, and what forbids others."""
     gib = "HBM\nGiB", "DDR\nGiB"
     return Section(
         f"Alternatives for {table.table}, now {_ms(table.rank_ms)} of rank {rank}",

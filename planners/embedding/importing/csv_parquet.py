@@ -18,7 +18,10 @@ SYNONYMS = {
     " mean_pooling mean_pooling_factor avg_pooling_factor mean_length avg_length average_length"
     " bag_size hotness nnz nnz_per_feature",
     "dtype": "dtype data_type precision weight_dtype weights_precision",
+    "lookup": "lookup lookup_type pooling_type pooling_mode",
 }
+# Torchrec's and fbgemm's kinds of pooling.
+_LOOKUPS = {"sum": "pooled", "mean": "pooled", "none": "sequence"}
 _NEEDED = ("rows", "dim")
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
@@ -36,7 +39,7 @@ def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterato
                 f"or its value with --assume {field}=...; the columns are "
                 f"{', '.join(columns) or 'none'}."
             )
-    others = {"pooling_factor": "1", "dtype": "fp32", **assumed}
+    others = {"pooling_factor": "1", "dtype": "fp32", "lookup": "pooled", **assumed}
     for number, row in enumerate(rows):
         texts = {field: _text(row[at]) if at < len(row) else "" for field, at in places.items()}
         called = texts.get("name") or f"table_{number}"
@@ -45,6 +48,7 @@ def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterato
                 texts[field] = text
                 reason = f"{field} {text} where {source} does not say it"
                 notes.assumed[reason].append(called if field in places else "every table")
+        lookup = texts["lookup"].lower()
         if dtype := known_dtype(texts["dtype"], called, notes):
             yield Draft(
                 f"{source}, row {number + 1}",
@@ -53,6 +57,7 @@ def drafts_of(request: ImportRequest, is_parquet: bool, notes: Notes) -> Iterato
                 plain_number(texts.get("dim", "")),
                 texts["pooling_factor"],
                 dtype,
+                _LOOKUPS.get(lookup, lookup),
             )
 
 

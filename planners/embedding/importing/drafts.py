@@ -33,6 +33,7 @@ class Draft(NamedTuple):
     dim: int | str
     pooling_factors: tuple[float, ...] | str  # mean number of indices per sample, by feature
     dtype: str
+    lookup: str
 
 
 class Notes:
@@ -87,6 +88,7 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
         rows = value_of("rows", draft.rows, draft.place)
         given = value_of("dim", draft.dim, draft.place, DIM)
         factors = value_of("pooling_factor", draft.pooling_factors, draft.place)
+        lookup = value_of("lookup", draft.lookup, draft.place)
         wanted = draft.name or f"table_{number}"
         name = _free_name(wanted, taken, numbers)
         if name != wanted:
@@ -96,7 +98,7 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
         if dim != given:
             reason = f"dim was rounded up to a multiple of {_DIM_STEP}, which fbgemm's kernels need"
             notes.changed[reason].append(f"{draft.name} {given} to {dim}")
-        tables.append(Table(name, rows, dim, factors, draft.dtype))
+        tables.append(Table(name, rows, dim, factors, draft.dtype, lookup))
     if not tables:
         reasons = "; ".join(sentences(notes.left_out))
         raise UsageError(

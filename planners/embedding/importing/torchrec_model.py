@@ -7,16 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torchrec.modules.embedding_configs import BaseEmbeddingConfig
+from torchrec.modules.embedding_configs import BaseEmbeddingConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import (
+    EmbeddingBagCollection,
     EmbeddingBagCollectionInterface,
+    EmbeddingCollection,
     EmbeddingCollectionInterface,
 )
 
 from harness.contract import UsageError, one_line
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
+from planners.embedding.tables.files import Lookup, lookup_of
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"
+_COLLECTIONS = (EmbeddingBagCollection, EmbeddingCollection)
+# Fields of a table's configuration that the planner reads, and no file of tables has.
+_SETTINGS = ("use_virtual_table", "total_num_buckets", "stash_weights")
 
 
 def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
@@ -30,13 +36,20 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
     elif isinstance(made, list | tuple) and all(
         isinstance(config, BaseEmbeddingConfig) for config in made
     ):
-        configs = list(made)
+        configs = [
+            (config, lookup_of(not isinstance(config, EmbeddingConfig), is_weighted=False))
+            for config in made
+        ]
+        notes.assumed["lookups without weights, as a list of configs holds none"] = ["every table"]
     else:
         raise UsageError(
             f"{source} must return a torch.nn.Module, or a list of torchrec's EmbeddingBagConfig, "
             f"not {type(made).__name__}."
         )
-    for config in configs:
+    for config, lookup in configs:
+        for setting in _SETTINGS:
+            if getattr(config, setting, None):
+                notes.left_out[f"{setting} of tables"].append(config.name)
         if dtype := known_dtype(config.data_type.value, config.name, notes):
             reason = f"pooling factor {pooling_factor:g} for each feature, which no model holds"
             notes.assumed[reason].append("every table")
@@ -47,6 +60,7 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
                 config.embedding_dim,
                 (pooling_factor,) * max(1, len(config.feature_names)),
                 dtype,
+                lookup,
             )
 
 
@@ -69,21 +83,39 @@ def _made_by(source: str) -> object:
             sys.path.remove(folder)
 
 
-def _configs(model: nn.Module, notes: Notes) -> Iterator[Any]:
-    """Yield the table configs of a model's collections, except collections inside others."""
-    waiting = [("", model)]
+def _configs(model: nn.Module, notes: Notes) -> Iterator[tuple[Any, Lookup]]:
+    """Yield the table configs of a model's collections, and their kinds of lookup.
+
+    A collection inside another one is not read again. Notes name what is left out: torchrec's
+    modules around a collection, such as managed collision, and optimizers of its weights.
+    """
+    waiting = [("", model, "")]
     visited: set[int] = set()
     while waiting:
-        name, module = waiting.pop()
+        path, module, outer = waiting.pop()
         if id(module) in visited:
             continue
         visited.add(id(module))
-        if isinstance(module, EmbeddingBagCollectionInterface):
-            yield from module.embedding_bag_configs()
-        elif isinstance(module, EmbeddingCollectionInterface):
-            yield from module.embedding_configs()
-        elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            notes.left_out[_PLAIN].append(name or type(module).__name__)
-        else:
-            inner = [(f"{name}.{key}".lstrip("."), child) for key, child in module.named_children()]
+        kind, is_pooled = type(module), isinstance(module, EmbeddingBagCollectionInterface)
+        if kind.__module__.startswith("torchrec.modules.") and kind not in _COLLECTIONS:
+            outer = kind.__name__
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            notes.left_out[_PLAIN].append(path or kind.__name__)
+        if not is_pooled and not isinstance(module, EmbeddingCollectionInterface):
+            inner = [
+                (f"{path}.{key}".lstrip("."), child, outer)
+                for key, child in module.named_children()
+            ]
             waiting += reversed(inner)
+            continue
+        collection: Any = module
+        configs = (
+            collection.embedding_bag_configs() if is_pooled else collection.embedding_configs()
+        )
+        names = [config.name for config in configs]
+        if outer:
+            notes.left_out[f"all of {outer} but its tables"] += names
+        if any(hasattr(weight, "_optimizer_classes") for weight in module.parameters()):
+            notes.left_out["the kinds of optimizers, whose state takes memory"] += names
+        lookup = lookup_of(is_pooled, is_pooled and collection.is_weighted())
+        yield from ((config, lookup) for config in configs)

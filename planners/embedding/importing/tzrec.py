@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from harness.contract import UsageError
 from planners.embedding.importing.drafts import Draft, Notes, known_dtype
 from planners.embedding.importing.tzrec_config import Config
+from planners.embedding.tables.files import Lookup
 
 # These always have a table; other kinds only if they turn their value into an index.
 _SPARSE = ("id_feature", "combo_feature", "bool_mask_feature", "tokenize_feature")
@@ -45,14 +46,17 @@ class _Feature(NamedTuple):
 
 @dataclass(slots=True)
 class _SharedTable:
-    """A table and its features; `is_sequence` has True for sequence lookups, False for pooled."""
+    """A table and its features, which all look it up in the same way."""
 
     first: _Feature
     rows: int
     dim: int
     dtype: str
     features: dict[str, _Feature] = field(default_factory=dict)
-    is_sequence: set[bool] = field(default_factory=set)
+
+
+_SharedTables = dict[tuple[str, Lookup], _SharedTable]
+"""Tables by name and kind of lookup: TorchEasyRec keeps a copy of a table for each kind."""
 
 
 def drafts_of(config: Config, source: str, defaults: Defaults, notes: Notes) -> Iterator[Draft]:
@@ -60,30 +64,23 @@ def drafts_of(config: Config, source: str, defaults: Defaults, notes: Notes) -> 
     if not config.message.feature_configs:
         raise UsageError(f"{source} has no feature_configs, so it is no config of TorchEasyRec.")
     tables = _shared_tables(config, defaults, notes)
-    for name, table in tables.items():
+    for (name, lookup), table in tables.items():
         if dtype := known_dtype(table.dtype, name, notes):
             factors = [_pooling_factor(f, defaults, notes) for f in table.features.values()]
             place = table.first.place
-            yield Draft(place, name, table.rows, table.dim, tuple(factors), dtype)
-    for name, table in tables.items():
-        if len(table.is_sequence) == 2:
-            reason = (
-                "the second copy that TorchEasyRec keeps of tables looked up both pooled and as "
-                "sequences"
-            )
-            notes.left_out[reason].append(name)
+            yield Draft(place, name, table.rows, table.dim, tuple(factors), dtype, lookup)
         if any(f.message.HasField("embedding_constraints") for f in table.features.values()):
             notes.left_out["embedding_constraints, which no file of tables holds"].append(name)
 
 
-def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str, _SharedTable]:
-    """Return the tables of a config by name; add a note for each feature without a table."""
+def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> _SharedTables:
+    """Return the tables of a config; add a note for each feature without a table."""
     model = config.message.model_config
     groups = tuple(_groups(model))
     wide = next((name for name in _WIDE_DIMS if model.HasField(name)), "wide_and_deep")
     wide_dim = getattr(model, wide).wide_embedding_dim or _WIDE_DIMS[wide]
     used = frozenset[str]().union(*(names for names, _, _ in groups))
-    tables: dict[str, _SharedTable] = {}
+    tables: _SharedTables = {}
     places: dict[str, str] = {}
     for feature in _features(config):
         name = feature.name
@@ -104,7 +101,11 @@ def _shared_tables(config: Config, defaults: Defaults, notes: Notes) -> dict[str
             notes.left_out["features that only serve to make others (stub_type)"].append(name)
         elif (rows := _rows(feature, defaults, notes)) is not None:
             dim = _dim(feature, defaults, notes)
-            for names, kind, suffix in groups or (({name}, _DEEP, ""),):
+            if not groups and feature.is_sequence:
+                reason = "lookups as sequences for sequence features, as there is no feature group"
+                notes.assumed[reason].append(name)
+            alone = ({name}, _SEQUENCE if feature.is_sequence else _DEEP, "")
+            for names, kind, suffix in groups or (alone,):
                 if name in names:
                     _share(tables, feature, rows, wide_dim if kind == _WIDE else dim, kind, suffix)
     return tables
@@ -228,7 +229,7 @@ def _pooling_factor(feature: _Feature, defaults: Defaults, notes: Notes) -> floa
 
 
 def _share(
-    tables: dict[str, _SharedTable], feature: _Feature, rows: int, dim: int, kind: int, suffix: str
+    tables: _SharedTables, feature: _Feature, rows: int, dim: int, kind: int, suffix: str
 ) -> None:
     """Add a feature to the table that it looks up in a group of this kind and suffix.
 
@@ -237,7 +238,8 @@ def _share(
     name = feature.message.embedding_name or f"{feature.name}_emb"
     name += ("_wide" if kind == _WIDE else "") + (f"_{suffix}" if suffix else "")
     added = _SharedTable(feature, rows, dim, feature.message.data_type or "FP32")
-    table = tables.setdefault(name, added)
+    lookup: Lookup = "sequence" if kind >= _SEQUENCE else "pooled"
+    table = tables.setdefault((name, lookup), added)
     for what, one, other in (
         ("rows", table.rows, added.rows),
         ("dim", table.dim, added.dim),
@@ -249,4 +251,3 @@ def _share(
                 f"'{name}', but the {what} of one is {one} and of the other {other}."
             )
     table.features[feature.name] = feature
-    table.is_sequence.add(kind >= _SEQUENCE)

@@ -20,7 +20,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from planners.embedding.memory.one_rank_world import one_rank_world, parts_of, reduce_alone
 from planners.embedding.tables.files import Table
-from planners.embedding.tables.torchrec_objects import embedding_bags
+from planners.embedding.tables.torchrec_objects import embedding_model
 
 OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -62,7 +62,7 @@ class RankModel:
     """The sharded tables of a rank with their optimizers."""
 
     def __init__(self, job: RankJob) -> None:
-        bags = embedding_bags(job.tables)
+        bags: Any = embedding_model(job.tables)
         make, replicated = OPTIMIZERS[job.optimizer], job.replicated()
         inside = [bag.weight for name, bag in bags.embedding_bags.items() if name not in replicated]
         apply_optimizer_in_backward(make, inside, {"lr": _LEARNING_RATE})

@@ -23,7 +23,7 @@ from planners.embedding.plan_files.document import PlanDocument, TableEntry, par
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.space import Devices, SearchSpace
-from planners.embedding.tables.files import Table
+from planners.embedding.tables.files import Table, lookup_of
 from planners.embedding.tables.torchrec_objects import DTYPES
 
 _MOST_OTHERS = 4  # files of other tables that are read to find similar ones
@@ -154,7 +154,8 @@ class CachedSearch(CompiledSearch):
 def _table(option: ShardingOption) -> Table:
     rows, dim = map(int, option.tensor.shape)
     pooling = tuple(map(float, option.input_lengths))
-    return Table(option.name, rows, dim, pooling, DTYPES[option.tensor.dtype])
+    lookup = lookup_of(option.is_pooled, option.is_weighted)
+    return Table(option.name, rows, dim, pooling, DTYPES[option.tensor.dtype], lookup)
 
 
 def _subject(names: set[str]) -> str:

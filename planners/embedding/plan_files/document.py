@@ -13,7 +13,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import CacheParams, ParameterSharding
 
 from harness.contract import InfeasibleDecision, UsageError
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Table
+from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, Table
 from planners.embedding.tables.shard_checks import ShardedTable, check_memory
 
 # What training reads of a table's constraints: all that a ParameterSharding has but the option.
@@ -109,6 +109,7 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
     cache_load_factor: int | float | None  # an int stays one, since torchrec hashes its text
     shards: Annotated[list[ShardEntry], Meta(min_length=1)]
     constrained: list[str] = []
+    lookup: Lookup = "pooled"
 
     @classmethod
     def of(cls, table: Table, option: ShardingOption) -> "TableEntry":

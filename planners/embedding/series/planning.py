@@ -19,13 +19,15 @@ from torchrec.distributed.planner.types import (
     ShardingOption,
     Topology as TorchrecTopology,
 )
+from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Topology, UsageError, WorkloadSpec
 from planners.embedding.tables.torchrec_objects import (
     RESERVED_FRACTION,
     ModelParallelSharder,
+    SequenceSharder,
     constraints_of,
-    embedding_bags,
+    embedding_model,
 )
 from planners.embedding.workloads.catalog import sized_tables, sizes_of
 
@@ -37,7 +39,7 @@ class ReleaseProblem:
     topology: TorchrecTopology
     module: nn.Module
     constraints: dict[str, ParameterConstraints]
-    sharders: list[ModelParallelSharder]
+    sharders: list[ModuleSharder[nn.Module]]
 
     def enumerator(self) -> EmbeddingEnumerator:
         """Return a new EmbeddingEnumerator for this topology."""
@@ -79,9 +81,9 @@ def build(workload: WorkloadSpec, topology: Topology) -> ReleaseProblem:
     tables = sized_tables(workload, usable)
     return ReleaseProblem(
         torchrec_topology(topology),
-        embedding_bags(tables, sizes.weights),
+        embedding_model(tables, sizes.weights),
         constraints_of(tables),
-        [ModelParallelSharder()],
+        [ModelParallelSharder(), SequenceSharder()],
     )
 
 

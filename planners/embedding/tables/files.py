@@ -2,11 +2,11 @@
 
 import csv
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ from msgspec import Meta
 from harness.contract import UsageError, read_file
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+Lookup = Literal["pooled", "weighted", "sequence"]
 SUFFIXES = (".csv", ".parquet")
 COLUMNS = ("rows", "dim", "pooling_factor")
 
@@ -26,13 +27,18 @@ MOST_TABLES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An embedding table of shape (rows, dim) that one or more features look up."""
+    """An embedding table of shape (rows, dim) that one or more features look up.
+
+    A lookup is the sum or mean of a sample's rows (`pooled`), the same with a weight for each index
+    (`weighted`), or each row by itself (`sequence`, of a torchrec EmbeddingCollection).
+    """
 
     name: str
     rows: int
     dim: int
     pooling_factors: tuple[float, ...]  # mean number of indices per sample, by feature
     dtype: str = "fp32"
+    lookup: Lookup = "pooled"
 
     @property
     def row_bytes(self) -> int:
@@ -65,6 +71,13 @@ class Table:
         return "|".join(f"{factor!r}".removesuffix(".0") for factor in self.pooling_factors)
 
 
+def lookup_of(is_pooled: bool, is_weighted: bool | None) -> Lookup:
+    """Return the kind of lookup of a torchrec collection's tables."""
+    if not is_pooled:
+        return "sequence"
+    return "weighted" if is_weighted else "pooled"
+
+
 # fbgemm's kernels read four elements at a time.
 _DIM = Meta(ge=4, le=MOST_DIM, multiple_of=4, description=f"a multiple of 4 from 4 to {MOST_DIM:,}")
 _FACTORS = Meta(
@@ -72,7 +85,12 @@ _FACTORS = Meta(
     "them"
 )
 _NAME = Meta(pattern=r"^[^.]*$", description="without '.', which torch reserves in parameter names")
-_DTYPE = Meta(pattern=f"^({'|'.join(ITEM_BYTES)})$", description=f"one of {', '.join(ITEM_BYTES)}")
+
+
+def _one_of(words: Iterable[str]) -> Meta:
+    return Meta(pattern=f"^({'|'.join(words)})$", description=f"one of {', '.join(words)}")
+
+
 FIELDS: Mapping[str, Any] = {
     "name": Annotated[str, _NAME],
     "rows": Annotated[
@@ -82,7 +100,8 @@ FIELDS: Mapping[str, Any] = {
     "pooling_factor": Annotated[
         tuple[Annotated[float, Meta(gt=0, le=MOST_POOLING)], ...], _FACTORS
     ],
-    "dtype": Annotated[str, _DTYPE],
+    "dtype": Annotated[str, _one_of(ITEM_BYTES)],
+    "lookup": Annotated[str, _one_of(get_args(Lookup))],
 }
 """The type of each column, with its limits and a description of allowed values."""
 
@@ -204,10 +223,10 @@ def read_tables(path: str | Path) -> tuple[Table, ...]:
     """Read tables from a CSV or Parquet file, one row per table.
 
     Columns: `rows`; `dim` in elements; `pooling_factor` in indices per sample, `1|10` if two
-    features share the table; optionally `name` (default `table_<i>`, from 0) and `dtype` (fp32,
-    fp16 or bf16; default fp32). Other columns are ignored. In CSV files, so are blank lines and
-    lines that start with `#`. Raises UsageError, with the file, the data row (from 1) and the
-    field.
+    features share the table; optionally `name` (default `table_<i>`, from 0), `dtype` (fp32, fp16
+    or bf16; default fp32) and `lookup` (pooled, weighted or sequence; default pooled). Other
+    columns are ignored. In CSV files, so are blank lines and lines that start with `#`. Raises
+    UsageError, with the file, the data row (from 1) and the field.
     """
     return parse_tables(read_bytes(path), str(path))
 
@@ -234,7 +253,7 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
 
 def content_of(tables: Sequence[Table], file: str) -> bytes:
     """Return the content of a file of tables: CSV, or Parquet if `file` ends in .parquet."""
-    rows = [(t.name, t.rows, t.dim, t.pooling_text, t.dtype) for t in tables]
+    rows = [(t.name, t.rows, t.dim, t.pooling_text, t.dtype, t.lookup) for t in tables]
     if not file.lower().endswith(".parquet"):
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([FIELDS, *rows])

@@ -5,16 +5,19 @@ This module imports only names that all these releases have.
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import UsageError
 from planners.embedding.tables.files import Table
@@ -26,39 +29,71 @@ DATA_TYPES = {"fp32": DataType.FP32, "fp16": DataType.FP16, "bf16": DataType.BF1
 DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
-class ModelParallelSharder(EmbeddingBagCollectionSharder):
-    """Torchrec's sharder without `data_parallel`, which needs other kernels."""
+class _ModelParallel:
+    """A mixin for sharders: without `data_parallel`, which needs other kernels."""
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
         """Return torchrec's sharding types except `data_parallel`, in its order."""
-        return [
-            sharding_type
-            for sharding_type in super().sharding_types(compute_device_type)
-            if sharding_type != ShardingType.DATA_PARALLEL.value
-        ]
+        types = super().sharding_types(compute_device_type)  # type: ignore[misc]
+        return [name for name in types if name != ShardingType.DATA_PARALLEL.value]
 
 
-def embedding_bags(tables: Sequence[Table], device: str = "meta") -> EmbeddingBagCollection:
-    """Return an EmbeddingBagCollection on a device; raises UsageError for bad names."""
-    try:
-        return EmbeddingBagCollection(
-            device=torch.device(device),
-            tables=[
-                EmbeddingBagConfig(
-                    name=table.name,
-                    num_embeddings=table.rows,
-                    embedding_dim=table.dim,
-                    data_type=DATA_TYPES[table.dtype],
-                    feature_names=[f"{table.name}:{index}" for index in range(table.features)],
-                )
-                for table in tables
-            ],
+class ModelParallelSharder(_ModelParallel, EmbeddingBagCollectionSharder):
+    """Torchrec's sharder of pooled tables, without `data_parallel`."""
+
+
+class SequenceSharder(_ModelParallel, EmbeddingCollectionSharder):
+    """Torchrec's sharder of sequences, without `data_parallel`."""
+
+
+def _collection_name(table: Table) -> str:
+    """Name a table's collection; those of one `EmbeddingCollection` must have one dimension."""
+    return f"sequence_{table.dim}" if table.lookup == "sequence" else table.lookup
+
+
+def module_paths(tables: Sequence[Table]) -> tuple[str, ...]:
+    """Return the path of each table's collection in `embedding_model`; empty if it has only one."""
+    paths = tuple(map(_collection_name, tables))
+    return paths if len(set(paths)) > 1 else ()
+
+
+def embedding_model(tables: Sequence[Table], device: str = "meta") -> nn.Module:
+    """Return a model of these tables on a device; raises UsageError for bad names.
+
+    It is the collection of the tables, or a module with a collection for each kind of lookup.
+    """
+    members = defaultdict[str, list[Table]](list)
+    for table in tables:
+        members[_collection_name(table)].append(table)
+    model = nn.Module()
+    for name, together in members.items():
+        model.add_module(name, _collection(together, torch.device(device)))
+    return model if len(members) > 1 else next(model.children())
+
+
+def _collection(tables: Sequence[Table], device: torch.device) -> nn.Module:
+    lookup = tables[0].lookup
+    config = EmbeddingConfig if lookup == "sequence" else EmbeddingBagConfig
+    configs: list[Any] = [
+        config(
+            name=table.name,
+            num_embeddings=table.rows,
+            embedding_dim=table.dim,
+            data_type=DATA_TYPES[table.dtype],
+            feature_names=[f"{table.name}:{index}" for index in range(table.features)],
         )
+        for table in tables
+    ]
+    try:
+        if lookup == "sequence":
+            return EmbeddingCollection(tables=configs, device=device)
+        is_weighted = lookup == "weighted"
+        return EmbeddingBagCollection(tables=configs, is_weighted=is_weighted, device=device)
     except KeyError as error:
         raise UsageError(_why_refused(tables, str(error.args[0]))) from None
 
 
-def weights_digest(module: EmbeddingBagCollection) -> str:
+def weights_digest(module: nn.Module) -> str:
     """Hash a module's weights; return "" where they are on the meta device and have no values."""
     weights = [weight.detach() for weight in module.state_dict().values()]
     if any(weight.is_meta for weight in weights):

@@ -34,14 +34,30 @@ def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Pre
     return _prepared(problem, proposer=_proposer(name, **arguments))
 
 
-def _compiled(problem: "EmbeddingProblem", name: str) -> "Prepared[Plan]":
-    """Prepare the drop-in planner with the proposer of this name."""
+def _compiled(problem: "EmbeddingProblem", name: str = "") -> "Prepared[Plan]":
+    """Prepare the drop-in planner with the proposer of this name, or with torchrec's four."""
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up
 
-    proposer = _proposer(name)
-    warm_up.compile_ahead(warm_up.kernels_of([proposer()]))
-    return _prepared(problem, Planner, proposer=proposer)
+    parts = {"proposer": _proposer(name)} if name else {}
+    warm_up.compile_ahead(warm_up.kernels_of(make() for make in parts.values()))
+    return _prepared(problem, Planner, **parts)
+
+
+def _captured(problem: "EmbeddingProblem", *kind: Any) -> "Prepared[Plan]":
+    """Prepare the live planner, or a planner of another class with all its settings."""
+    if problem.live is None:
+        raise NotApplicable("The problem was not captured, or is placed on other machines.")
+    planner = problem.live.planner
+    if planner.obstacle:
+        raise NotApplicable(f"The live planner cannot be made again: {planner.obstacle}.")
+    return _prepared(
+        problem,
+        planner.make(*kind),
+        proposer=lambda: [proposer.make() for proposer in planner.proposers],
+        partitioner=planner.partitioner.make,
+        performance_model=lambda: planner.perf_model.make(topology=problem.topology),
+    )
 
 
 @FAMILY.variant("uniform", source="torchrec 1.9.2")
@@ -60,6 +76,12 @@ def greedy_sum(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 def default(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The four proposers that torchrec uses when none is named"""
     return _prepared(problem)
+
+
+@FAMILY.variant("default-compiled", same_as="default", source="shardbench", requires=("numba",))
+def default_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """The four proposers that torchrec uses when none is named, partitioner included, compiled"""
+    return _compiled(problem)
 
 
 @FAMILY.variant(
@@ -104,18 +126,17 @@ def dp_compiled_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("as-captured", source="the captured file")
 def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The live planner of a captured problem, with its own proposers and partitioner"""
-    if problem.live is None:
-        raise NotApplicable("The problem was not captured, or is placed on other machines.")
-    planner = problem.live.planner
-    if planner.obstacle:
-        raise NotApplicable(f"The live planner cannot be made again: {planner.obstacle}.")
-    return _prepared(
-        problem,
-        planner.make(),
-        proposer=lambda: [proposer.make() for proposer in planner.proposers],
-        partitioner=planner.partitioner.make,
-        performance_model=lambda: planner.perf_model.make(topology=problem.topology),
-    )
+    return _captured(problem)
+
+
+@FAMILY.variant(
+    "captured-compiled", same_as="as-captured", source="shardbench", requires=("numba",)
+)
+def captured_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    """The live planner of a captured problem, with its search compiled"""
+    from planners.embedding.drop_in.planner import Planner
+
+    return _captured(problem, Planner)
 
 
 @FAMILY.variant("compiled", same_as="upstream", source="shardbench", requires=("numba",))

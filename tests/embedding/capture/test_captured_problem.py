@@ -21,6 +21,7 @@ from captured_models import (
     script,
 )
 from hypothesis import HealthCheck, given, settings, strategies as st
+from random_models import collection
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
@@ -36,11 +37,22 @@ from torchrec.distributed.types import (
 )
 from torchrec.modules.embedding_configs import DataType
 
+from harness.measuring.request import Request
 from harness.model.errors import NotApplicable
+from harness.model.ids import WorkloadSpec
+from harness.planning.baseline import Baseline, baseline
+from harness.planning.plan import plan
+from harness.topologies.lookup import placed_on
 from planners.embedding import FAMILY
+from planners.embedding.planning import PLANNING
 from planners.embedding.quality import quality
 
 pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")
+
+
+class OwnProposer(GreedyProposer):
+    """A user's own proposer."""
+
 
 SLOW = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -55,8 +67,9 @@ def test_it_is_planned_again_as_it_was(tmp_path, seed, hash_names):
     path = tmp_path / "problem.json.gz"
     was = captured(live, path, hash_names)
     now = plan_again(built(path))
-    assert now.placed == was.placed
-    assert now.error == was.error
+    for same in (now, plan_again(built(path), "captured-compiled")):
+        assert same.placed == was.placed
+        assert same.error == was.error
     if was.fingerprint:
         assert live_decision(path) == now.fingerprint
     if not hash_names:
@@ -77,7 +90,7 @@ def test_variants_decide_as_the_live_planner_with_their_settings(path, seed, has
     }
     for variants, proposer in (
         (("upstream", "compiled"), GreedyProposer),
-        (("default",), lambda: None),
+        (("default", "default-compiled"), lambda: None),
         (("uniform",), UniformProposer),
     ):
         live.arguments["proposer"] = proposer
@@ -85,6 +98,34 @@ def test_variants_decide_as_the_live_planner_with_their_settings(path, seed, has
         for variant in variants:
             now = plan_again(problem, variant)
             assert (now.placed, now.error) == (was.placed, was.error), variant
+
+
+@pytest.mark.parametrize(
+    ("machines", "planner", "variant"),
+    [
+        ((None, None), "The captured planner", "as-captured"),
+        (("dgx_h100", 8), "TorchRec", "default"),
+    ],
+)
+def test_a_plan_is_compared_with_the_plan_that_the_job_had(path, machines, planner, variant):
+    """The live planner's plan is compared with, or torchrec's default one on other machines."""
+    tables = {f"t{number}": (400_000 * (number + 1), 64) for number in range(6)}
+    captured(script(collection(tables)), path)
+    workload = WorkloadSpec(str(path))
+    request = Request(FAMILY, workload, placed_on(FAMILY, workload, *machines), ("uniform",))
+    rated = {
+        name: quality(request.build(), FAMILY.find(name).prepared(request.build()).run())
+        for name in (variant, "upstream")
+    }
+    value, greedy = (rated[name]["max_rank_ms"] for name in rated)
+    assert value < greedy
+    assert baseline(request, plan(request)) == Baseline(planner, pytest.approx(value))
+
+
+def test_without_a_live_planner_to_repeat_the_default_proposers_are_compared(path):
+    """A planner of one's own cannot plan again, so torchrec's default proposers stand in."""
+    captured(script(proposer=OwnProposer), path)
+    assert PLANNING.baseline(built(path)) == ("TorchRec", "default-compiled")
 
 
 def test_capturing_changes_nothing(path):

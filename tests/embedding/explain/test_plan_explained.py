@@ -25,6 +25,7 @@ from planners.embedding.explain.arguments import reasons
 from planners.embedding.explain.explain import explain, explained, written
 from planners.embedding.explain.placement import PlacedPlan
 from planners.embedding.explain.records import PERF, PlanExplained
+from planners.embedding.explain.table import explain_table
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.tables.torchrec_objects import perf_by_rank
@@ -225,3 +226,32 @@ def test_it_is_shown_in_80_columns_and_is_json(case):
     assert not any("…" in line for line in lines)
     assert made.document["rank"]["rank"] == made.document["slowest_rank"]
     json.dumps(made.document, allow_nan=False)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_single_table_has_all_its_options_and_what_forbids_others(case):
+    """Every enumerated option of the table is there, with its cost or the reason against it."""
+    problem, plan = planned(*case)
+    space, _ = arrays(problem)
+    for placed in plan.options:
+        made = explain_table(problem, plan, Question(table=placed.name))
+        document = made.document
+        options = [option for option in space.options if option.name == placed.name]
+        kinds = {(option.sharding_type, option.compute_kernel) for option in options}
+        now, *others = document["alternatives"]
+        assert now["present"]
+        assert now["slowest_rank_ms"] == quality(problem, plan)["max_rank_ms"]
+        listed = {(each["sharding_type"], each["compute_kernel"]) for each in (now, *others)}
+        assert listed == kinds
+        assert all(each["why_not"] or each["slowest_rank_ms"] for each in others)
+        assert document["left_out"]["data_parallel"] == "its sharder does not offer it"
+        assert placed.name in made.sentences[0]
+        least = min(each["slowest_rank_ms"] for each in (now, *others) if not each["why_not"])
+        helps = least < now["slowest_rank_ms"] * (1 - 1e-9)
+        assert helps == ("With this table as" in made.sentences[0])
+
+
+def test_a_table_that_does_not_exist_is_refused():
+    """An unknown table's name is an error with similar names."""
+    with pytest.raises(UsageError, match="Unknown table 'tabel_0'; did you mean table_0"):
+        explain_table(*planned(*CASES[0]), Question(table="tabel_0"))

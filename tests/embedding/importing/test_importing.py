@@ -44,13 +44,32 @@ def test_missing_columns_and_cells_are_assumed_and_reported(source):
         Table("table_0", 1000, 16, (1.0,)),
         Table("table_1", 50, 8, (1.0,)),
     )
-    assert [text.split(" where")[0] for text in found.assumed] == ["pooling_factor 1", "dtype fp32"]
-    other = tables_of(path, assumed={"pooling_factor": "20", "dtype": "bf16"})
-    assert {(table.pooling_factors, table.dtype) for table in other} == {((20.0,), "bf16")}
+    reasons = [text.split(" where")[0] for text in found.assumed]
+    assert reasons == ["pooling_factor 1", "dtype fp32", "lookup pooled"]
+    assumed = {"pooling_factor": "20", "dtype": "bf16", "lookup": "sequence"}
+    other = tables_of(path, assumed=assumed)
+    assert {(table.pooling_factors, table.dtype, table.lookup) for table in other} == {
+        ((20.0,), "bf16", "sequence")
+    }
     found = imported(source("mine.csv", "name,rows,dim,pooling\na,9,4,2\nb,9,4,\n"))
     assert any(
         text.startswith("pooling_factor 1") and text.endswith(": b") for text in found.assumed
     )
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "lookup"),
+    [
+        ("lookup", "weighted", "weighted"),
+        ("Pooling Type", "MEAN", "pooled"),
+        ("pooling_mode", "none", "sequence"),
+        ("lookup", "Sequence", "sequence"),
+    ],
+)
+def test_kinds_of_lookup_are_known_by_their_usual_names(source, column, text, lookup):
+    """A column of pooling types, in torchrec's and fbgemm's words, gives the kinds of lookup."""
+    (table,) = tables_of(source("mine.csv", f"rows,dim,{column}\n9,4,{text}\n"))
+    assert table.lookup == lookup
 
 
 def test_a_column_can_be_named_and_its_value_be_given(source):
@@ -80,6 +99,7 @@ def test_a_column_can_be_named_and_its_value_be_given(source):
         ("rows,dim\n" + "9" * 400 + ",4\n", {}, "row 1: rows must be"),
         ("rows,dim,nnz\n5,4,0\n", {}, "row 1: pooling_factor must be a positive number"),
         ("rows,dim,nnz\n5,4,nan\n", {}, "row 1: pooling_factor must be"),
+        ("rows,dim,lookup\n5,4,bag\n", {}, "row 1: lookup must be one of pooled, weighted, seq"),
         ("rows,dim\n5,4,7\n", {}, "row 1: it must have at most 2 cells"),
         (b"\xff\xfe\x00", {}, "must be UTF-8"),
         ("name,rows,dim,dtype\na,9,4,int8\n", {}, "no embedding table (left out: tables of data"),
@@ -122,6 +142,7 @@ rows_of_files = st.lists(
         st.integers(1, 2**16),
         st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=3),
         st.sampled_from(["fp32", "FP16", "bfloat16"]),
+        st.sampled_from(["pooled", "weighted", "sequence"]),
     ),
     min_size=1,
     max_size=6,
@@ -133,9 +154,9 @@ rows_of_files = st.lists(
 def test_what_is_imported_is_read_back_as_it_was(tmp_path_factory, rows, target):
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow(["name", "rows", "dim", "pooling_factor", "dtype"])
-    for name, *numbers, factors, dtype in rows:
-        writer.writerow([name, *numbers, "|".join(map(repr, factors)), dtype])
+    writer.writerow(["name", "rows", "dim", "pooling_factor", "dtype", "lookup"])
+    for name, *numbers, factors, dtype, lookup in rows:
+        writer.writerow([name, *numbers, "|".join(map(repr, factors)), dtype, lookup])
     folder = tmp_path_factory.mktemp("files")
     path = folder / "mine.csv"
     path.write_bytes(text.getvalue().encode("utf-8", "replace"))
@@ -145,6 +166,7 @@ def test_what_is_imported_is_read_back_as_it_was(tmp_path_factory, rows, target)
     assert [table.rows for table in read_back] == [row[1] for row in rows]
     assert [table.dim for table in read_back] == [-(-row[2] // 4) * 4 for row in rows]
     assert [table.pooling_factors for table in read_back] == [tuple(row[3]) for row in rows]
+    assert [table.lookup for table in read_back] == [row[5] for row in rows]
     assert len({table.name for table in read_back}) == len(rows)
     assert all(table.name.isprintable() and table.name[0] not in "=+-@#" for table in read_back)
     again = imported(str(folder / target), target)

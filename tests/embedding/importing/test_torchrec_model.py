@@ -48,13 +48,20 @@ def build():
     assert parse_tables(found.content, "t.csv") == (
         Table("a", 10, 8, (3.0,)),
         Table("b", 20, 8, (3.0, 3.0), "fp16"),
-        Table("c", 30, 16, (3.0,)),
+        Table("c", 30, 16, (3.0,), lookup="sequence"),
     )
     assert [text.split(": ")[1] for text in found.left_out] == ["towers.0.plain"]
 
 
 def test_a_list_of_configs_will_do_and_a_collection_itself(module):
-    assert len(tables_of(module(MODEL + "def build(): return [bag('a', 10, 8)]"))) == 1
+    found = imported(module(MODEL + """
+def build():
+    config = EmbeddingConfig(name="b", num_embeddings=30, embedding_dim=16, feature_names=["b"])
+    return [bag("a", 10, 8), config]
+"""))  # fmt: skip
+    lookups = [table.lookup for table in parse_tables(found.content, "t.csv")]
+    assert lookups == ["pooled", "sequence"]
+    assert any("without weights" in text for text in found.assumed)
     assert len(tables_of(module(MODEL + "def build(): return bags(bag('a', 10, 8))"))) == 1
 
 
@@ -72,7 +79,56 @@ def build():
     return ManagedCollisionEmbeddingBagCollection(
         bags(config), ManagedCollisionCollection(modules, [config]))
 """)  # fmt: skip
-    assert [table.name for table in tables_of(path)] == ["a"]
+    found = imported(path)
+    assert [table.name for table in parse_tables(found.content, "t.csv")] == ["a"]
+    assert found.left_out == ("all of ManagedCollisionEmbeddingBagCollection but its tables: a",)
+
+
+@pytest.mark.parametrize(
+    ("made", "left_out"),
+    [
+        ("EmbeddingTower(bags(bag('a', 10, 8)), nn.Linear(1, 1))", "all of EmbeddingTower but"),
+        (
+            "FeatureProcessedEmbeddingBagCollection(weighted(), "
+            "{'a0': PositionWeightedModule(9, META)})",
+            "all of FeatureProcessedEmbeddingBagCollection but",
+        ),
+        ("optimized()", "the kinds of optimizers"),
+        ("bags(bag('a', 10, 8, use_virtual_table=True))", "use_virtual_table of tables"),
+        ("[bag('a', 10, 8, total_num_buckets=5)]", "total_num_buckets of tables"),
+    ],
+)
+def test_what_a_file_of_tables_cannot_hold_is_listed(module, made, left_out):
+    """Properties that the planner reads, and the file has no column for, are named as left out."""
+    path = module(MODEL + f"""
+from torch.distributed.optim import _apply_optimizer_in_backward
+from torchrec.modules.embedding_tower import EmbeddingTower
+from torchrec.modules.feature_processor_ import PositionWeightedModule
+from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
+
+def weighted():
+    return EmbeddingBagCollection([bag("a", 10, 8)], is_weighted=True, device=META)
+
+def optimized():
+    made = bags(bag("a", 10, 8))
+    _apply_optimizer_in_backward(torch.optim.Adam, made.parameters(), {{"lr": 0.1}})
+    return made
+
+def build():
+    return {made}
+""")  # fmt: skip
+    (said,) = imported(path).left_out
+    assert said.startswith(left_out)
+    assert said.endswith(": a")
+
+
+def test_weighted_lookups_are_kept(module):
+    """The tables of a weighted EmbeddingBagCollection are imported as weighted."""
+    (table,) = tables_of(module(MODEL + """
+def build():
+    return EmbeddingBagCollection([bag("a", 10, 8)], is_weighted=True, device=META)
+"""))  # fmt: skip
+    assert table.lookup == "weighted"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from planners.embedding.memory.rank_model import RankJob, RankModel, inputs_of
 from planners.embedding.memory.shard_bytes import state_bytes
 from planners.embedding.memory.step_peak import derived_terms
 from planners.embedding.tables.files import Table
-from planners.embedding.tables.torchrec_objects import embedding_bags
+from planners.embedding.tables.torchrec_objects import embedding_model
 
 KINDS = ("table_wise", "row_wise", "column_wise", "table_row_wise", "grid_shard")
 TABLES = (Table("a", 600, 32, (3.0,)), Table("b", 90, 64, (1.0, 2.0)), Table("c", 7, 32, (0.5,)))
@@ -78,7 +78,7 @@ def jobs(
     planner = EmbeddingShardingPlanner(
         topology=on("cuda", ranks, of_host), constraints=constraints, batch_size=batch, stats=[]
     )
-    planner.plan(embedding_bags(tables), [EmbeddingBagCollectionSharder()])
+    planner.plan(embedding_model(tables), [EmbeddingBagCollectionSharder()])
     options = list(planner._best_plan or ())
     plan = to_sharding_plan(options, on("cpu", ranks, of_host))
     names = {kind: kind for kind in kinds}

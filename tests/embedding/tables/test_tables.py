@@ -23,6 +23,7 @@ tables_of_files = st.lists(
             st.floats(min_value=1e-3, max_value=1e6), min_size=1, max_size=3
         ).map(tuple),
         dtype=st.sampled_from(["fp32", "fp16", "bf16"]),
+        lookup=st.sampled_from(["pooled", "weighted", "sequence"]),
     ),
     min_size=1,
     max_size=5,
@@ -118,6 +119,7 @@ def test_what_is_written_is_read(tables: list[Table], tmp_path_factory) -> None:
             "dim": [table.dim for table in tables],
             "pooling_factor": ["|".join(map(repr, table.pooling_factors)) for table in tables],
             "dtype": [table.dtype for table in tables],
+            "lookup": [table.lookup for table in tables],
         }
     )
     frame.to_csv(folder / "tables.csv", index=False)

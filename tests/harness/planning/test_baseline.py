@@ -1,4 +1,4 @@
-"""A plan is compared with the plan of the release that a family's overview names."""
+"""A plan is compared with the plan that the family's planner makes of the problem today."""
 
 import signal
 import time
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import toy
 
-from harness.contract import Family, InfeasibleDecision, OverviewRow, Prepared
+from harness.contract import Abilities, Family, InfeasibleDecision, Prepared
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.planning.baseline import Baseline, baseline
@@ -16,15 +16,18 @@ from harness.planning.plan import plan
 from harness.topologies.lookup import find_topology
 
 TOPOLOGY = find_topology("dgx_a100_80gb", 2)
-PROBLEM = "toy/dgx_a100_80gb:2"
+
+
+def named(family: Family, planner: str, variant: str) -> Family:
+    """Return the family with a planner to compare with, which decides as a variant does."""
+    planning = replace(family.abilities.planning, baseline=lambda problem: (planner, variant))
+    return replace(family, abilities=Abilities(planning=planning))
 
 
 @pytest.fixture
 def family() -> Family:
     (found,) = toy.bounded_registry().families
-    second = OverviewRow("Another", PROBLEM, today="own", ours="own", place=2)
-    first = OverviewRow("Toys", PROBLEM, today="reference", ours="same", place=1)
-    return replace(found, overview=(second, first))
+    return named(found, "Toys", "same")
 
 
 def compared(family: Family, variant: str = "own", **options) -> Baseline | None:
@@ -41,21 +44,29 @@ def never() -> None:
     raise AssertionError("it was called")
 
 
-def test_the_fastest_variant_with_the_same_decision_plans(family: Family):
+def test_the_variant_that_the_family_names_plans(family: Family):
+    """The named variant stands for the planner; its model is not called."""
     decide(family, "reference", never)
     stages: list[str] = []
     assert compared(family, begins=stages.append) == Baseline("Toys", 3.0)
-    assert stages == ["looking for Toys's own plan"]
+    assert stages == ["planning with same"]
 
 
-def test_without_it_the_release_itself_plans(family: Family):
+def test_its_model_plans_where_it_is_not_installed(family: Family):
+    """The variant that it must reproduce plans, if the named variant is not installed."""
     family.variants["same"] = replace(family.variants["same"], requires=(toy.NOT_THERE,))
     assert compared(family) == Baseline("Toys", 3.0)
 
 
-def test_a_variant_with_another_decision_does_not_stand_for_it(family: Family):
-    row = OverviewRow("Toys", PROBLEM, today="reference", ours="infeasible")
-    assert compared(replace(family, overview=(row,))) == Baseline("Toys", 3.0)
+def test_the_planner_may_depend_on_the_problem(family: Family):
+    """The family sees the problem before it names the planner."""
+    seen = []
+    planning = replace(
+        family.abilities.planning,
+        baseline=lambda problem: seen.append(problem.size) or ("Toys", "same"),
+    )
+    compared(replace(family, abilities=Abilities(planning=planning)))
+    assert seen == [5]
 
 
 def test_its_own_decision_is_not_made_twice(family: Family):
@@ -68,7 +79,7 @@ def test_a_release_that_finds_no_plan(family: Family):
         raise InfeasibleDecision("nothing fits")
 
     decide(family, "same", nothing)
-    assert compared(family) == Baseline("Toys", None, "planner finds no plan.")
+    assert compared(family) == Baseline("Toys", None, "Toys finds no plan.")
 
 
 def test_a_release_that_fails_or_is_not_there(family: Family):
@@ -77,10 +88,14 @@ def test_a_release_that_fails_or_is_not_there(family: Family):
 
     decide(family, "same", fail)
     said = compared(family).reason
-    assert said == "plan is unknown: 'same' found no decision: ValueError: no item likes me"
+    assert (
+        said == "Toys's own plan is unknown: 'same' found no decision: ValueError: no item likes me"
+    )
     for name in ("same", "reference"):
         family.variants[name] = replace(family.variants[name], requires=(toy.NOT_THERE,))
-    assert compared(family).reason.startswith("plan is unknown: 'reference' is not installed")
+    assert compared(family).reason.startswith(
+        "Toys's own plan is unknown: 'reference' is not installed"
+    )
 
 
 def test_a_release_that_takes_too_long_is_stopped_even_if_it_catches_errors(family: Family):
@@ -97,13 +112,15 @@ def test_a_release_that_takes_too_long_is_stopped_even_if_it_catches_errors(fami
     )
     before = signal.getsignal(signal.SIGALRM)
     found = compared(family, seconds=0.02)
-    assert found == Baseline("Toys", None, "planner finds no plan within 0 s.")
+    assert found == Baseline("Toys", None, "Toys finds no plan within 0 s.")
     assert closed == [True]
     assert signal.getsignal(signal.SIGALRM) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_there_is_none_without_a_release_or_near_another_plan(family: Family):
-    assert compared(replace(family, overview=())) is None
+def test_there_is_none_without_a_planner_or_near_another_plan(family: Family):
+    """Nothing is compared if the family names no planner, or if the plan had to move little."""
+    (plain,) = toy.bounded_registry().families
+    assert compared(plain) is None
     request = Request(family, WorkloadSpec("toy", {"size": "5"}), TOPOLOGY, ("own",))
     assert baseline(request, replace(plan(request), moved_gib=1.0)) is None

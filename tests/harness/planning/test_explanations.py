@@ -50,6 +50,18 @@ def test_it_is_given_what_the_other_variant_decided(family: Family):
     assert (question.other, question.other_decision) == ("own", (0,) * 5)
 
 
+def test_a_single_table_is_explained_by_a_function_of_its_own(family: Family):
+    """A named table goes to the family's function for tables, with no rank and no other variant."""
+    with pytest.raises(UsageError, match="does not explain single tables"):
+        explain(asked(family, "same"), table="3")
+    able = replace(family, abilities=Abilities(explain_table=because))
+    explain(asked(able, "same"), table="3")
+    assert [Question(top=5, table="3")] == ASKED
+    for request, rank in ((asked(able, "same", "own"), None), (asked(able, "same"), 1)):
+        with pytest.raises(UsageError, match="neither --rank nor --against"):
+            explain(request, rank, table="3")
+
+
 def test_a_family_without_explanations_says_so(family: Family):
     silent = replace(family, abilities=Abilities())
     with pytest.raises(UsageError, match="does not explain"):
