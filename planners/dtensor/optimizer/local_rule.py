@@ -38,13 +38,14 @@ class Repeats:
     Attributes:
         looks: the properties of the columns that decide where they can step.
         options: those of the group's options that decide about the columns.
-        keys: the name in the state of each column after the first two; None for an empty column.
+        keys: the name in the state of each column after the first two, with None for an empty
+            column; None if torch has to collect the columns.
         returned: the result of `_init_group`.
     """
 
     looks: Sequence[Any]
     options: Sequence[Any]
-    keys: Sequence[str | None]
+    keys: Sequence[str | None] | None
     returned: Any
 
 
@@ -55,7 +56,7 @@ class Split:
     Attributes:
         local: the number of parameters that step on local tensors.
         by_torch: the number of other parameters by obstacle.
-        repeats: the way to repeat the step; None if torch has to collect the columns.
+        repeats: the way to repeat the step; None if torch stepped all because of an obstacle.
     """
 
     local: int
@@ -83,7 +84,7 @@ def step(
     `known` is the split of the last step. Return the result of `_init_group`, and the split.
     """
     obstacle = obstacles.of_step(optimizer)
-    if not obstacle and known and known.repeats and _repeat(rule, optimizer, group, known):
+    if not obstacle and known and known.repeats and _repeat(rule, optimizer, group, known.repeats):
         return known.repeats.returned, known
     returned = type(optimizer)._init_group(optimizer, group, *columns)
     parameters = columns[0]
@@ -93,13 +94,16 @@ def step(
         return returned, Split(0, {obstacle: len(parameters)})
     listed = obstacles.is_listed(group, parameters[0])
     reasons = obstacles.of_parameters(columns, listed=listed)
-    by_torch = Counter(filter(None, reasons))
-    split = Split(len(parameters) - by_torch.total(), by_torch)
-    if not split.local:
-        return returned, split
+    if all(reasons):
+        return returned, Split(0, Counter(reasons))
+    looks, options = [_read(column)[0] for column in columns if column], _options(group)
     parts = [range(len(parameters))]
-    if listed:  # torch's part comes first: after an error in it, no other parameter has changed
-        parts = [[at for at in parts[0] if bool(reasons[at]) is first] for first in (True, False)]
+    if listed and any(reasons):
+        last = known and known.repeats
+        if last and (last.looks, last.options) == (looks, options):
+            parts = [[at for at in parts[0] if bool(reasons[at]) is of] for of in (True, False)]
+        else:  # torch may refuse to move a gradient, and then must have stepped the whole list
+            reasons = [reason or obstacles.TOGETHER for reason in reasons]
     for part in parts:
         chosen = [[column[at] for at in part] if column else [] for column in columns]
         local = [
@@ -110,21 +114,20 @@ def step(
             for column in chosen
         ]
         _run(rule, optimizer, group, chosen, local, returned)
-    if not by_torch and (keys := _keys(optimizer, columns)) is not None:
-        looks = [_read(column)[0] for column in columns if column]
-        split = Split(split.local, {}, Repeats(looks, _options(group), keys, returned))
+    by_torch = Counter(filter(None, reasons))
+    keys = None if by_torch else _keys(optimizer, columns)
+    repeats = Repeats(looks, options, keys, returned)
     for column in columns:
         column.clear()
-    return returned, split
+    return returned, Split(len(reasons) - by_torch.total(), by_torch, repeats)
 
 
-def _repeat(rule: Rule, optimizer: Optimizer, group: Group, known: Split) -> bool:
+def _repeat(rule: Rule, optimizer: Optimizer, group: Group, repeats: Repeats) -> bool:
     """Step as in the group's last step; return False, with nothing done, if anything differs.
 
     Torch's `_init_group` is not called. For unchanged options and present state it only collects.
     """
-    repeats = known.repeats
-    if repeats is None or repeats.options != _options(group):
+    if repeats.keys is None or repeats.options != _options(group):
         return False
     parameters, grads = group["params"], list(map(_GRADIENT, group["params"]))
     if set(map(type, grads)) != _DTENSORS:
