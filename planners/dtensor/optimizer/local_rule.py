@@ -97,7 +97,7 @@ def step(
     if all(reasons):
         return returned, Split(0, Counter(reasons))
     looks, options = [_read(column)[0] for column in columns if column], _options(group)
-    parts = [range(len(parameters))]
+    parts: list[Sequence[int]] = [range(len(parameters))]
     if listed and any(reasons):
         last = known and known.repeats
         if last and (last.looks, last.options) == (looks, options):

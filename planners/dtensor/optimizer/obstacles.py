@@ -114,5 +114,5 @@ def is_listed(group: Mapping[str, Any], parameter: torch.Tensor) -> bool:
     if chosen:
         return any(chosen)
     lr = group["lr"]
-    takes_lists = not isinstance(lr, torch.Tensor) or group.get("capturable", False)
+    takes_lists = not isinstance(lr, torch.Tensor) or bool(group.get("capturable"))
     return takes_lists and parameter.device.type != "cpu"
