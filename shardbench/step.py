@@ -7,7 +7,7 @@ compare_step(step, state=(model, optimizer))
 
 import random
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -21,8 +21,6 @@ from harness.measuring.timing.turns import Observer
 from harness.measuring.timing.verdict import estimate_ratio, judge
 from harness.measuring.timing.ways import Variants, in_turns
 from harness.model.cell import Ratio
-
-Context = Callable[[], AbstractContextManager[Any]]
 
 
 class StepComparison(NamedTuple):
@@ -53,7 +51,7 @@ class StepComparison(NamedTuple):
 @long_lived_objects_left_alone()
 def compare_step(
     step: Callable[[], Any],
-    on: Context | None = None,
+    on: Callable[[], AbstractContextManager[Any]] | None = None,
     *,
     state: Iterable[Any] = (),
     blocks: int = 10,
@@ -85,9 +83,10 @@ def compare_step(
     saved = deepcopy([part.state_dict() for part in state])
     random_state = torch.get_rng_state()
     of_gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-    contexts: dict[str, Context] = {
-        "off": nullcontext,
-        "on": on or import_module("shardbench").accelerate,
+    on = on or import_module("shardbench").accelerate
+    prepared = {
+        "off": Prepared(lambda: _loss(step)),
+        "on": Prepared(lambda: _loss(step), installed=on),
     }
 
     def restore() -> None:
@@ -99,23 +98,19 @@ def compare_step(
 
     def losses(name: str) -> list[str]:
         restore()
-        with contexts[name]():
+        with prepared[name].installed():
             return [_loss(step).hex() for _ in range(steps)]
 
     try:
         off, with_it, again = map(losses, ("off", "on", "off"))
-        prepared = {
-            name: Prepared(lambda: _loss(step), context) for name, context in contexts.items()
-        }
-        variants = Variants(
-            prepared, dict.fromkeys(contexts, steps), {}, clock or SystemClock(), Observer()
-        )
-        seconds: dict[str, list[float]] = {name: [] for name in contexts}
-        names, rng = list(contexts), random.Random(0)
+        calls = dict.fromkeys(prepared, steps)
+        variants = Variants(prepared, calls, {}, clock or SystemClock(), Observer())
+        seconds: dict[str, list[float]] = {name: [] for name in prepared}
+        names, rng = list(prepared), random.Random(0)
         for _ in range(blocks):
             rng.shuffle(names)
             for sample in in_turns(variants, names, rng):
-                assert sample.wall_s is not None
+                assert sample.wall_s is not None  # None only where calls share a core
                 seconds[sample.name].append(sample.wall_s)
     finally:
         restore()
