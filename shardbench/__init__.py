@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for mypy and editors; at run time, the table below counts
     from planners.embedding.plan_cache.cache import PlanCache
     from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
     from planners.experts.drop_in.accelerate import accelerate_experts
+    from shardbench.step import compare_step
 
 __all__ = [
     "JsonPlanLoader",
@@ -34,6 +35,7 @@ __all__ = [
     "accelerate_optimizer",
     "calibrated_estimators",
     "capture",
+    "compare_step",
     "plan_constraints",
 ]
 
@@ -48,6 +50,7 @@ _HOMES = {
     "accelerate_optimizer": "planners.dtensor.optimizer.accelerate:accelerate_optimizer",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",
+    "compare_step": "shardbench.step:compare_step",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }
 

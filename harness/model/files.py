@@ -8,6 +8,7 @@ import shutil
 import stat
 import zlib
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from harness.model.errors import UsageError
@@ -40,21 +41,24 @@ def read_file(path: str | Path, called: str = "") -> bytes:
 
 
 def replace_file(path: Path, content: str | bytes) -> Path:
-    """Write a file atomically and return its path; write directly into a device or a pipe."""
+    """Write a file atomically and return its path; write directly into a device or a pipe.
+
+    If several processes or threads write the file, it has the content of one of them.
+    """
     data = content.encode() if isinstance(content, str) else content
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return path
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{token_hex(8)}{path.suffix}.partial")  # each writer has its own
     try:
-        with partial.open("wb") as file:
+        with partial.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
             shutil.copymode(path, partial)
         partial.replace(path)
-    except (OSError, ValueError):
+    except BaseException:
         partial.unlink(missing_ok=True)
         raise
     return path

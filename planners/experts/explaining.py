@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.contract import Explanation, Question, Section, UsageError
-from planners.experts.balancing.certified import balanced
+from planners.experts.balancing.certified import certified
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.problem import ExpertsProblem, Placement, imbalance
 
@@ -72,20 +72,16 @@ def _hottest(
 
 
 def _one_more(problem: ExpertsProblem, layer: int) -> str:
-    """Return what one more GPU with as many slots would give, without groups."""
+    """Return what one more GPU, or one on each node with groups, would give in a layer."""
     loads = problem.loads[layer : layer + 1]
-    now, more = (
-        float(
-            imbalance(
-                Placement(balanced(loads, gpus, problem.per_gpu).reshape(1, -1)), loads, gpus
-            )[0]
-        )
-        * float(loads.sum())
-        / gpus
-        for gpus in (problem.gpus, problem.gpus + 1)
+    now = replace(problem, loads=loads, following=loads, previous=None)
+    more = replace(now, gpus=problem.gpus + problem.nodes)
+    before, after = (
+        float(certified(asked).gpu_loads(loads, asked.gpus).max()) for asked in (now, more)
     )
-    change = (1 - more / now) * 100 if now else 0.0
-    return f"One more GPU would lower the largest load of that layer by {change:.1f} %."
+    change = (1 - after / before) * 100 if before else 0.0
+    which = "One more GPU on each node" if problem.nodes > 1 else "One more GPU"
+    return f"{which} would lower the largest load of that layer by {change:.1f} %."
 
 
 def _buys(problem: ExpertsProblem, layer: int) -> tuple[tuple[float, float], ...]:

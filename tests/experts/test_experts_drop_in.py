@@ -3,8 +3,10 @@
 import sys
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from threading import Event, Thread
 from types import ModuleType, SimpleNamespace
 
 import made_up_engine
@@ -72,6 +74,14 @@ def loads_of(seed=0, layers=3, experts=16, kind=torch.float32, spread=1.0):
 def rebalanced(engine, loads, slots=24, groups=1, nodes=1, gpus=4, old=None):
     last = old if engine.name == "vllm" else groups % nodes == 0 and groups > 1
     return engine.owner.rebalance_experts(loads, slots, groups, nodes, gpus, last)
+
+
+def outcome(call):
+    """Return the placement of a call as text, or its error."""
+    try:
+        return str(call())
+    except Exception as error:
+        return type(error), str(error)
 
 
 def slots_of(found):
@@ -179,22 +189,134 @@ def test_an_end_out_of_order_leaves_upstreams_decision(vllm, tmp_path):
     assert _equal(rebalanced(vllm, loads_of()), before)
 
 
-def test_a_difference_is_warned_about_once_and_upstream_decides_from_then_on(vllm):
+def with_parts(monkeypatch, **parts):
+    """Let vLLM's engine have other parts by name."""
+    own = ENGINES["vllm"]
+    changed = replace(own, parts=lambda release: {**own.parts(release), **parts})
+    monkeypatch.setitem(ENGINES, "vllm", changed)
+
+
+@pytest.mark.parametrize("fault", ["failed", "otherwise"])
+def test_a_difference_is_warned_about_once_and_upstream_decides_from_then_on(
+    vllm, monkeypatch, fault
+):
+    """A failure of our code and another decision are warned about once; upstream decides then."""
     expected = rebalanced(vllm, loads_of())
+    own = ENGINES["vllm"].parts("0.33.0")["replicate_experts"]
+    is_wrong = False
+
+    def replicate(weight, slots):
+        if is_wrong and fault == "failed":
+            raise ZeroDivisionError
+        return (
+            made_up_engine.DefaultEplbPolicy._other(weight, slots)
+            if is_wrong
+            else own(weight, slots)
+        )
+
+    with_parts(monkeypatch, replicate_experts=replicate)
     with accelerate_experts("vllm", check=True) as accelerated:
         rebalanced(vllm, loads_of())
-        accelerated._parts = {"balanced_packing": classmethod(lambda cls, *_: 0 / 0)}
-        with pytest.warns(DifferentPlacement, match="vllm"):
-            assert _equal(rebalanced(vllm, loads_of()), expected)
-        accelerated._distrusted = ""
-        accelerated._parts = {"replicate_experts": vars(made_up_engine.DefaultEplbPolicy)["_other"]}
-        with pytest.warns(DifferentPlacement, match="otherwise"):
+        is_wrong = True
+        with pytest.warns(DifferentPlacement, match=fault):
             assert _equal(rebalanced(vllm, loads_of()), expected)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert _equal(rebalanced(vllm, loads_of()), expected)
     ours, by_upstream = accelerated.info()
-    assert (ours, sum(by_upstream.values())) == (1, 3)
+    assert (ours, sum(by_upstream.values())) == (1, 2)
+
+
+class Waiting:
+    """Loads whose conversion in the engine's own function waits, as a copy from a GPU does."""
+
+    def __init__(self, loads):
+        self.loads, self.shape, self.conversions = loads, loads.shape, 0
+        self.is_inside, self.go_on = Event(), Event()
+
+    def float(self):
+        self.conversions += 1
+        if self.conversions == 2:  # the first one is ours
+            self.is_inside.set()
+            assert self.go_on.wait(60)
+        return self.loads.float()
+
+    def start(self, engine, placements):
+        """Rebalance in a thread, and return when it is inside the engine's function."""
+        self.thread = Thread(target=lambda: placements.append(rebalanced(engine, self)))
+        self.thread.start()
+        assert self.is_inside.wait(60)
+
+    def finish(self):
+        """Let the rebalancing end."""
+        self.go_on.set()
+        self.thread.join(60)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_stops_and_starts_while_threads_rebalance_leave_nothing_behind(engine, order):
+    """After the last `stop`, the engine is as before, in whatever order rebalancings end."""
+    before, placements = dict(vars(engine.owner)), []
+    expected = [rebalanced(engine, loads_of(seed)) for seed in order]
+    loads = [Waiting(loads_of(seed)) for seed in (0, 1)]
+    first = accelerate_experts(engine.name)
+    loads[0].start(engine, placements)
+    first.stop()
+    assert dict(vars(engine.owner)) == before
+    second = accelerate_experts(engine.name)
+    loads[1].start(engine, placements)
+    loads[order[0]].finish()
+    second.stop()
+    assert dict(vars(engine.owner)) == before
+    loads[order[1]].finish()
+    assert dict(vars(engine.owner)) == before
+    assert first.info() == second.info() == (1, {})
+    assert all(map(_equal, placements, expected))
+
+
+def test_another_threads_rebalancing_by_upstream_has_upstreams_parts(vllm, monkeypatch):
+    """While one thread decides with our parts, another one's check calls upstream's own."""
+    parts = []
+    own = ENGINES["vllm"].parts("0.33.0")["replicate_experts"]
+    with_parts(monkeypatch, replicate_experts=lambda *given: parts.append(1) or own(*given))
+    with accelerate_experts("vllm"):
+        loads = Waiting(loads_of())
+        loads.start(vllm, [])
+        parts.clear()
+        vllm.owner.replicate_experts(loads_of().numpy(), 24)
+        assert parts == []
+        loads.finish()
+        assert parts == [1]
+
+
+@pytest.mark.parametrize("mode", ["same-placement", "few-moves"])
+@pytest.mark.parametrize("wrong", ["1-D loads", "no nodes", "too few arguments"])
+def test_a_call_that_upstream_refuses_too_is_no_failure_of_ours(engine, mode, wrong):
+    """After upstream's error for a wrong call, our code decides the next rebalancing."""
+    call = {
+        "1-D loads": lambda: rebalanced(engine, loads_of()[0]),
+        "no nodes": lambda: rebalanced(engine, loads_of(), nodes=0),
+        "too few arguments": lambda: engine.owner.rebalance_experts(loads_of()),
+    }[wrong]
+    old = slots_of(rebalanced(engine, loads_of(1)))
+    expected = outcome(call)
+    with warnings.catch_warnings(), accelerate_experts(engine.name, mode=mode) as accelerated:
+        warnings.simplefilter("error")
+        assert outcome(call) == expected
+        rebalanced(engine, loads_of(), old=old)
+    if mode == "same-placement":
+        assert accelerated.info().ours == 1
+
+
+def test_loads_with_gradients_are_placed_or_refused_as_by_upstream(engine):
+    """Loads that require gradients give upstream's placement or error."""
+    loads = loads_of().requires_grad_()
+    expected = outcome(lambda: rebalanced(engine, loads))
+    with warnings.catch_warnings(), accelerate_experts(engine.name) as accelerated:
+        warnings.simplefilter("error")
+        assert outcome(lambda: rebalanced(engine, loads)) == expected
+        rebalanced(engine, loads_of())
+    assert accelerated.info().by_upstream == {}
 
 
 def test_an_untested_release_is_left_alone(vllm):

@@ -1,6 +1,7 @@
 """Workloads, files of recorded loads, plans and explanations."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -185,6 +186,22 @@ def test_an_explanation_counts_replicas_and_fetches():
     assert loads == sorted(loads, reverse=True)
     with pytest.raises(UsageError, match="rank 16"):
         explain(asked, made, Question(rank=16))
+
+
+def test_one_more_gpu_is_explained_with_groups_on_their_nodes():
+    """With groups, one more GPU on each node is rated by a placement that keeps groups together."""
+    asked = replace(problem("qwen3-235b[layers=1,groups=8]"), previous=None)
+    assert asked.nodes == 2
+    said = explain(asked, placed(asked, "certified"), Question()).sentences[1]
+    more = replace(asked, gpus=asked.gpus + 2)
+    made = placed(more, "certified")
+    validate(more, made)
+    before, after = (
+        placed(each, "certified").gpu_loads(each.loads, each.gpus).max() for each in (asked, more)
+    )
+    percent = (1 - after / before) * 100
+    assert said.startswith("One more GPU on each node")
+    assert f"{percent:.1f} %" in said
 
 
 @pytest.mark.parametrize("workload", [SMALL, "qwen3-235b[layers=2,groups=8]", "kimi-k2[layers=2]"])

@@ -23,6 +23,7 @@ NAMES = {
     "accelerate_optimizer": "planners.dtensor.optimizer.accelerate:accelerate_optimizer",
     "calibrated_estimators": "planners.embedding.estimates.estimator:calibrated_estimators",
     "capture": "harness.planning.capture:capture",
+    "compare_step": "shardbench.step:compare_step",
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }
 NEED_MORE = {"accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate"}

@@ -100,7 +100,7 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
         splits = [split for split in self._splits.values() if split is not None]
         if splits:
             by_torch = sum((Counter(split.by_torch) for split in splits), Counter[str]())
-            self._info = OptimizerInfo(sum(len(split.local) for split in splits), dict(by_torch))
+            self._info = OptimizerInfo(sum(split.local for split in splits), dict(by_torch))
         return self._info
 
     def stop(self) -> None:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -17,9 +16,11 @@ from torch.nn.utils import (
     clip_grads_with_norm_,
     get_total_norm,
 )
+from torch.utils._foreach_utils import _has_foreach_support
 
 from planners.dtensor.dispatch.torch_path import is_watched
 from planners.dtensor.optimizer import obstacles
+from planners.dtensor.optimizer.versions import raised_as_by_torch, versions
 
 Parts = Mapping[tuple[int, ...], list[torch.Tensor]]
 """Local gradients, by the mesh dimensions over which they are sharded."""
@@ -37,9 +38,10 @@ class Clipping:
     """Clip gradients as torch does, and remember how they are split.
 
     Attributes:
-        specs: the gradients' specs in the last call.
+        specs: the gradients' specs in the last call. A later mesh may equal theirs and have other
+            process groups, so it is never used.
         parts: the gradients' places by the mesh dimensions over which they are sharded; None if
-            some are not all on one mesh, or not usable in parts.
+            some are not usable in parts.
     """
 
     def __init__(self) -> None:
@@ -62,37 +64,40 @@ class Clipping:
         """
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         grads = [grad for parameter in listed if (grad := parameter.grad) is not None]
-        parts = None if is_watched() else self._local_parts(grads)
-        if parts is None or not 0 < float(norm_type) < float("inf"):
+        local = None if is_watched() else self._local(grads)
+        before = None if local is None else versions(local)
+        if local is None or before is None or not 0 < float(norm_type) < float("inf"):
             return torch_clip_grad_norm_(
                 listed or parameters, max_norm, norm_type, error_if_nonfinite, foreach
             )
-        with torch.no_grad():
-            mesh: DeviceMesh = self.specs[0].mesh
+        takes_lists = _has_foreach_support(grads, local[0].device) if foreach is None else foreach
+        with torch.no_grad(), raised_as_by_torch(grads, local, before, takes_lists):
+            mesh: DeviceMesh = grads[0]._spec.mesh
+            assert self.parts is not None
+            parts = {split: [local[row] for row in rows] for split, rows in self.parts.items()}
             total = _total_norm(parts, mesh, float(norm_type), foreach)
             if error_if_nonfinite:
                 get_total_norm([total], norm_type, error_if_nonfinite)  # torch's own error
-            local = list(map(_Clipped, chain.from_iterable(parts.values())))
-            clip_grads_with_norm_(local, max_norm, total, foreach)
-            torch.autograd.graph.increment_version(grads)
+            clip_grads_with_norm_(list(map(_Clipped, local)), max_norm, total, foreach)
             return DTensor.from_local(total, mesh, [Replicate()] * mesh.ndim, run_check=False)
 
-    def _local_parts(self, grads: Sequence[Any]) -> Parts | None:
+    def _local(self, grads: Sequence[Any]) -> list[torch.Tensor] | None:
         """Return the local gradients; None if they cannot be clipped in parts."""
         if set(map(type, grads)) != {DTensor}:
             return None
         specs = list(map(_SPEC, grads))
+        mesh = specs[0].mesh
+        if mesh.get_coordinate() is None or any(spec.mesh is not mesh for spec in specs):
+            return None
         if specs != self.specs:
             self.specs, self.parts = specs, _parts(grads)
         local = list(map(_LOCAL, grads))
-        if self.parts is None or set(map(type, local)) != {torch.Tensor}:
-            return None
-        return {split: [local[row] for row in rows] for split, rows in self.parts.items()}
+        return None if self.parts is None or set(map(type, local)) != {torch.Tensor} else local
 
 
 def _parts(grads: Sequence[Any]) -> Mapping[tuple[int, ...], list[int]] | None:
     """Return the gradients' places by the mesh dimensions over which they are sharded, or None."""
-    if len({id(grad._spec.mesh) for grad in grads}) > 1 or any(map(obstacles.of_tensor, grads)):
+    if any(map(obstacles.of_tensor, grads)):
         return None
     parts = defaultdict[tuple[int, ...], list[int]](list)
     for row, grad in enumerate(grads):

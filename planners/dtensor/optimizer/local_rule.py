@@ -8,7 +8,6 @@ import inspect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from planners.dtensor.optimizer import obstacles
+from planners.dtensor.optimizer.versions import raised_as_by_torch, versions
 
 Column = list[Any]
 Group = dict[str, Any]
@@ -38,27 +38,28 @@ class Repeats:
     Attributes:
         looks: the properties of the columns that decide where they can step.
         options: those of the group's options that decide about the columns.
-        keys: the name in the state of each column after the first two; None for an empty column.
+        keys: the name in the state of each column after the first two, with None for an empty
+            column; None if torch has to collect the columns.
         returned: the result of `_init_group`.
     """
 
     looks: Sequence[Any]
     options: Sequence[Any]
-    keys: Sequence[str | None]
+    keys: Sequence[str | None] | None
     returned: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The parameters of a group that can step on local tensors, and the obstacles of all others.
+    """The numbers of a group's parameters that step on local tensors, and by torch.
 
     Attributes:
-        local: the parameters' places in the columns.
+        local: the number of parameters that step on local tensors.
         by_torch: the number of other parameters by obstacle.
-        repeats: the way to repeat the step; None if torch has to collect the columns.
+        repeats: the way to repeat the step; None if torch stepped all because of an obstacle.
     """
 
-    local: Sequence[int]
+    local: int
     by_torch: Mapping[str, int]
     repeats: Repeats | None = None
 
@@ -79,43 +80,54 @@ def step(
 ) -> tuple[Any, Split | None]:
     """Do the work of `_init_group`, and step on the local tensors of a group where possible.
 
-    The given `columns` are empty lists. They receive the parameters that are left to torch.
+    The given `columns` are empty lists. They receive the parameters if torch has to step them all.
     `known` is the split of the last step. Return the result of `_init_group`, and the split.
     """
     obstacle = obstacles.of_step(optimizer)
-    if not obstacle and known and known.repeats and _repeat(rule, optimizer, group, known):
+    if not obstacle and known and known.repeats and _repeat(rule, optimizer, group, known.repeats):
         return known.repeats.returned, known
     returned = type(optimizer)._init_group(optimizer, group, *columns)
     parameters = columns[0]
     if not parameters:
         return returned, None
     if obstacle := obstacle or obstacles.of_group(optimizer, group):
-        return returned, Split((), {obstacle: len(parameters)})
-    filled = [column for column in columns if column]
-    split = _split(filled, listed=obstacles.is_listed(group, parameters[0]))
-    if not split.local:
-        return returned, split
-    chosen = [[column[row] for row in split.local] for column in columns if column]
-    read = list(map(_read, chosen))
-    parts = iter([local for _, local in read])
-    _run(rule, optimizer, group, [next(parts) if column else [] for column in columns], returned)
-    _count_as_changed(optimizer, chosen)
-    if not split.by_torch and (keys := _keys(optimizer, columns)) is not None:
-        repeats = Repeats([looks for looks, _ in read], _options(group), keys, returned)
-        split = Split(split.local, {}, repeats)
-    done = set(split.local)
-    for column in filled:
-        column[:] = [tensor for row, tensor in enumerate(column) if row not in done]
-    return returned, split
+        return returned, Split(0, {obstacle: len(parameters)})
+    listed = obstacles.is_listed(group, parameters[0])
+    reasons = obstacles.of_parameters(columns, listed=listed)
+    if all(reasons):
+        return returned, Split(0, Counter(reasons))
+    looks, options = [_read(column)[0] for column in columns if column], _options(group)
+    parts: list[Sequence[int]] = [range(len(parameters))]
+    if listed and any(reasons):
+        last = known and known.repeats
+        if last and (last.looks, last.options) == (looks, options):
+            parts = [[at for at in parts[0] if bool(reasons[at]) is of] for of in (True, False)]
+        else:  # torch may refuse to move a gradient, and then must have stepped the whole list
+            reasons = [reason or obstacles.TOGETHER for reason in reasons]
+    for part in parts:
+        chosen = [[column[at] for at in part] if column else [] for column in columns]
+        local = [
+            [
+                tensor._local_tensor if type(tensor) is DTensor and not reasons[at] else tensor
+                for at, tensor in zip(part, column, strict=False)  # a column may be empty
+            ]
+            for column in chosen
+        ]
+        _run(rule, optimizer, group, chosen, local, returned)
+    by_torch = Counter(filter(None, reasons))
+    keys = None if by_torch else _keys(optimizer, columns)
+    repeats = Repeats(looks, options, keys, returned)
+    for column in columns:
+        column.clear()
+    return returned, Split(len(reasons) - by_torch.total(), by_torch, repeats)
 
 
-def _repeat(rule: Rule, optimizer: Optimizer, group: Group, known: Split) -> bool:
+def _repeat(rule: Rule, optimizer: Optimizer, group: Group, repeats: Repeats) -> bool:
     """Step as in the group's last step; return False, with nothing done, if anything differs.
 
     Torch's `_init_group` is not called. For unchanged options and present state it only collects.
     """
-    repeats = known.repeats
-    if repeats is None or repeats.options != _options(group):
+    if repeats.keys is None or repeats.options != _options(group):
         return False
     parameters, grads = group["params"], list(map(_GRADIENT, group["params"]))
     if set(map(type, grads)) != _DTENSORS:
@@ -130,12 +142,12 @@ def _repeat(rule: Rule, optimizer: Optimizer, group: Group, known: Split) -> boo
     read = list(map(_read, columns))
     if [looks for looks, _ in read] != repeats.looks:
         return False
-    parameters, grads, *states = (local for _, local in read)
-    left = iter(states)
-    states = [[] if key is None else next(left) for key in repeats.keys]
-    _run(rule, optimizer, group, [parameters, grads, *states], repeats.returned)
-    _count_as_changed(optimizer, columns)
-    return True
+    local = [tensors for _, tensors in read]
+    for at, key in enumerate(repeats.keys, 2):
+        if key is None:
+            columns.insert(at, [])
+            local.insert(at, [])
+    return _run(rule, optimizer, group, columns, local, repeats.returned)
 
 
 def _options(group: Group) -> list[Any]:
@@ -185,30 +197,25 @@ def _read(column: Column) -> tuple[list[Any], Column]:
     return looks, local
 
 
-def _split(columns: Sequence[Column], *, listed: bool) -> Split:
-    """Return the split of these columns; `listed` columns are arguments of torch's ops."""
-    found = [
-        obstacles.of_parameter(parameter, grad, state)
-        for parameter, grad, *state in zip(*columns, strict=True)
-    ]
-    if listed and any(type(tensor) is not DTensor for tensor in chain(*columns[:2])):
-        found = [obstacle or obstacles.MIXED for obstacle in found]  # torch refuses such lists
-    local = [row for row, obstacle in enumerate(found) if not obstacle]
-    return Split(local, Counter(filter(None, found)))
-
-
 def _run(
     rule: Rule,
     optimizer: Optimizer,
     group: Group,
     columns: Sequence[Column],
+    local: Sequence[Column],
     returned: Any,
-) -> None:
-    """Call a rule for an optimizer of the same class, with one group and these columns."""
+) -> bool:
+    """Call a rule for an optimizer of the same class, with one group and `local` as its columns.
+
+    `columns` has the tensors on which torch would step. Return False, with nothing done, if one of
+    their local tensors is an inference tensor.
+    """
+    if not columns[0]:
+        return True
 
     def fill(_: Any, *empty: Column) -> Any:
-        for column, local in zip(empty, columns, strict=True):
-            column.extend(local)
+        for column, tensors in zip(empty, local, strict=True):
+            column.extend(tensors)
         return returned
 
     twin = object.__new__(type(optimizer))
@@ -218,18 +225,19 @@ def _run(
         state=defaultdict(dict),  # SGD stores its buffers once more, under the local parameters
         _init_group=fill,
     )
-    rule(twin)
-
-
-def _count_as_changed(optimizer: Optimizer, columns: Sequence[Column]) -> None:
-    """Raise the versions of parameters and state, so that autograd knows that they changed.
-
-    Gradients change only if the step also divides by a gradient scaler's factor.
-    """
-    scaled = getattr(optimizer, "grad_scale", None) is not None
-    changed = [
-        column
-        for number, column in enumerate(columns)
-        if (number != 1 or scaled) and type(column[0]) is DTensor  # torch counts for all others
+    if group.get("fused"):  # on DTensors and on local tensors, these ops raise no version
+        rule(twin)
+        return True
+    pairs = [
+        (tensor, part)
+        for number, (column, parts) in enumerate(zip(columns, local, strict=True))
+        if number != 1  # these rules change no gradient
+        for tensor, part in zip(column, parts, strict=True)
+        if part is not tensor
     ]
-    torch.autograd.graph.increment_version(chain.from_iterable(changed))
+    tensors, parts = [tensor for tensor, _ in pairs], [part for _, part in pairs]
+    if (before := versions(parts)) is None:
+        return False
+    with raised_as_by_torch(tensors, parts, before, obstacles.is_listed(group, columns[0][0])):
+        rule(twin)
+    return True

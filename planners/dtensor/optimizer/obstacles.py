@@ -1,6 +1,6 @@
 """Say why an optimizer's rule cannot run on local tensors: for a group, or for one parameter."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,8 @@ RULE = "not an elementwise rule of torch for DTensors"
 MODE = "a mode or a compiler sees the ops"
 OPTIONS = "differentiable, or an option is a DTensor"
 FUSED = "torch has no fused step of this rule for DTensors"
-MIXED = "in a list with tensors that are no DTensors"
+TOGETHER = "in one group with a parameter that torch must step"
+INFERENCE = "an inference tensor"
 PLAIN = "no DTensor"
 PARTIAL = "partial"
 OUTSIDE = "this rank is outside the mesh"
@@ -49,16 +50,30 @@ def of_tensor(tensor: Any) -> str:
         return OUTSIDE
     if type(tensor._local_tensor) is not torch.Tensor:
         return SUBCLASS
+    if tensor.is_inference() or tensor._local_tensor.is_inference():
+        return INFERENCE
     return COMPLEX if tensor.dtype.is_complex else ""
 
 
-def of_parameter(parameter: Any, grad: Any, state: Iterable[Any]) -> str:
-    """Return the obstacle to a parameter's step on local tensors, or an empty string."""
-    if found := of_tensor(parameter):
-        return found
-    if found := of_tensor(grad):
-        return found if found != PLAIN else GRADIENT
-    if not is_split_alike(parameter._spec, grad._spec):
+def of_parameters(columns: Sequence[Sequence[Any]], *, listed: bool) -> list[str]:
+    """Return the obstacle of each parameter of a group, or an empty string.
+
+    If torch must make a state, or refuses a list because of one parameter, it steps the group.
+    """
+    rows = list(zip(*filter(None, columns), strict=True))
+    found = [of_parameter(*row) for row in rows]
+    if STATE in found or (listed and any(found)):
+        return [obstacle or TOGETHER for obstacle in found]
+    return [of or of_gradient(*row[:2]) for of, row in zip(found, rows, strict=True)]
+
+
+def of_parameter(parameter: Any, grad: Any, *state: Any) -> str:
+    """Return the obstacle of a parameter or of its state, or an empty string."""
+    if any(tensor is None for tensor in state):
+        return STATE
+    if obstacle := of_tensor(parameter):
+        return obstacle
+    if type(grad) is not DTensor:
         return GRADIENT
     for tensor in state:
         is_number = type(tensor) is torch.Tensor and tensor.dim() == 0
@@ -67,6 +82,11 @@ def of_parameter(parameter: Any, grad: Any, state: Iterable[Any]) -> str:
         ):
             return STATE
     return ""
+
+
+def of_gradient(parameter: Any, grad: Any) -> str:
+    """Return the obstacle of a gradient, which torch can move, or an empty string."""
+    return of_tensor(grad) or ("" if is_split_alike(parameter._spec, grad._spec) else GRADIENT)
 
 
 def of_step(optimizer: torch.optim.Optimizer) -> str:
@@ -91,4 +111,8 @@ def of_group(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> str:
 def is_listed(group: Mapping[str, Any], parameter: torch.Tensor) -> bool:
     """Return whether each of torch's ops takes all parameters of a group as a list."""
     chosen = [group[name] for name in ("foreach", "fused") if group.get(name) is not None]
-    return any(chosen) if chosen else parameter.device.type != "cpu"
+    if chosen:
+        return any(chosen)
+    lr = group["lr"]
+    takes_lists = not isinstance(lr, torch.Tensor) or bool(group.get("capturable"))
+    return takes_lists and parameter.device.type != "cpu"

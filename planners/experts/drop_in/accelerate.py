@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from threading import Lock
+from threading import Lock, local
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -27,7 +28,6 @@ from planners.experts.drop_in.engines import find_engine
 from planners.experts.drop_in.recording import Recording
 from planners.experts.implementation import validate
 from planners.experts.problem import ExpertsProblem, Placement
-from planners.instruments import replaced
 
 Mode = Literal["same-placement", "few-moves"]
 
@@ -91,7 +91,7 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
         self._mode, self._budget, self._check = mode, budget, check
         self._ours, self._by_upstream = 0, Counter[str]()
         self._distrusted = ""
-        self._deciding = Lock()
+        self._deciding = local()
         self._end: Callable[[], None] | None = lambda: None
         if not _switch.acquire(blocking=False):
             raise UsageError("Experts are accelerated already; stop that one first.")
@@ -99,11 +99,13 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
             release = str(import_module(self._library).__version__)
             tested = self._engine.releases
             if tested.allow("accelerate_experts()", release, any_release=any_release):
-                self._owner, self._parts = self._engine.owner, self._engine.parts(release)
-                self._compile()
-                self._end = self._engine.hooked(self._decide)
+                upstream = self._engine.owner.rebalance_experts
+                parts = self._engine.parts(release) if mode == "same-placement" else {}
+                hooks = {name: partial(self._part, part) for name, part in parts.items()}
+                self._end = self._engine.hooked(self._decide, **hooks)
+                self._compile(upstream)
         except BaseException:
-            _switch.release()
+            self.stop()
             raise
 
     def info(self) -> ExpertsInfo:
@@ -112,18 +114,18 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
 
     def stop(self) -> None:
         """Leave all further rebalancings to the engine's policy."""
-        if self._end:
-            self._end()
-            self._end = None
+        end, self._end = self._end, None
+        if end:
+            end()
             _switch.release()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _compile(self) -> None:
+    def _compile(self, upstream: Callable[..., Any]) -> None:
         """Compile the loops for small problems, so that no rebalancing waits for it."""
         if self._mode == "same-placement":
-            self._same(self._owner.rebalance_experts, torch.ones(1, 4), 4, 1, 1, 2, None)
+            self._same(upstream, torch.ones(1, 4), 4, 1, 1, 2, None)
             return
         loads, held = np.array([[9.0, 3, 1, 8, 6, 4]]), np.array([[0, 1, 2, 2, 3, 4, 5, 5]])
         for nodes, gpus in product((1, 2), (2, 4)):  # with four slots per GPU, and with two
@@ -131,32 +133,44 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
 
     def _decide(self, upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Answer one rebalancing."""
-        reason, found = self._distrusted, None
+        reason, failure, placement = self._distrusted, "", None
         try:
             problem = self._engine.problem(upstream, *arguments, **named)
             if self._recording is not None:
                 self._recording.add(problem)
             if not reason and self._mode == "few-moves":
-                found = self._with_few_moves(problem)
+                placement = self._with_few_moves(problem)
             elif not reason:
-                found = self._same(upstream, *arguments, **named)
+                placement = self._same(upstream, *arguments, **named)
         except ValueError as error:
             reason = reason or str(error)
         except Exception as error:  # an engine must go on, whatever fails here
-            reason = reason or self._distrust(f"our code failed: {one_line(error)}")
-        if reason or self._check:
-            expected = upstream(*arguments, **named)
-            if not reason and not _equal(found, expected):
-                reason = self._distrust("it decided otherwise")
-            found = expected
+            failure = f"our code failed: {one_line(error)}"
+        if reason or failure or self._check:
+            expected = upstream(*arguments, **named)  # where it raises too, the call is to blame
+            if not reason and not failure and not _equal(placement, expected):
+                failure = "it decided otherwise"
+            placement = expected
+        if failure and not reason:
+            reason = self._distrust(failure)
         self._ours += not reason
         self._by_upstream.update([reason] if reason else [])
-        return found
+        return placement
 
     def _same(self, upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        parts = ((self._owner, name, part) for name, part in self._parts.items())
-        with self._deciding, replaced(parts):  # another thread would restore our parts
+        """Return upstream's decision with our parts, in this thread alone."""
+        self._deciding.is_on = True
+        try:
             return upstream(*arguments, **named)
+        finally:
+            self._deciding.is_on = False
+
+    def _part(
+        self, ours: Callable[..., Any], upstream: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> Any:
+        """Answer a call of one of the engine's parts: with ours inside `_same`, else upstream's."""
+        is_on = getattr(self._deciding, "is_on", False)
+        return (ours if is_on else upstream)(*arguments, **named)
 
     def _with_few_moves(self, problem: ExpertsProblem) -> Any:
         if problem.previous is None:

@@ -52,10 +52,14 @@ class Engine:
         bound = signature(upstream).bind(*arguments, **named)
         bound.apply_defaults()
         weight, slots, groups, nodes, gpus, last = bound.arguments.values()
+        if min(slots, nodes, gpus) < 1:
+            raise ValueError("the sizes do not fit each other")
         is_grouped, old = self.in_force(bool(groups) and groups % nodes == 0, last)
         if not is_grouped:
             groups = nodes = 1
-        loads = weight.float().cpu().numpy().astype(np.float64)
+        loads = weight.float().detach().cpu().numpy().astype(np.float64)
+        if loads.ndim != 2:
+            raise ValueError("the loads are not by layer and expert")
         if not (np.isfinite(loads).all() and loads.size and loads.min() >= 0):
             raise ValueError("a load is negative or not finite")
         experts = loads.shape[1]
@@ -66,34 +70,48 @@ class Engine:
             raise ValueError("the placement in force has other sizes")
         return ExpertsProblem(loads, loads, gpus, slots // gpus, groups, nodes, previous=previous)
 
-    def hooked(self, decide: Callable[..., Any]) -> Callable[[], None]:
+    def hooked(self, decide: Callable[..., Any], **parts: Callable[..., Any]) -> Callable[[], None]:
         """Let `decide(upstream, *arguments)` answer rebalancings; return a function that ends it.
 
-        If another program replaced the function since, the end passes all calls to upstream.
+        `parts` answer other functions of the owner, by name, in the same way. If another program
+        has replaced a function since, our function passes all calls to upstream after the end.
         """
-        owner, is_on = self.owner, True
-        original = vars(owner)["rebalance_experts"]
-        is_method = isinstance(original, classmethod)
-        function = original.__func__ if is_method else original
-
-        @wraps(function)
-        def rebalance_experts(*arguments: Any, **named: Any) -> Any:
-            upstream = function
-            if is_method:
-                upstream, arguments = partial(function, arguments[0]), arguments[1:]
-            call = partial(decide, upstream) if is_on else upstream
-            return call(*arguments, **named)
-
-        replacement = classmethod(rebalance_experts) if is_method else rebalance_experts
-        owner.rebalance_experts = replacement
+        owner = self.owner
+        ends = [_hooked(owner, "rebalance_experts", decide)]
+        ends += [_hooked(owner, name, part) for name, part in parts.items() if name in vars(owner)]
 
         def end() -> None:
-            nonlocal is_on
-            is_on = False
-            if vars(owner)["rebalance_experts"] is replacement:
-                owner.rebalance_experts = original
+            for stop in ends:
+                stop()
 
         return end
+
+
+def _hooked(owner: Any, name: str, decide: Callable[..., Any]) -> Callable[[], None]:
+    """Let `decide(upstream, *arguments)` answer a function; return a function that ends it."""
+    is_on = True
+    original = vars(owner)[name]
+    is_method = isinstance(original, classmethod)
+    function = original.__func__ if is_method else original
+
+    @wraps(function)
+    def replacement(*arguments: Any, **named: Any) -> Any:
+        upstream = function
+        if is_method:
+            upstream, arguments = partial(function, arguments[0]), arguments[1:]
+        call = partial(decide, upstream) if is_on else upstream
+        return call(*arguments, **named)
+
+    hook = classmethod(replacement) if is_method else replacement
+    setattr(owner, name, hook)
+
+    def end() -> None:
+        nonlocal is_on
+        is_on = False
+        if vars(owner)[name] is hook:
+            setattr(owner, name, original)
+
+    return end
 
 
 def find_engine(name: str = "") -> Engine:
@@ -155,6 +173,7 @@ def _in_force_at_sglang() -> Any:
 
 def _packed_for_sglang(release: str, weight: torch.Tensor, packs: int) -> Any:
     kind = np.float64 if Version(release) >= _FLOAT64_SUMS else np.float32
+    weight = weight.detach()
     order = weight.float().sort(-1, descending=True).indices.numpy()
     return tuple(map(torch.from_numpy, _packed(order, weight.numpy().astype(kind), packs)))
 
@@ -174,9 +193,9 @@ ENGINES: Mapping[str, Engine] = {
         "vllm.distributed.eplb.policy.default:DefaultEplbPolicy",
         lambda nests, old: (nests, old),
         lambda release: {
-            "balanced_packing": staticmethod(_packed_for_vllm),
-            "replicate_experts": staticmethod(_replicated_for_vllm),
-            "preserve_intragpu_slots": staticmethod(_with_slots_kept),
+            "balanced_packing": _packed_for_vllm,
+            "replicate_experts": _replicated_for_vllm,
+            "preserve_intragpu_slots": _with_slots_kept,
         },
         _result_of_vllm,
     ),

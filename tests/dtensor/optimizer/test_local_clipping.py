@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from optimizer_pairs import Weight, pair
+from optimizer_pairs import Training, Weight, pair
 from small_world import mesh_of
 from torch.distributed import _functional_collectives
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
@@ -26,7 +26,7 @@ ON_TWO = [
 
 @contextmanager
 def equal_ranks():
-    """Reduce as if all ranks had this rank's parts; yield the sizes of our collectives' groups."""
+    """Reduce as if all ranks had this rank's parts; yield the groups of our collectives."""
     reduced = []
 
     def torchs(tensor, reduceOp, group):  # noqa: N803 - torch's name
@@ -34,7 +34,7 @@ def equal_ranks():
         return tensor * mesh.size(dimension) if reduceOp == "sum" else tensor.clone()
 
     def ours(tensor, group):
-        reduced.append(group.size())
+        reduced.append(group)
         tensor.mul_(group.size())
 
     with (
@@ -77,7 +77,30 @@ def test_a_mesh_dimension_needs_one_collective_for_all_gradients():
     _, ours, accelerated = pair(mesh_of(2, 3), ON_TWO * 3, SGD)
     with equal_ranks() as reduced:
         clipped(ours, accelerated.clip_grad_norm_, 1.0)
-    assert reduced == [2, 3]
+    assert [group.size() for group in reduced] == [2, 3]
+
+
+def test_an_equal_mesh_made_later_is_reduced_by_its_own_groups():
+    """Equal meshes may have other process groups, as after the groups were made again."""
+    earlier, later = mesh_of(2, 2), mesh_of(2, 2)
+    assert earlier == later
+    assert earlier is not later
+    _, _, accelerated = pair(earlier, ON_TWO, SGD)
+    trainings = [Training(mesh, ON_TWO, SGD) for mesh in (earlier, later)]
+    for training in trainings:
+        with equal_ranks() as reduced:
+            total, _ = clipped(training, accelerated.clip_grad_norm_, 1.0)
+        assert total.device_mesh is training.mesh
+        assert reduced == [training.mesh.get_group(dimension) for dimension in range(2)]
+
+
+def test_gradients_on_equal_meshes_are_left_to_torch(monkeypatch):
+    """Gradients of two meshes that are equal may have groups of two kinds."""
+    monkeypatch.setattr(clipping, "_total_norm", None)  # would fail
+    _, ours, accelerated = pair(mesh_of(2, 2), ON_TWO[:2], SGD)
+    ours.grads()
+    ours.parameters[0].grad = ON_TWO[0].tensor(mesh_of(2, 2))
+    accelerated.clip_grad_norm_(ours.parameters, 1.0)
 
 
 def test_a_norm_that_is_not_finite_is_torchs_error():

@@ -129,14 +129,105 @@ def test_a_rule_of_ones_own_is_left_to_torch():
     assert accelerated.info() == (0, {obstacles.RULE: 3})
 
 
-@pytest.mark.parametrize("foreach", [False, True])
-def test_gradients_with_other_placements_are_left_to_torch(foreach):
-    mesh = mesh_of(4)
-    _, ours, accelerated = pair(mesh, _MIXED, partial(torch.optim.AdamW, foreach=foreach))
-    ours.step()
+MOVED = {0: (Partial(),), 2: (Shard(0),)}
+
+
+def step_with_moved_gradients(training, moved=MOVED):
+    """Take a step for which torch has to move the gradients of some weights."""
+    training.grads()
+    training.taken += 1
+    for place, placements in moved.items():
+        weight = Weight(training.weights[place].shape, placements)
+        training.parameters[place].grad = weight.tensor(training.mesh)
+    training.optimizer.step()
+
+
+@pytest.mark.parametrize("implementation", ["single", "foreach", "fused"])
+def test_gradients_with_other_placements_are_left_to_torch(implementation):
+    """Torch steps weights whose gradient it has to move; lists of them at first as a whole."""
+    make = partial(torch.optim.AdamW, **_IMPLEMENTATIONS[implementation])
+    weights = [Weight(each.shape, each.placements) for each in _MIXED]
+    torchs, ours, accelerated = pair(mesh_of(4), weights, make)
+    for training in (torchs, ours):
+        training.step()
     assert accelerated.info() == (3, {})
-    ours.grads()
-    ours.parameters[0].grad = Weight((8, 4), (Partial(),)).tensor(mesh)
-    ours.parameters[2].grad = Weight((3, 4), (Shard(0),)).tensor(mesh)
-    ours.optimizer.step()
-    assert accelerated.info() == (1, {obstacles.PARTIAL: 1, obstacles.GRADIENT: 1})
+    for first in (True, False):
+        for training in (torchs, ours):
+            step_with_moved_gradients(training)
+        together = {obstacles.TOGETHER: 1} if first and implementation != "single" else {}
+        of_torch = {obstacles.PARTIAL: 1, obstacles.GRADIENT: 1, **together}
+        assert accelerated.info() == (0 if together else 1, of_torch)
+        assert ours.result() == torchs.result()
+
+
+@settings(deadline=None)
+@given(
+    rule=rules(),
+    moved=st.dictionaries(
+        st.sampled_from([0, 2]),
+        st.tuples(st.sampled_from([Partial(), Partial("max"), Replicate(), Shard(0), Shard(1)])),
+        min_size=1,
+    ),
+    late=st.booleans(),
+)
+def test_after_an_error_with_a_moved_gradient_values_are_torchs(rule, moved, late):
+    """Where torch cannot move a gradient, the same has been stepped before its error."""
+    name, _, options = rule
+    results = []
+    for training in pair(mesh_of(4), _MIXED, partial(getattr(torch.optim, name), **options))[:2]:
+        errors = []
+        for step in range(4):
+            try:
+                training.step() if late and step < 2 else step_with_moved_gradients(training, moved)
+            except Exception as error:
+                errors.append(f"{type(error).__name__}: {error}")
+        results.append((errors, training.result()))
+    assert results[1] == results[0]
+
+
+def old_step(training, state):
+    state["step"] = 7
+
+
+def state_of_another_size(training, state):
+    state["exp_avg"] = Weight((2, 4), (Replicate(),)).tensor(training.mesh)
+
+
+def plain_state(training, state):
+    state["exp_avg"] = torch.ones(3)
+
+
+def no_state(training, state):
+    del state["exp_avg_sq"]
+
+
+@pytest.mark.parametrize("implementation", ["single", "foreach", "fused"])
+@pytest.mark.parametrize("damage", [old_step, state_of_another_size, plain_state, no_state])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("moved", [{}, {0: (Partial(),)}])
+def test_after_an_error_in_one_parameter_values_are_torchs(implementation, damage, place, moved):
+    """A state that torch refuses stops the step of all parameters where torch's step stops."""
+    make = partial(torch.optim.AdamW, **_IMPLEMENTATIONS[implementation])
+    results = []
+    for training in pair(mesh_of(4), _MIXED, make)[:2]:
+        step_with_moved_gradients(training, moved)
+        step_with_moved_gradients(training, moved)
+        damage(training, training.optimizer.state[training.parameters[place]])
+        error = ""
+        try:
+            step_with_moved_gradients(training, moved)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        results.append((error, training.result()))
+    assert results[1] == results[0]
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_buffers_that_a_step_makes_are_stored_in_the_state(foreach):
+    """A first step of SGD with momentum, and a parameter used later, keep torch's buffers."""
+    weights = [*_MIXED, Weight((6,), (Shard(0),), used=(False, True))]
+    weights += [] if foreach else [Weight((3,), None, used=(False, False, True))]
+    make = partial(torch.optim.SGD, momentum=0.9, foreach=foreach)
+    torchs, ours, accelerated = pair(mesh_of(4), weights, make)
+    assert outcome(ours, 7) == outcome(torchs, 7)
+    assert accelerated.info().local == 3

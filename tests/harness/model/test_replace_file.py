@@ -25,6 +25,23 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("name", ["plan.json.gz", "n" * 250 + ".json"])
+def test_a_second_writer_at_the_same_time_leaves_one_whole_file(tmp_path, monkeypatch, name):
+    """Two writers of one path, such as two ranks, both succeed; the last one's content stays."""
+    path, sync, writers = tmp_path / name, os.fsync, ["second"]
+
+    def write_meanwhile(descriptor):
+        if writers:
+            replace_file(path, writers.pop())
+            assert path.read_text() == "second"
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", write_meanwhile)
+    replace_file(path, "the first one")
+    assert path.read_text() == "the first one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
