@@ -21,7 +21,7 @@ from reports.core.formatting import count, number, plural
 from reports.series.view import View, caveats, changed_figures, findings, step_sentences
 from shardbench import completion, display
 from shardbench.command import resumable
-from shardbench.options import check_folder, check_seconds, found_registry, messages, write
+from shardbench.options import check_folder, check_seconds, found_registry, messages, warn, write
 from shardbench.results_file import measuring_into
 from shardbench.series import find_library, shown_tables, write_series
 
@@ -93,6 +93,8 @@ def history(
     topology = placed_on(family, asked.workload, asked.topology, asked.gpus)
     source = Repository(repository)
     first, last = _range(source, wanted)
+    if source.caveat:
+        warn(f"This is {source.path}{source.caveat}.")
     folder = out or Path("history", library)
     check_folder(folder)
     results = folder / "history.jsonl"
@@ -113,7 +115,9 @@ def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:
     first = source.commit(before) if before else None
     last = source.commit(after or "HEAD")
     if first and not source.is_ancestor(first, last):
-        raise UsageError(f"{before} does not come before {after or 'HEAD'}.")
+        raise UsageError(
+            f"{before} does not come before {after or 'HEAD'} in {source.path}{source.caveat}."
+        )
     return first, last
 
 

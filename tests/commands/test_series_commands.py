@@ -285,6 +285,32 @@ def test_a_commit_is_judged_by_an_earlier_one_as_the_gate_does(history, reposito
     assert "`cost`" in Path("history/toylib/verdict.md").read_text()
 
 
+def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
+    """With --gate an error exits with 3, since 2 would be inconclusive; a shallow clone is named."""
+    repository.version("the first")
+    repository.version("the second", plan=4)
+    code, _, err = history("toylib", "nothing..main", "-r", "clone", "--gate")
+    assert (code, "names no commit" in err) == (3, True)
+    assert history("toylib", "nothing..main", "-r", "clone")[0] == 2
+    repository.git(
+        "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(tmp_path / "new")
+    )
+    code, _, err = history("toylib", "HEAD^1..HEAD", "-r", "new", "--gate")
+    assert (code, "shallow clone" in err) == (3, True)
+    code, _, err = history("toylib", "-r", "new")
+    assert (code, "shallow clone" in err) == (0, True)
+
+
+def test_the_repository_of_a_hook_is_not_measured(history, repository, tmp_path, monkeypatch):
+    """In a hook, git names the hook's repository in GIT_DIR."""
+    expected = repository.version("the first")
+    other = ToyRepository(tmp_path / "other")
+    other.version("of another repository")
+    monkeypatch.setenv("GIT_DIR", str(other.folder / ".git"))
+    assert history("toylib", "-r", "clone")[0] == 0
+    assert [row["commit"] for row in rows()] == [expected]
+
+
 def test_a_merge_counts_as_one_commit(history, repository):
     repository.version("the first")
     repository.git("checkout", "-q", "-b", "side")

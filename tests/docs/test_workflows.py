@@ -244,7 +244,7 @@ def repository_with_our_names(measured: Path, tmp_path: Path) -> Path:
 def test_the_token_is_given_to_no_package_of_the_repository(
     job: Job, repository_with_our_names: Path
 ):
-    """The comment is written by the action's own file, whatever the repository or PYTHONPATH has."""
+    """The comment is written by the action's own file, not by a package of the same name."""
     event = job.folder / "event.json"
     event.write_text('{"ref": "refs/heads/main"}')
     done = job.run(
