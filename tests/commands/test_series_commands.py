@@ -286,7 +286,7 @@ def test_a_commit_is_judged_by_an_earlier_one_as_the_gate_does(history, reposito
 
 
 def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
-    """With --gate an error exits with 3, since 2 would be inconclusive; a shallow clone is named."""
+    """With --gate an error exits with 3, as 2 is inconclusive; a shallow clone is named."""
     repository.version("the first")
     repository.version("the second", plan=4)
     code, _, err = history("toylib", "nothing..main", "-r", "clone", "--gate")
