@@ -16,7 +16,7 @@ from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, suite_of
 from benchmarks import families
 from benchmarks.outline import registered
 from harness.contract import Prepared, Quality
-from harness.contract.registry import Registry
+from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
 from harness.model.errors import NotApplicable, RegistryError, ShardbenchError
@@ -219,3 +219,16 @@ class TestFigures:
         assert "no_such_machine" in str(cache["dice", "same", unknown])
         assert not isinstance(cache["dice", "same", unknown], NotApplicable)
         assert cache["dice", "same", PROBLEM].quality["eyes"] == 12
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [family.name for family in load_registry().families])
+def test_every_benchmark_of_this_project_can_run(name: str) -> None:
+    """No cell fails at this commit, so that a failure in asv is a broken planner."""
+    suite = getattr(families, name)
+    failed = {
+        cell: str(checked)
+        for cell, checked in suite().setup_cache().items()
+        if isinstance(checked, ShardbenchError) and not isinstance(checked, NotApplicable)
+    }
+    assert failed == {}
