@@ -71,9 +71,7 @@ def measure(
         keep_earlier(results)
     elif outdated:
         for why, amount in outdated.items():
-            messages.print(
-                f"{plural(amount, 'cell')} in {results} {'has' if amount == 1 else 'have'} {why}."
-            )
+            messages.print(f"Not used: {plural(amount, 'cell')} in {results}, with {why}.")
         keep_earlier(results)
         append_cells(results, usable)
     requests = resumed(requests, results, settings, site)

@@ -126,10 +126,10 @@ def _tell_of_resumption(runner: Runner) -> None:
     """Print how many stored commits count without their times, or not at all, and why."""
     if runner.elsewhere:
         messages.print(
-            f"Used without times: {plural(runner.elsewhere, 'stored commit')}, for {ELSEWHERE}."
+            f"Used without times: {plural(runner.elsewhere, 'stored commit')}, with {ELSEWHERE}."
         )
     for why, amount in Counter(runner.unused.values()).items():
-        messages.print(f"Not used: {plural(amount, 'stored commit')}, for {why}.")
+        messages.print(f"Not used: {plural(amount, 'stored commit')}, with {why}.")
 
 
 def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import platform
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from toy_repository import ToyRepository
 
 from harness.contract import Series
 from harness.contract.registry import Registry
+from harness.measuring.environment import MACHINE
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")
 SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
@@ -201,6 +203,56 @@ def test_times_are_taken_where_asked_for(history, repository):
     history("toylib", "-r", "clone", "--repeat", "3")
     assert float(rows()[0]["cpu_s"]) > 0
     assert len(stored()[1]["cpu_s"]["samples"]) == 3
+    assert len(stored()) == 2
+
+
+def test_counts_of_another_machine_are_used_and_times_are_not(
+    history, repository, monkeypatch, tmp_path
+):
+    """A history has the times of one machine, and says what it takes from another."""
+    monkeypatch.setenv(MACHINE, "")
+    repository.version("the first")
+    repository.version("more", scans=9)
+    history("toylib", "-r", "clone", "--repeat", "3")
+    monkeypatch.setattr(platform, "node", lambda: "another-host")
+    counts = rows()[0]["enumerate_calls"]
+    code, _, err = history("toylib", "-r", "clone")
+    assert (code, len(stored())) == (0, 2)
+    assert "Used without times: 2 stored commits" in err
+    assert [row["cpu_s"] for row in rows()] == ["", ""]
+    assert rows()[0]["enumerate_calls"] == counts
+
+    _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
+    assert "Not used: 2 stored commits, with times of another machine" in err
+    machines = [cell["environment"]["machine"] for cell in stored()]
+    assert machines[0] == machines[1] != machines[2] == machines[3]
+    assert [float(row["cpu_s"]) for row in rows()] == [
+        pytest.approx(cell["cpu_s"]["median"]) for cell in stored()[2:]
+    ]
+    _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
+    assert (len(stored()), err) == (4, "Wrote the history to history/toylib\n")
+
+
+def test_times_count_on_all_machines_of_a_class(history, repository, monkeypatch):
+    """--machine names hosts that are equal, such as the runners of a CI."""
+    monkeypatch.setenv(MACHINE, "")
+    repository.version("the first")
+    timed = ("toylib", "-r", "clone", "--repeat", "3", "--machine", "runners")
+    history(*timed)
+    times = rows()[0]["cpu_s"]
+    monkeypatch.setattr(platform, "node", lambda: "another-host")
+    history(*timed)
+    assert (len(stored()), rows()[0]["cpu_s"]) == (1, times)
+
+
+def test_stored_commits_of_other_versions_are_named(history, repository):
+    """A resumed history says what it does not use, and why."""
+    repository.version("the first")
+    history("toylib", "-r", "clone")
+    path = Path("history/toylib/history.jsonl")
+    path.write_text(path.read_text().replace('"python": "', '"python": "2.'))
+    _, _, err = history("toylib", "-r", "clone")
+    assert "Not used: 1 stored commit, with other versions of Python or packages." in err
     assert len(stored()) == 2
 
 
