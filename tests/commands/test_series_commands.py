@@ -230,7 +230,7 @@ def test_counts_of_another_machine_are_used_and_times_are_not(
         pytest.approx(cell["cpu_s"]["median"]) for cell in stored()[2:]
     ]
     _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
-    assert (len(stored()), err) == (4, "Wrote the history to history/toylib\n")
+    assert (len(stored()), "used" in err.lower()) == (4, False)
 
 
 def test_times_count_on_all_machines_of_a_class(history, repository, monkeypatch):
