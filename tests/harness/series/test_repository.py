@@ -186,7 +186,7 @@ def test_a_shallow_clone_is_called_so(toy: ToyRepository, tmp_path: Path):
 
 def test_one_module_runs_git():
     """Whatever else ran git would do so with the variables of a hook."""
-    called = re.compile(r"""["']git["'],|["']git |shell=True""")
+    called = re.compile(r"""["']git["'],|shell=True""")
     files = [
         file
         for folder in ("harness", "planners", "reports", "shardbench", "benchmarks", "record")
