@@ -17,6 +17,7 @@ from asv.environment import Environment, EnvironmentUnavailable
 from asv.machine import Machine, MachineCollection
 
 from benchmarks.outline import OUTLINE_FILE
+from harness.series.git import git_environment
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -26,6 +27,8 @@ def setup() -> None:
     """Prepare asv and the processes that it starts; asv calls this after loading the plugin."""
     # The harness sets the same seed, because torchrec's plans can depend on the order of a set.
     os.environ["PYTHONHASHSEED"] = "0"
+    for name in os.environ.keys() - git_environment().keys():
+        del os.environ[name]  # asv would read another repository, as in a git hook
     Run.run = classmethod(_run_with_quick_results_apart)
     # Accept asv's default description of this machine if asv cannot ask the user for a better one.
     known = Path(MachineCollection.get_machine_file_path()).exists()

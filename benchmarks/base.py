@@ -1,6 +1,7 @@
 """The benchmarks of every family: planning time, quality, counters and decisions.
 
-The result is n/a if the planner is not installed or its plan fails the check.
+The result is n/a if a planner is not installed, does not support the problem, or does not exist at
+the commit. A planner that raises an error, or whose plan fails the check, fails in asv.
 """
 
 import math
@@ -18,6 +19,7 @@ from harness.measuring.timing.clock import SystemClock
 from harness.measuring.timing.sampling import SamplingRequest, sample
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import timed_turn
+from harness.model.errors import NotApplicable, ShardbenchError, UnknownName, UsageError
 from harness.model.ids import ProblemId
 from harness.model.settings import SamplingRule
 from harness.topologies.lookup import placed_on
@@ -30,8 +32,8 @@ _RATIOS = SamplingRule(seconds=2.0, least_blocks=8, most_blocks=8, warmup_second
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The checked call, or the reason why it failed, by (family, variant, problem).
-Checks = Mapping[tuple[str, str, str], Checked | str]
+# The checked call, or the error, by (family, variant, problem); n/a if it is a NotApplicable.
+Checks = Mapping[tuple[str, str, str], Checked | ShardbenchError]
 
 
 def _with_attributes(**attributes: Any) -> Callable[[F], F]:
@@ -82,15 +84,15 @@ class FamilyBenchmarks(ABC):
 
     def check_cells(self) -> Checks:
         """Check the cells of all families in `outlines`; continue after a failed check."""
-        checks: dict[tuple[str, str, str], Checked | str] = {}
+        checks: dict[tuple[str, str, str], Checked | ShardbenchError] = {}
         for name, outline in self.outlines.items():
             for problem in outline.problems:
-                found = _check_problem(self.registry, name, outline.variants, problem)
-                checks |= {(name, variant, problem): check for variant, check in found.items()}
+                checked = _check_problem(self.registry, name, outline.variants, problem)
+                checks |= {(name, variant, problem): check for variant, check in checked.items()}
         return checks
 
     def setup(self, checks: Checks, variant: str, problem: str) -> None:
-        """Raise NotImplementedError, asv's n/a, for a cell without a successful check."""
+        """Raise NotImplementedError, asv's n/a, or the error of a cell that failed its check."""
         self._checked(checks, variant, problem)
 
     def timer(self) -> float:
@@ -127,10 +129,13 @@ class FamilyBenchmarks(ABC):
         """
         family = self.registry.find(self.family)
         reference = family.reference.name
-        if variant == reference or not isinstance(checks[family.name, reference, problem], Checked):
+        against = checks[family.name, reference, problem]
+        if variant == reference or isinstance(against, NotApplicable):
             return math.nan
+        if isinstance(against, ShardbenchError):
+            raise against
         if is_different(checks, family, variant, problem) == 1:
-            return math.nan
+            raise ShardbenchError("It makes another decision, so its time says nothing.")
         samples = pair_ratios(family, variant, build(family, problem))
         return {"samples": samples, "number": 1} if samples else math.nan
 
@@ -142,10 +147,12 @@ class FamilyBenchmarks(ABC):
         return python_calls(family.find(variant).prepared(build(family, problem)))
 
     def _checked(self, checks: Checks, variant: str, problem: str) -> Checked:
-        found = checks[self.family, variant, problem]
-        if isinstance(found, Checked):
-            return found
-        raise NotImplementedError(found)  # asv then shows n/a
+        checked = checks[self.family, variant, problem]
+        if isinstance(checked, NotApplicable):
+            raise NotImplementedError(checked)  # asv then shows n/a
+        if isinstance(checked, ShardbenchError):
+            raise checked
+        return checked
 
 
 def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:
@@ -202,27 +209,39 @@ def build(family: Family[Any, Any], problem: str) -> Any:
 
 def _check_problem(
     registry: Registry, name: str, variants: tuple[str, ...], problem: str
-) -> dict[str, Checked | str]:
+) -> dict[str, Checked | ShardbenchError]:
+    failed: ShardbenchError
     try:
         family = registry.find(name)
+    except UsageError as error:
+        failed = NotApplicable(str(error)) if isinstance(error, UnknownName) else error
+        return dict.fromkeys(variants, failed)
+    try:
         built = build(family, problem)
     except Exception as error:  # a family may raise anything
-        return dict.fromkeys(variants, _reason(error))
+        # A problem of a later commit may be unknown at this one.
+        failed = _failure(error) if problem in family.benchmarks else NotApplicable(str(error))
+        return dict.fromkeys(variants, failed)
     return {variant: _check_variant(family, variant, built) for variant in variants}
 
 
-def _check_variant(family: Family[Any, Any], name: str, problem: Any) -> Checked | str:
+def _check_variant(family: Family[Any, Any], name: str, problem: Any) -> Checked | ShardbenchError:
+    if name not in family.variants:
+        return NotApplicable("This commit has no such variant.")
     try:
         variant = family.find(name)
         if missing := variant.missing():
-            return f"Not installed: it needs {', '.join(missing)}."
+            return NotApplicable(f"Not installed: it needs {', '.join(missing)}.")
         return check(family, variant, problem, SystemClock())
     except Exception as error:  # a variant may raise anything
-        return _reason(error)
+        return _failure(error)
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _failure(error: Exception) -> ShardbenchError:
+    """Return an error that asv can store, whatever the class of the original."""
+    if isinstance(error, NotApplicable):
+        return NotApplicable(str(error))
+    return ShardbenchError(f"{type(error).__name__}: {error}")
 
 
 def is_different(checks: Checks, family: Family[Any, Any], variant: str, problem: str) -> float:

@@ -9,6 +9,7 @@ from msgspec import Struct, json
 
 from harness.contract import Quality
 from harness.contract.registry import Registry
+from harness.model.errors import RegistryError
 
 OUTLINE_FILE = "SHARDBENCH_ASV_OUTLINE"
 SMOKE = "SHARDBENCH_ASV_SMOKE"
@@ -41,9 +42,12 @@ def outlines(registry: Registry) -> Mapping[str, Outline]:
 
 
 def registered(registry: Registry) -> Mapping[str, Outline]:
-    """Return the outlines of the installed families; report the others on standard error."""
+    """Return the outlines of the installed families; report the others on standard error.
+
+    Raise RegistryError if a family cannot be loaded: asv must not pass without its benchmarks.
+    """
     for name, reason in registry.failures.items():
-        note(f"Family '{name}' could not be loaded: {reason}")
+        raise RegistryError(f"Family '{name}' could not be loaded: {reason}")
     found = {}
     for family in registry.families:
         missing = [variant.missing() for variant in family.variants.values()]

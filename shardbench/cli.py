@@ -71,6 +71,7 @@ _command(
     history,
     "shardbench history torchrec v2026.01.26.00.. --repository torchrec",
     "shardbench history torchrec A..B --repository torchrec --find search_calls",
+    cls=GateCommand,
 )
 _command("Measure", record, "shardbench record --dry-run", "shardbench record --stale")
 _command("Look", list_command, "shardbench list topologies")

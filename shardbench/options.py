@@ -10,6 +10,7 @@ import typer
 from rich.console import Console, RenderableType
 
 from harness.contract.registry import Registry, load_registry
+from harness.measuring.environment import MACHINE
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import replace_file
 from harness.model.machine import default_memory_gib
@@ -40,6 +41,14 @@ Json = Annotated[
         help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
     ),
 ]
+Machine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Name this machine's class: times of machines with this name, processor and number "
+        "of cores count as this machine's own. By default each host is its own class.",
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again.")]
 
 # All commands measure suites with these, because stored results with other values do not count.
@@ -50,6 +59,12 @@ SUITE_SECONDS = 4.0
 def warn(text: str) -> None:
     """Print a warning on standard error."""
     messages.print(text, style="yellow")
+
+
+def name_machine(name: str) -> None:
+    """Name the class of this machine, for this process and those that it starts."""
+    if name:
+        os.environ[MACHINE] = name
 
 
 def found_registry() -> Registry:

@@ -10,8 +10,8 @@ from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings
 from harness.store.lock import hold
-from harness.store.results import Damage, read_cells, set_damaged_aside
-from harness.suites.sweep import Finished, Workers, is_outdated, resumed, set_aside, sweep
+from harness.store.results import Damage, append_cells, read_cells, set_damaged_aside
+from harness.suites.sweep import Finished, Workers, resumed, set_aside, sweep, told_apart
 from reports.core.formatting import plural
 from shardbench.options import messages, warn
 from shardbench.progress import progress_display
@@ -61,12 +61,19 @@ def measure(
 ) -> tuple[list[Request], list[Finished]]:
     """Measure the problems of a suite that have no stored results, and show progress.
 
-    If the stored results have other code or settings, or if `fresh`, this renames their file and
-    measures everything. Returns the requests with their stored cells, and the new results.
+    If stored cells have other code, versions or settings, or times of another machine, or if
+    `fresh`, this renames their file; the other cells are kept, but not if `fresh`. Returns the
+    requests with their stored cells, and the new results.
     """
     site = workers.site if workers else None
-    if fresh or is_outdated(results, settings, site):
+    usable, outdated = told_apart(results, settings, site)
+    if fresh:
         keep_earlier(results)
+    elif outdated:
+        for why, amount in outdated.items():
+            messages.print(f"Not used: {plural(amount, 'cell')} in {results}, with {why}.")
+        keep_earlier(results)
+        append_cells(results, usable)
     requests = resumed(requests, results, settings, site)
     left = [request for request in requests if not request.is_measured]
     if stored := len(requests) - len(left):

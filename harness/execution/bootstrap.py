@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing import spawn
@@ -144,7 +144,18 @@ def _end_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _become_server(modules: list[str], main: str | None, path: list[str]) -> None:
+def restore_variables(variables: Mapping[str, str | None]) -> None:
+    """Set environment variables to earlier values; None unsets one."""
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _become_server(
+    modules: list[str], main: str | None, path: list[str], variables: dict[str, str | None]
+) -> None:
     """Set this process up as the fork server, and import the modules that children need.
 
     The parent's main module is also imported here, because each child would import it otherwise.
@@ -157,6 +168,7 @@ def _become_server(modules: list[str], main: str | None, path: list[str]) -> Non
     adopt_orphans()
     # multiprocessing does not know the adopted orphans, and warns when one ends.
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
+    restore_variables(variables)  # programs that children start search modules as usual
     sys.path = path
     for module in modules:
         with suppress(Exception, SystemExit):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from multiprocessing.process import BaseProcess
 
 import psutil
 
-from harness.execution.bootstrap import PRELOAD
+from harness.execution.bootstrap import PRELOAD, restore_variables
 from harness.model.errors import ShardbenchError
 
 _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
@@ -49,12 +50,16 @@ def _ensure_server() -> None:
     global _imported
     server = _server_pid()
     parent = spawn.get_preparation_data("server")
+    # Without these, the server would look for our packages in the working directory first.
+    search = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     preload = {
         "modules": _preloaded,
         "main": parent.get("init_main_from_path"),
         "path": parent["sys_path"],
+        "variables": {name: os.environ.get(name) for name in search},
     }
     settings = {
+        **search,
         "PYTHONHASHSEED": "0",
         # Some packages look for GPUs when they are imported. That would start CUDA, which then
         # fails in every forked child. With this setting torch asks the driver's library instead.
@@ -72,11 +77,7 @@ def _ensure_server() -> None:
         if _server_pid() != server:
             _imported = frozenset(_preloaded)
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        restore_variables(before)
 
 
 @contextmanager

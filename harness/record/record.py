@@ -220,5 +220,5 @@ def _commit() -> str | None:
     folder = Path(__file__).parents[2]
     try:
         return Repository(folder).commit("HEAD").name if (folder / ".git").exists() else None
-    except (ShardbenchError, OSError):
+    except ShardbenchError:
         return None

@@ -19,7 +19,7 @@ from harness.execution.bootstrap import Report
 from harness.execution.child import run
 from harness.execution.messages import Failed, Stage
 from harness.execution.server import start_server
-from harness.measuring.environment import environment
+from harness.measuring.environment import ELSEWHERE, environment
 from harness.model.cell import Cell, Summary
 from harness.model.declared import checked
 from harness.model.ids import CellId, ProblemId
@@ -43,8 +43,9 @@ class Runner:
 
     Commits with the same files in the declared paths, the part of the repository that affects
     plans, run only once. Failed commits are stored too, since they would fail again. A commit that
-    timed out or was killed is not stored; the next call retries it. The caller must hold the lock
-    of `results`.
+    timed out or was killed is not stored; the next call retries it. Stored counts are used on any
+    machine, and times only on the machine that took them. The caller must hold the lock of
+    `results`.
 
     Args:
         declared: the declaration of the library.
@@ -59,6 +60,11 @@ class Runner:
             first call is also a sample if it takes FIRST_CALL_S, and the only one if it takes
             LONG_CALL_S.
         planner: one of the library's planners; its default if empty.
+
+    Attributes:
+        ran: how many commits this object has run.
+        elsewhere: how many stored commits are used without the times of another machine.
+        unused: by variant, why a commit's stored cells do not count here.
     """
 
     def __init__(
@@ -89,9 +95,28 @@ class Runner:
         self._stored: dict[str, Cell] = {}
         self._by_tree: dict[str, Cell] = {}
         self._appending = threading.Lock()
-        for cell in read_cells(results) if results.exists() else ():
-            if cell.problem == problem and self._counts_here(cell):
-                self._keep(cell)
+        self._read_stored()
+
+    def _read_stored(self) -> None:
+        """Find the stored cells that count here, without the times of other machines."""
+        own: dict[str, Cell] = {}
+        others: dict[str, Cell] = {}
+        unused: dict[str, str] = {}
+        for cell in read_cells(self._results) if self._results.exists() else ():
+            if cell.problem != self.problem or cell.variant.partition("+")[2] != self._planner:
+                continue
+            is_own = cell.environment.machine == self._environment.machine
+            if not is_own:  # counts are the same on all machines
+                cell.cpu_s = cell.wall_s = None
+            if why := self._why_unused(cell):
+                unused[cell.variant] = why
+            else:
+                (own if is_own else others)[cell.variant] = cell
+        self._stored = others | own
+        for cell in (*own.values(), *others.values()):
+            self._by_tree.setdefault(str(cell.facts.get(TREE, "")), cell)
+        self.elsewhere = len(others.keys() - own.keys())
+        self.unused = {name: why for name, why in unused.items() if name not in self._stored}
 
     def _variant(self, commit: Point) -> str:
         return f"{commit.id}+{self._planner}" if self._planner else commit.id
@@ -141,20 +166,20 @@ class Runner:
         self._stored[cell.variant] = cell
         self._by_tree.setdefault(str(cell.facts.get(TREE, "")), cell)
 
-    def _counts_here(self, cell: Cell) -> bool:
-        """Return whether a stored cell has this driver and environment, and enough timings."""
+    def _why_unused(self, cell: Cell) -> str:
+        """Return why a stored cell does not count here; empty if it does."""
         there, here = cell.environment, self._environment
-        return (
-            there.code in (here.code, *self.declared.earlier)
-            and (there.python, there.packages) == (here.python, here.packages)
-            and cell.variant.partition("+")[2] == self._planner
-            and (cell.status == "failed" or self._is_complete(cell))
-        )
-
-    def _is_complete(self, cell: Cell) -> bool:
+        if there.code not in (here.code, *self.declared.earlier):
+            return "another driver"
+        if (there.python, there.packages) != (here.python, here.packages):
+            return "other versions of Python or packages"
         samples = cell.cpu_s.samples if cell.cpu_s else ()
-        sufficient = len(samples) >= self._repeat or max(samples, default=0) >= LONG_CALL_S
-        return sufficient and (bool(cell.counters) or not self._counted)
+        is_timed = len(samples) >= self._repeat or max(samples, default=0) >= LONG_CALL_S
+        if cell.status != "failed" and not is_timed:
+            return ELSEWHERE if there.machine != here.machine else "fewer timed calls than wanted"
+        if cell.status != "failed" and self._counted and not cell.counters:
+            return "no counts"
+        return ""
 
     def _tree(self, commit: Point) -> str:
         return self.repository.tree(commit, self.commits.paths, self.commits.ignored)

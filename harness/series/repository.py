@@ -2,33 +2,48 @@
 
 import hashlib
 import io
+import os
 import re
-import subprocess
 import tarfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import UsageError
+from harness.series.git import GitError, run_git
 from harness.series.points import Point
 
-_FIELD, _END = "%x1f", "%x1e"
-_FORMAT = f"{_FIELD.join(('%H', '%cs', '%s', '%b'))}{_END}"
+_FIELDS = ("%H", "%cs", "%s", "%b")
+_FORMAT = "%x00".join(_FIELDS)
+# What a user's settings could change: other lines between the commits, the encoding, the commits.
+_OF_LOG = ("--no-show-signature", "--encoding=UTF-8", "--no-follow", "-z", f"--format={_FORMAT}")
 
 
 class Repository:
-    """Read-only access to a git repository, bare or not.
+    """Read-only access to a git repository, bare or not, from any of its folders.
 
-    Raises UsageError if the path is not a repository.
+    Raises UsageError if the path is not a repository, or git may not read it, and ShardbenchError
+    if there is no git.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
             raise UsageError(f"{path} is no folder, so no repository is there.")
+        asked = ("-C", str(path), "rev-parse", "--absolute-git-dir")
         try:
-            self._git("rev-parse", "--git-dir")
-        except ShardbenchError:
-            raise UsageError(f"{path} is no git repository.") from None
+            folder = run_git(*asked, command="rev-parse")
+        except GitError as error:
+            raise _unreadable(path, error) from None
+        # From there, paths are those of the repository's root.
+        self._folder = os.fsdecode(folder).removesuffix("\n")
+
+    @cached_property
+    def caveat(self) -> str:
+        """The end of a sentence that names a shallow clone; empty if no commits are missing."""
+        is_shallow = self._git("rev-parse", "--is-shallow-repository").strip() == b"true"
+        how = "git fetch --unshallow gets them"
+        return f", a shallow clone without the earlier commits; {how}" if is_shallow else ""
 
     def commit(self, name: str) -> Point:
         """Return the commit of a branch, tag or hash. Raise UsageError if there is none."""
@@ -36,19 +51,19 @@ class Repository:
             raise UsageError(f"'{name}' names no commit of {self.path}.")
         try:
             return self._log("--max-count=1", f"{name}^{{commit}}", "--")[0]
-        except (ShardbenchError, IndexError):
-            raise UsageError(f"'{name}' names no commit of {self.path}.") from None
+        except (GitError, IndexError):
+            raise UsageError(f"'{name}' names no commit of {self.path}{self.caveat}.") from None
 
     def parent(self, commit: Point) -> Point | None:
         """Return the first parent of a commit, or None for a root commit."""
-        found = self._log("--first-parent", "--max-count=2", commit.id, "--")
-        return found[1] if len(found) > 1 else None
+        commits = self._log("--first-parent", "--max-count=2", commit.id, "--")
+        return commits[1] if len(commits) > 1 else None
 
     def is_ancestor(self, one: Point, two: Point) -> bool:
         """Return whether commit `one` equals commit `two` or is an ancestor of it."""
         try:
             return self._git("merge-base", one.id, two.id).decode().strip() == one.id
-        except ShardbenchError:  # the commits have no common ancestor
+        except GitError:  # the commits have no common ancestor
             return False
 
     def commits(self, after: Point | None, last: Point, paths: Sequence[str]) -> list[Point]:
@@ -64,10 +79,10 @@ class Repository:
 
         Commits with equal hashes have equal files.
         """
-        listed = self._git("ls-tree", "-r", commit.id, "--", *paths).decode(errors="replace")
+        listed = self._git("ls-tree", "-r", "-z", commit.id, "--", *paths).decode(errors="replace")
         kept = [
             line
-            for line in listed.splitlines()
+            for line in listed.split("\0")[:-1]
             if not set(line.partition("\t")[2].split("/")[:-1]) & set(ignored)
         ]
         return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
@@ -82,21 +97,29 @@ class Repository:
             files.extractall(folder, filter="data")
 
     def _log(self, *arguments: str) -> list[Point]:
-        text = self._git("log", f"--format={_FORMAT}", *arguments).decode(errors="replace")
-        return [_commit(record.strip("\n")) for record in text.split("\x1e") if record.strip("\n")]
+        # A message may have any bytes but NUL, and need not be UTF-8.
+        texts = self._git("log", *_OF_LOG, *arguments).decode(errors="replace").split("\0")
+        count = len(_FIELDS)
+        records = (texts[start : start + count] for start in range(0, len(texts) - 1, count))
+        return [_commit(*record) for record in records]
 
-    def _git(self, *arguments: str) -> bytes:
-        command = ["git", "-C", str(self.path), *arguments]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        if done.returncode:
-            printed = done.stderr.decode(errors="replace").strip().splitlines()
-            why = printed[-1].removeprefix("fatal: ") if printed else "git gives no reason"
-            raise ShardbenchError(f"git {arguments[0]} failed in {self.path}: {why}.")
-        return done.stdout
+    def _git(self, command: str, *arguments: str) -> bytes:
+        named = ("-C", self._folder, "--git-dir=.", command)
+        return run_git(*named, *arguments, command=f"{command} in {self.path}")
 
 
-def _commit(text: str) -> Point:
-    name, date, title, body = text.split("\x1f", 3)
+def _unreadable(path: Path, error: GitError) -> UsageError:
+    if "not a git repository" in error.printed:
+        return UsageError(f"{path} is no git repository.")
+    allowed = re.search(r"git config .*safe\.directory .+", error.printed)
+    if allowed:
+        return UsageError(
+            f"git does not read {path}, which belongs to another user; this allows it: {allowed[0]}"
+        )
+    return UsageError(str(error))
+
+
+def _commit(name: str, date: str, title: str, body: str) -> Point:
     number = _pull_request(title, body)
     return Point(name, date, title.removesuffix(f"(#{number})").rstrip(), number)
 

@@ -1,6 +1,7 @@
 """Measure the problems of a suite into a results file, and resume a stopped run."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import msgspec
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.environment import environment
+from harness.measuring.environment import ELSEWHERE, environment
 from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
 from harness.measuring.request import Request
@@ -25,7 +26,7 @@ from harness.model.settings import Settings
 from harness.model.versions import PACKAGES, installed_versions
 from harness.store.results import append_cells, read_cells
 from harness.suites.executors import WORKER_DIED, outcomes
-from harness.suites.tasks import code_of, measure
+from harness.suites.tasks import Code, code_of, measure
 from harness.topologies.lookup import placed_on
 
 
@@ -40,18 +41,34 @@ class Site:
     several: bool = False
     by_family: bool = False
 
-    def has_measured(self, cell: Cell, settings: Settings) -> bool:
-        """Return whether a stored cell has this site's code, versions, machine and settings."""
+    def difference(self, cell: Cell, settings: Settings) -> str:
+        """Return why a stored cell does not count here, such as "other code"; empty if it does.
+
+        A cell has times, which only count on the same machine.
+        """
         here, there = self.environment, cell.environment
-        machine = [(where.machine, where.cpu, where.cores) for where in (here, there)]
+        if not self.several and _hardware(here) != _hardware(there):
+            return ELSEWHERE
         codes = [code_of(where) for where in (here, there)]
         if not there.packages.keys() <= set(PACKAGES):  # of a family of another distribution
             codes[0] = codes[0]._replace(packages=installed_versions(there.packages))
         if self.by_family:
             codes[0] = codes[0]._replace(code=here.family_code)
             codes[1] = codes[1]._replace(code=there.family_code)
-        same = codes[0] == codes[1] and (self.several or machine[0] == machine[1])
-        return same and cell.settings == settings
+        for what, mine, theirs in zip(Code._fields, *codes, strict=True):
+            if mine != theirs:
+                return f"other {what.capitalize() if what == 'python' else what}"
+        names = (
+            name
+            for name in Settings.__struct_fields__
+            if getattr(settings, name) != getattr(cell.settings, name, None)
+        )
+        changed = ", ".join(names)
+        return f"other settings ({changed})" if changed else ""
+
+
+def _hardware(environment: Environment) -> tuple[Any, ...]:
+    return environment.machine, environment.cpu, environment.cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +151,22 @@ def _cells(results: Path) -> Iterable[Cell]:
     return read_cells(results, lambda damage: None) if results.exists() else ()
 
 
-def is_outdated(results: Path, settings: Settings, site: Site | None = None) -> bool:
-    """Return whether a results file has cells of other code, settings or machines.
+def told_apart(
+    results: Path, settings: Settings, site: Site | None = None
+) -> tuple[list[Cell], Counter[str]]:
+    """Return the stored cells that count here, and the number of others by what they differ in.
 
-    A report would present such cells as comparable with new ones.
+    A report would present the others as comparable with new ones.
     """
     site = site or Site(environment(settings.sampling.seed))
-    return any(not site.has_measured(cell, settings) for cell in _cells(results))
+    usable: list[Cell] = []
+    outdated: Counter[str] = Counter()
+    for cell in _cells(results):
+        if why := site.difference(cell, settings):
+            outdated[why] += 1
+        else:
+            usable.append(cell)
+    return usable, outdated
 
 
 def set_aside(results: Path) -> Path | None:
@@ -167,14 +193,12 @@ def resumed(
     several. With several machines, a problem is complete if one machine has measured all of its
     cells. Raise UsageError if the file cannot be read or a request has an unknown variant.
     """
-    site = site or Site(environment(settings.sampling.seed))
-    held: dict[tuple[str, str], dict[str | None, dict[str, Cell]]] = {}
-    for cell in _cells(results):
-        if site.has_measured(cell, settings):
-            machines = held.setdefault((cell.family, str(cell.problem)), {})
-            machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
+    stored: dict[tuple[str, str], dict[str | None, dict[str, Cell]]] = {}
+    for cell in told_apart(results, settings, site)[0]:
+        machines = stored.setdefault((cell.family, str(cell.problem)), {})
+        machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
     return [
-        _resumed(request, held.get((request.family.name, legible(str(request.problem))), {}))
+        _resumed(request, stored.get((request.family.name, legible(str(request.problem))), {}))
         for request in requests
     ]
 

@@ -65,7 +65,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     requires=("torch", "torchrec", "fbgemm_gpu"),
     benchmarks=(
         "dlrm-856[tables=10,seed=1]/dgx_a100_80gb:16",
-        "synthetic[tables=10,seed=7,memory=tight]/dgx_a100_80gb:16",
+        "synthetic[tables=10,seed=7,memory=roomy]/dgx_a100_80gb:16",
     ),
     studies=STUDIES,
     goals=GOALS,

@@ -1,8 +1,9 @@
 """Post a gate's verdict as a comment on a GitHub pull request, and update it in later runs.
 
-`python -m reports.gate.comment VERDICT.md NAME` runs in a job of GitHub Actions. The comment starts
-with a hidden marker with NAME, by which a later run finds it. The outcome never fails the job: the
-verdict does. Settings come from the variables that GitHub sets, and from GITHUB_TOKEN.
+`python -I reports/gate/comment.py VERDICT.md NAME` runs in a job of GitHub Actions, and needs no
+installed package. The comment starts with a hidden marker with NAME, by which a later run finds it.
+The outcome never fails the job: the verdict does. Settings come from the variables that GitHub
+sets, and from GITHUB_TOKEN.
 """
 
 import json
@@ -20,6 +21,7 @@ from typing import Any
 _LONGEST = 65_536  # characters that GitHub accepts
 _REST = "\n\nThe rest is in the summary of the job.\n"
 _PER_PAGE = 100
+_MOST_PAGES = 100
 _SECONDS = 30.0
 _WAIT_SECONDS = 2.0
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
@@ -54,33 +56,47 @@ class PullRequest:
     def post(self, text: str, name: str) -> str:
         """Post the comment called `name`, or replace its text; return `posted` or `updated`.
 
-        Raises RefusedError, or OSError if GitHub cannot be reached or fails twice.
+        Raises RefusedError; OSError or HTTPException if GitHub cannot be reached or fails twice;
+        ValueError for an answer that is no list of comments.
         """
-        marker = f"<!-- shardbench gate: {name} -->\n"
+        marker = f"<!-- shardbench gate: {' '.join(name.split())} -->\n"
         body = {"body": _shortened(marker + text)}
-        for comment in self._comments():
-            # A person may quote a comment of this job, marker included.
-            is_of_a_job = comment["user"]["type"] == "Bot"
-            if is_of_a_job and comment["body"].startswith(marker.strip()):
-                self._ask("PATCH", f"issues/comments/{comment['id']}", body)
+        issues = f"repos/{self.repository}/issues"
+        for comment in self._comments(f"{issues}/{self.number}/comments"):
+            is_marked = (comment.get("body") or "").startswith(marker.strip())
+            if is_marked and self._is_own(comment.get("user") or {}):
+                self._ask("PATCH", f"{issues}/comments/{comment['id']}", body)
                 return "updated"
-        self._ask("POST", f"issues/{self.number}/comments", body)
+        self._ask("POST", f"{issues}/{self.number}/comments", body)
         return "posted"
 
-    def _comments(self) -> Iterator[dict[str, Any]]:
-        page = 0
-        while True:
-            page += 1
-            found = self._ask(
-                "GET", f"issues/{self.number}/comments?per_page={_PER_PAGE}&page={page}"
-            )
-            yield from found
-            if len(found) < _PER_PAGE:
+    def _comments(self, path: str) -> Iterator[dict[str, Any]]:
+        for page in range(1, _MOST_PAGES + 1):
+            comments = self._ask("GET", f"{path}?per_page={_PER_PAGE}&page={page}")
+            if not isinstance(comments, list):
+                raise ValueError("GitHub's answer is no list of comments")
+            yield from (comment for comment in comments if isinstance(comment, dict))
+            if len(comments) < _PER_PAGE:
                 return
 
+    def _is_own(self, author: Mapping[str, Any]) -> bool:
+        """Return whether a job's token, or the person whose token this is, wrote a comment.
+
+        A person may copy a comment of a job, marker included.
+        """
+        if author.get("type") == "Bot":
+            return True
+        try:
+            person = self._ask("GET", "user")
+        except (RefusedError, OSError):  # the token of a job or of an app belongs to no person
+            return False
+        login = person.get("login") if isinstance(person, dict) else None
+        return login in (None, author.get("login"))
+
     def _ask(self, method: str, path: str, content: Mapping[str, str] | None = None) -> Any:
+        """Return the answer to a GET request; a comment that was written has no other answer."""
         request = urllib.request.Request(
-            f"{self.api}/repos/{self.repository}/{path}",
+            f"{self.api}/{path}",
             None if content is None else json.dumps(content).encode(),
             {"Authorization": f"Bearer {self.token}", "Accept": "application/vnd.github+json"},
             method=method,
@@ -88,9 +104,10 @@ class PullRequest:
         for attempt in (1, 2):
             try:
                 with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-                    return json.loads(answer.read())
+                    return json.loads(answer.read()) if content is None else None
             except urllib.error.HTTPError as error:
-                if error.code in _REFUSED:
+                # GitHub refuses requests beyond a limit with the same codes.
+                if error.code in _REFUSED and b"rate limit" not in error.read():
                     raise RefusedError(f"{error.code} {error.reason}") from None
                 if attempt == 2 or error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
@@ -107,17 +124,17 @@ def _shortened(text: str) -> str:
 def main(arguments: list[str], environment: Mapping[str, str]) -> str:
     """Post the file's text under the name, and return a line for the job's log."""
     file, name = arguments
-    request = PullRequest.of_job(environment)
-    if request is None:
-        return "No comment: this job does not run for a pull request."
     try:
+        request = PullRequest.of_job(environment)
+        if request is None:
+            return "No comment: this job does not run for a pull request."
         done = request.post(Path(file).read_text(encoding="utf-8"), name)
     except RefusedError as error:
         return (
             "::notice::No comment, because the token of this job may not write any "
             f"({error}), as in pull requests from forks. The verdict is in the job's summary."
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever GitHub answers, a comment never fails the job
         return f"::warning::The comment could not be written: {error!r}"
     return f"The comment was {done}."
 

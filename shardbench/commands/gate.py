@@ -47,19 +47,26 @@ Steps = list[tuple[str, tuple[str, ...]]]
 
 
 class GateCommand(Command):
-    """A command that exits with 3 for all errors, because 1 and 2 are verdicts of the gate."""
+    """A command that exits with 3 for all errors, because 1 and 2 are verdicts of the gate.
 
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+    A command with an option `--gate` does so only with that option.
+    """
+
+    def make_context(self, info_name: Any, args: list[str], *more: Any, **kwargs: Any) -> Any:
         """Parse the arguments; wrong ones exit with 3 instead of 2."""
+        is_choice = any("--gate" in parameter.opts for parameter in self.params)
+        self._judges = not is_choice or "--gate" in args
         try:
-            return super().make_context(*args, **kwargs)
+            return super().make_context(info_name, args, *more, **kwargs)
         except Exception as error:
-            if getattr(error, "exit_code", None) == _USAGE:
+            if self._judges and getattr(error, "exit_code", None) == _USAGE:
                 error.exit_code = HARNESS_FAILED  # type: ignore[attr-defined]
             raise
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; all exceptions except interrupts exit with 3."""
+        if not self._judges:
+            return super().invoke(ctx)
         try:
             return super().invoke(ctx)
         except typer.Exit:

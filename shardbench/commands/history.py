@@ -1,6 +1,7 @@
 """`shardbench history`: run the commits of a library on one problem."""
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
+from harness.measuring.environment import ELSEWHERE
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner
@@ -21,7 +23,16 @@ from reports.core.formatting import count, number, plural
 from reports.series.view import View, caveats, changed_figures, findings, step_sentences
 from shardbench import completion, display
 from shardbench.command import resumable
-from shardbench.options import check_folder, check_seconds, found_registry, messages, write
+from shardbench.options import (
+    Machine,
+    check_folder,
+    check_seconds,
+    found_registry,
+    messages,
+    name_machine,
+    warn,
+    write,
+)
 from shardbench.results_file import measuring_into
 from shardbench.series import find_library, shown_tables, write_series
 
@@ -69,6 +80,7 @@ def history(
     repeat: Annotated[int, typer.Option(help="Calls of each commit to time; none by default.")] = 0,
     jobs: Annotated[int, typer.Option(help="Commits that run at a time.")] = 1,
     budget: Annotated[float, typer.Option(help="Seconds that a commit may take.")] = 300.0,
+    machine: Machine = "",
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the history; history/LIBRARY by default."),
@@ -79,6 +91,7 @@ def history(
     A commit runs from its checkout, without installation. Results are stored, and a stopped
     command resumes from them.
     """
+    name_machine(machine)
     check_seconds("--budget", budget)
     if not 1 <= least < float("inf"):
         raise UsageError(f"--least must be a factor of at least 1, not {least:g}.")
@@ -93,17 +106,30 @@ def history(
     topology = placed_on(family, asked.workload, asked.topology, asked.gpus)
     source = Repository(repository)
     first, last = _range(source, wanted)
+    if source.caveat:
+        warn(f"This is {source.path}{source.caveat}.")
     folder = out or Path("history", library)
     check_folder(folder)
     results = folder / "history.jsonl"
     with measuring_into(results), resumable(results):
         runner = Runner(declared, source, asked, topology, results, budget, repeat, jobs)
+        _tell_of_resumption(runner)
         if sought:
             _find(runner, first, last, sought)
         elif judged:
             _gate(runner, first, last, least, folder)
         else:
             _all(runner, _commits(source, declared, first, last), least, folder)
+
+
+def _tell_of_resumption(runner: Runner) -> None:
+    """Print how many stored commits count without their times, or not at all, and why."""
+    if runner.elsewhere:
+        messages.print(
+            f"Used without times: {plural(runner.elsewhere, 'stored commit')}, with {ELSEWHERE}."
+        )
+    for why, amount in Counter(runner.unused.values()).items():
+        messages.print(f"Not used: {plural(amount, 'stored commit')}, with {why}.")
 
 
 def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:
@@ -113,7 +139,9 @@ def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:
     first = source.commit(before) if before else None
     last = source.commit(after or "HEAD")
     if first and not source.is_ancestor(first, last):
-        raise UsageError(f"{before} does not come before {after or 'HEAD'}.")
+        raise UsageError(
+            f"{before} does not come before {after or 'HEAD'} in {source.path}{source.caveat}."
+        )
     return first, last
 
 

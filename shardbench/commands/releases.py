@@ -21,7 +21,15 @@ from reports.core.formatting import plural
 from reports.series.view import View, findings, release_views
 from shardbench import completion, display
 from shardbench.command import resumable
-from shardbench.options import check_folder, check_seconds, found_registry, messages, warn
+from shardbench.options import (
+    Machine,
+    check_folder,
+    check_seconds,
+    found_registry,
+    messages,
+    name_machine,
+    warn,
+)
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 from shardbench.series import find_library, shown_tables, write_series
@@ -71,6 +79,7 @@ def releases(
     budget: Annotated[
         float, typer.Option(help="Seconds that one call of a release may take.")
     ] = 300.0,
+    machine: Machine = "",
     out: Annotated[
         Path, typer.Option(help="Folder for the history, its figure and its page.")
     ] = Path("history"),
@@ -79,6 +88,7 @@ def releases(
 
     Installs missing releases first, each in its own folder.
     """
+    name_machine(machine)
     check_seconds("--seconds", seconds)
     check_seconds("--budget", budget)
     if repeat < _LEAST_TURNS:

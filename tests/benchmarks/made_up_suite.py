@@ -14,6 +14,7 @@ from harness.contract import (
     Family,
     InfeasibleDecision,
     Measured,
+    NotApplicable,
     Prepared,
     Quality,
     Recorder,
@@ -108,6 +109,14 @@ def made_up(
     @family.variant("raises", same_as="reference")
     def raises(problem: int) -> Prepared[int]:
         raise OSError("out of dice")
+
+    @family.variant("fails-in-a-call", same_as="reference")
+    def fails_in_a_call(problem: int) -> Prepared[int]:
+        return Prepared(lambda: problem // int("unlucky"))
+
+    @family.variant("not-applicable", same_as="reference")
+    def not_applicable(problem: int) -> Prepared[int]:
+        raise NotApplicable("It needs eight sides.")
 
     return family
 

@@ -1,8 +1,11 @@
 """The asv suite on made-up families, by asv's own classes."""
 
+import math
+import pickle
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,14 @@ from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, suite_of
 
 from benchmarks import families
 from benchmarks.outline import registered
-from harness.contract import Quality
-from harness.contract.registry import Registry
+from harness.contract import Prepared, Quality
+from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import check
 from harness.measuring.timing.clock import SystemClock
+from harness.model.errors import NotApplicable, RegistryError, ShardbenchError
 
 ROOT = Path(__file__).parents[2]
+FUNCTIONS = ["time_plan", "track_eyes", "track_different_decision", "track_ratio_to_reference"]
 
 
 def cache_key(suite: type[Any]) -> str:
@@ -80,13 +85,12 @@ for found in disc_benchmarks("benchmarks"):
             "Family 'cards' is not installed: it needs a_module_that_does_not_exist.\n"
         )
 
-    def test_a_family_that_fails_to_load_is_left_out_with_a_note(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_family_that_fails_to_load_fails_discovery(self) -> None:
+        """Its benchmarks must not vanish, so asv discovers them at another commit."""
         registry = Registry([made_up()])
         registry.failures["cards"] = "No module named 'cards'"
-        assert list(registered(registry)) == ["dice"]
-        assert "Family 'cards' could not be loaded: No module" in capsys.readouterr().err
+        with pytest.raises(RegistryError, match="'cards' could not be loaded: No module"):
+            registered(registry)
 
     def test_the_version_is_explicit(self) -> None:
         assert asv_benchmark(suite_of(made_up())["dice"], "time_plan", "same", None).version == "2"
@@ -152,16 +156,79 @@ class TestFigures:
     def test_any_decision_will_do_without_same_as(self, run: Run, variant: str) -> None:
         assert run("track_different_decision", variant) is None
 
-    @pytest.mark.parametrize("variant", ["impossible", "not-installed", "raises"])
-    @pytest.mark.parametrize("function", ["time_plan", "track_eyes", "track_different_decision"])
-    def test_a_cell_without_a_checked_decision_is_not_available(
+    @pytest.mark.parametrize("variant", ["not-installed", "not-applicable"])
+    @pytest.mark.parametrize("function", FUNCTIONS)
+    def test_what_is_not_installed_or_not_applicable_is_not_available(
         self, run: Run, function: str, variant: str
     ) -> None:
+        """asv shows n/a and goes on."""
         assert run(function, variant) is None
 
-    def test_a_problem_that_cannot_be_built_costs_only_its_own_cells(self) -> None:
+    @pytest.mark.parametrize("variant", ["impossible", "raises", "fails-in-a-call"])
+    @pytest.mark.parametrize("function", FUNCTIONS)
+    def test_a_broken_variant_fails(self, run: Run, function: str, variant: str) -> None:
+        """A plan that fails its check, and an error in set-up or in the call, fail in asv."""
+        with pytest.raises(ShardbenchError, match=r"No dice|out of dice|unlucky"):
+            run(function, variant)
+
+    def test_a_wrong_decision_has_no_ratio(self, run: Run) -> None:
+        """A variant that makes another decision than it must fails there."""
+        with pytest.raises(ShardbenchError, match="another decision"):
+            run("track_ratio_to_reference", "other")
+
+    @pytest.mark.parametrize("error", [ValueError("broken"), NotApplicable("not this problem")])
+    def test_a_ratio_needs_the_reference(self, error: Exception) -> None:
+        """A broken reference fails; one that does not support the problem is not available."""
+
+        def prepare(problem: int) -> Prepared[int]:
+            raise error
+
+        family = made_up()
+        family.variants["reference"] = replace(family.reference, prepare=prepare)
+        suite = suite_of(family)["dice"]
+        cache = suite().setup_cache()
+        benchmark = asv_benchmark(suite, "track_ratio_to_reference", "own", cache)
+        assert not benchmark.do_setup()
+        if isinstance(error, NotApplicable):
+            assert math.isnan(benchmark.do_run())
+        else:
+            with pytest.raises(ShardbenchError, match="broken"):
+                benchmark.do_run()
+
+    def test_checks_survive_being_stored(self) -> None:
+        """asv stores the checks in a file, whatever the class of an error."""
+
+        class Odd(ShardbenchError):
+            def __init__(self, first: str, second: str) -> None:
+                super().__init__(f"{first} {second}")
+
+        family = made_up()
+
+        @family.variant("odd")
+        def odd(problem: int) -> Prepared[int]:
+            raise Odd("very", "odd")
+
+        cache = suite_of(family)["dice"]().setup_cache()
+        assert pickle.loads(pickle.dumps(cache)).keys() == cache.keys()
+
+    def test_a_problem_that_cannot_be_built_fails_in_its_own_cells(self) -> None:
+        """Other problems are measured."""
         unknown = "dice[size=6]/no_such_machine:2"
         suite = suite_of(made_up(benchmarks=(unknown, PROBLEM)))["dice"]
         cache = suite().setup_cache()
-        assert "no_such_machine" in cache["dice", "same", unknown]
+        assert "no_such_machine" in str(cache["dice", "same", unknown])
+        assert not isinstance(cache["dice", "same", unknown], NotApplicable)
         assert cache["dice", "same", PROBLEM].quality["eyes"] == 12
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [family.name for family in load_registry().families])
+def test_every_benchmark_of_this_project_can_run(name: str) -> None:
+    """No cell fails at this commit, so that a failure in asv is a broken planner."""
+    suite = getattr(families, name)
+    failed = {
+        cell: str(checked)
+        for cell, checked in suite().setup_cache().items()
+        if isinstance(checked, ShardbenchError) and not isinstance(checked, NotApplicable)
+    }
+    assert failed == {}

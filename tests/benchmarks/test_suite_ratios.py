@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from asv import _stats
 from asv_runner import statistics
-from made_up_suite import Log, Run, asv_benchmark, made_up, suite_of
+from made_up_suite import PROBLEM, Log, Run, asv_benchmark, made_up, suite_of
 
-from benchmarks.outline import OUTLINE_FILE
+from benchmarks import families
+from benchmarks.outline import OUTLINE_FILE, outlines
+from harness.contract.registry import Registry
+from harness.model.errors import NotApplicable
 
 
 class TestTime:
@@ -57,7 +60,7 @@ class TestRatio:
         assert 4 <= len(found["samples"]) <= 16
         assert 0 < max(found["samples"]) < 0.1
 
-    @pytest.mark.parametrize("variant", ["reference", "other", "impossible", "not-installed"])
+    @pytest.mark.parametrize("variant", ["reference", "not-installed"])
     def test_without_a_ratio_there_is_none(self, run: Run, variant: str) -> None:
         assert run("track_ratio_to_reference", variant) is None
 
@@ -95,6 +98,22 @@ class TestOtherCommits:
         own = asv_benchmark(suites["dice"], "track_eyes", "own", cache)
         assert not own.do_setup()
         assert own.do_run() == 24
+
+    def test_what_a_commit_declares_and_cannot_do_fails_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A later commit's problem may be unknown; a family that does not load is an error."""
+        monkeypatch.setenv(OUTLINE_FILE, str(tmp_path / "outline.json"))
+        later = "dice[size=6]/a_later_machine:2"
+        suite_of(made_up(benchmarks=(PROBLEM, later)), made_up("cards"))
+        registry = Registry([made_up()])
+        registry.failures["cards"] = "No module named 'cards'"
+        suites = families.benchmark_classes(registry, outlines(registry))
+        cache = suites["dice"]().setup_cache()
+        assert isinstance(cache["dice", "own", later], NotApplicable)
+        assert cache["dice", "own", PROBLEM].quality["eyes"] == 24
+        assert "No module named 'cards'" in str(cache["cards", "own", PROBLEM])
+        assert not isinstance(cache["cards", "own", PROBLEM], NotApplicable)
 
     def test_a_figure_that_a_commit_does_not_know_is_not_available(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from asv.environment import EnvironmentUnavailable
 from toy_repository import ToyRepository
 
 from benchmarks.asv_environments import Commits, PresentPython, Worktree
+from harness.series.repository import Repository
 
 pytestmark = pytest.mark.long
 
@@ -79,12 +80,18 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=folder,
-        env=os.environ | {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"},
+        # A git hook names its own repository.
+        env=os.environ
+        | {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "GIT_DIR": str(folder / "nowhere")},
         capture_output=True,
         text=True,
         timeout=1200,
         check=False,
     )
+
+
+def commit_of(repository: Path, revision: str) -> str:
+    return Repository(repository).commit(revision).id[:8]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +119,7 @@ def continuous(repository: Path) -> subprocess.CompletedProcess[str]:
 
 def stored(repository: Path, revision: str) -> dict[str, dict[str, float | None]]:
     """Return the results of a commit by benchmark and variant."""
-    commit = run(repository, "git", "rev-parse", revision).stdout.strip()[:8]
+    commit = commit_of(repository, revision)
     (file,) = repository.glob(f".asv/results/*/{commit}-worktree-{PYTHON}.json")
     content = json.loads(file.read_text())
     variants = ["reference", "added", "quick"]
@@ -168,7 +175,7 @@ def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: P
     name = "families.dice.track_ratio_to_reference"
     before, after = stored(repository, "main~1")[name], stored(repository, "main")[name]
     assert before["quick"] < 2 < after["quick"] < after["added"]
-    commit = run(repository, "git", "rev-parse", "main").stdout.strip()[:8]
+    commit = commit_of(repository, "main")
     (file,) = repository.glob(f".asv/results/*/{commit}-worktree-{PYTHON}.json")
     columns = json.loads(file.read_text())
     ratios = dict(zip(columns["result_columns"], columns["results"][name], strict=False))

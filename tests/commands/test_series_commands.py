@@ -2,6 +2,7 @@
 
 import csv
 import json
+import platform
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from toy_repository import ToyRepository
 
 from harness.contract import Series
 from harness.contract.registry import Registry
+from harness.measuring.environment import MACHINE
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")
 SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
@@ -204,6 +206,56 @@ def test_times_are_taken_where_asked_for(history, repository):
     assert len(stored()) == 2
 
 
+def test_counts_of_another_machine_are_used_and_times_are_not(
+    history, repository, monkeypatch, tmp_path
+):
+    """A history has the times of one machine, and says what it takes from another."""
+    monkeypatch.setenv(MACHINE, "")
+    repository.version("the first")
+    repository.version("more", scans=9)
+    history("toylib", "-r", "clone", "--repeat", "3")
+    monkeypatch.setattr(platform, "node", lambda: "another-host")
+    counts = rows()[0]["enumerate_calls"]
+    code, _, err = history("toylib", "-r", "clone")
+    assert (code, len(stored())) == (0, 2)
+    assert "Used without times: 2 stored commits" in err
+    assert [row["cpu_s"] for row in rows()] == ["", ""]
+    assert rows()[0]["enumerate_calls"] == counts
+
+    _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
+    assert "Not used: 2 stored commits, with times of another machine" in err
+    machines = [cell["environment"]["machine"] for cell in stored()]
+    assert machines[0] == machines[1] != machines[2] == machines[3]
+    assert [float(row["cpu_s"]) for row in rows()] == [
+        pytest.approx(cell["cpu_s"]["median"]) for cell in stored()[2:]
+    ]
+    _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
+    assert (len(stored()), "used" in err.lower()) == (4, False)
+
+
+def test_times_count_on_all_machines_of_a_class(history, repository, monkeypatch):
+    """--machine names hosts that are equal, such as the runners of a CI."""
+    monkeypatch.setenv(MACHINE, "")
+    repository.version("the first")
+    timed = ("toylib", "-r", "clone", "--repeat", "3", "--machine", "runners")
+    history(*timed)
+    times = rows()[0]["cpu_s"]
+    monkeypatch.setattr(platform, "node", lambda: "another-host")
+    history(*timed)
+    assert (len(stored()), rows()[0]["cpu_s"]) == (1, times)
+
+
+def test_stored_commits_of_other_versions_are_named(history, repository):
+    """A resumed history says what it does not use, and why."""
+    repository.version("the first")
+    history("toylib", "-r", "clone")
+    path = Path("history/toylib/history.jsonl")
+    path.write_text(path.read_text().replace('"python": "', '"python": "2.'))
+    _, _, err = history("toylib", "-r", "clone")
+    assert "Not used: 1 stored commit, with other versions of Python or packages." in err
+    assert len(stored()) == 2
+
+
 def test_equal_files_are_run_once_and_tests_are_no_files_that_matter(history, repository):
     repository.version("the first")
     repository.version("more", scans=9)
@@ -283,6 +335,32 @@ def test_a_commit_is_judged_by_an_earlier_one_as_the_gate_does(history, reposito
         assert (wanted, code) == (wanted, expected)
         assert ("enumerate_calls: " in out) == (wanted == "main~2..main~1")
     assert "`cost`" in Path("history/toylib/verdict.md").read_text()
+
+
+def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
+    """With --gate an error exits with 3, as 2 is inconclusive; a shallow clone is named."""
+    repository.version("the first")
+    repository.version("the second", plan=4)
+    code, _, err = history("toylib", "nothing..main", "-r", "clone", "--gate")
+    assert (code, "names no commit" in err) == (3, True)
+    assert history("toylib", "nothing..main", "-r", "clone")[0] == 2
+    repository.git(
+        "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(tmp_path / "new")
+    )
+    code, _, err = history("toylib", "HEAD^1..HEAD", "-r", "new", "--gate")
+    assert (code, "shallow clone" in err) == (3, True)
+    code, _, err = history("toylib", "-r", "new")
+    assert (code, "shallow clone" in err) == (0, True)
+
+
+def test_the_repository_of_a_hook_is_not_measured(history, repository, tmp_path, monkeypatch):
+    """In a hook, git names the hook's repository in GIT_DIR."""
+    expected = repository.version("the first")
+    other = ToyRepository(tmp_path / "other")
+    other.version("of another repository")
+    monkeypatch.setenv("GIT_DIR", str(other.folder / ".git"))
+    assert history("toylib", "-r", "clone")[0] == 0
+    assert [row["commit"] for row in rows()] == [expected]
 
 
 def test_a_merge_counts_as_one_commit(history, repository):

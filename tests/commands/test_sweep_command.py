@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 import re
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 import toy
 from rich.console import Console
 
+from harness.measuring.environment import MACHINE
 from harness.measuring.monitor import Event
 from harness.measuring.time_left import Piece, TimeLeft
 from harness.store.lock import hold
+from harness.store.results import parse_line
 from shardbench.progress import ProgressDisplay, progress_bar, time_left
 
 SUITE = """
@@ -104,6 +107,53 @@ def test_results_of_other_settings_are_kept_beside(shardbench, tmp_path):
     assert code == 0
     (kept,) = re.findall(r"^Earlier results are kept in (\S+)\.$", err, re.MULTILINE)
     assert (tmp_path / kept).read_bytes() == before
+
+
+def test_results_of_another_machine_are_kept_beside_with_the_reason(
+    shardbench, tmp_path, monkeypatch
+):
+    """Times of another host do not count, unless both are of one named class."""
+    monkeypatch.setenv(MACHINE, "")
+    path = tmp_path / "results" / "tiny.jsonl"
+    shardbench("sweep", "tiny.toml", *QUICK)
+    before = path.read_bytes()
+    monkeypatch.setattr(platform, "node", lambda: "another-host")
+    code, _, err = shardbench("sweep", "tiny.toml", *QUICK)
+    assert code == 0
+    assert "Not used: 8 cells in results/tiny.jsonl, with times of another machine" in err
+    assert "--machine" in err
+    (kept,) = re.findall(r"^Earlier results are kept in (\S+)\.$", err, re.MULTILINE)
+    assert (tmp_path / kept).read_bytes() == before
+
+    named = ("sweep", "tiny.toml", *QUICK, "--results", "named.jsonl", "--machine", "runners")
+    shardbench(*named)
+    before = (tmp_path / "named.jsonl").read_bytes()
+    monkeypatch.setattr(platform, "node", lambda: "a-third-host")
+    monkeypatch.setenv(MACHINE, "")
+    _, _, err = shardbench(*named)
+    assert (tmp_path / "named.jsonl").read_bytes() == before
+    assert "measured already" in err
+
+
+def test_results_of_this_machine_stay_when_others_go(shardbench, tmp_path):
+    """Only the cells that do not count here are measured again."""
+    path = tmp_path / "results" / "tiny.jsonl"
+    shardbench("sweep", "tiny.toml", *QUICK)
+    lines = path.read_text().splitlines()
+    theirs = [line for line in lines if "toy[size=4]" in line]
+    ours = [line for line in lines if line not in theirs]
+    machine = json.loads(lines[0])["environment"]["machine"]
+    changed = [line.replace(f'"machine": "{machine}"', '"machine": "another"') for line in theirs]
+    assert changed != theirs
+    path.write_text("\n".join([*changed, *ours]) + "\n")
+    code, _, err = shardbench("sweep", "tiny.toml", *QUICK)
+    assert code == 0
+    assert "Not used: 4 cells in results/tiny.jsonl" in err
+    kept = path.read_text().splitlines()[:4]
+    assert [parse_line(line.encode()) for line in kept] == [
+        parse_line(line.encode()) for line in ours
+    ]
+    assert sorted(cells(path)) == sorted(json.loads(line)["cell"] for line in lines)
 
 
 def test_what_would_run_is_listed(shardbench, tmp_path):

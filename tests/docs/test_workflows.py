@@ -68,8 +68,9 @@ def test_nothing_is_left_to_be_replaced():
 
 
 def test_the_action_updates_its_comment_on_pull_requests_alone():
+    """The comment is written after every verdict, with the given token."""
     held = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
-    (step,) = [s for s in held["runs"]["steps"] if "reports.gate.comment" in s.get("run", "")]
+    (step,) = [s for s in held["runs"]["steps"] if "gate/comment.py" in s.get("run", "")]
     assert "github.event_name == 'pull_request'" in step["if"]
     assert step["if"].startswith("always()"), "a verdict other than as expected fails the job"
     assert step["env"]["GITHUB_TOKEN"] == "${{ inputs.token }}"
@@ -114,28 +115,176 @@ def measured(tmp_path_factory) -> Path:
     ],
 )
 def test_the_action_says_what_the_gate_says(
-    measured: Path, tmp_path: Path, expectations: str, inconclusive: str, code: int, verdict: str
+    measured: Path, job: "Job", expectations: str, inconclusive: str, code: int, verdict: str
 ):
-    (script,) = [command for command in commands(ACTION) if "shardbench gate" in command]
-    program = tmp_path / "shardbench"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m shardbench "$@"\n')
-    program.chmod(0o755)
-    # The cells are there: to judge them takes no minute.
-    script = script.replace('--results "$kept/gate.jsonl"', "--judge cells.jsonl")
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script],
-        cwd=measured, capture_output=True, text=True, check=False,
-        env={
-            **os.environ,
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "RUNNER_TEMP": str(tmp_path),
-            "GITHUB_OUTPUT": str(tmp_path / "output"),
-            "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
-            "EXPECTATIONS": expectations, "INCONCLUSIVE": inconclusive, "ARGUMENTS": "",
-        },
-    )  # fmt: skip
+    """The step's exit code, its outputs and the summary are those of the gate."""
+    done, output = job.gate(measured, expectations, inconclusive=inconclusive)
     assert done.returncode == code, done.stderr
-    output = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
     assert output["exit-code"] == str(2 if verdict == "Inconclusive" else code)
     assert output["verdict"].startswith(verdict)
-    assert verdict in (tmp_path / "summary.md").read_text()
+    assert verdict in job.summary.read_text()
+
+
+class Job:
+    """A job of GitHub Actions on this machine, which uses the action; `gate` is the step Gate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.summary = folder, folder / "summary.md"
+        (folder / "bin").mkdir()
+        self.program("shardbench", f'exec {sys.executable} -m shardbench "$@"')
+        (folder / "bin" / "python").symlink_to(sys.executable)
+
+    def program(self, name: str, script: str) -> None:
+        """Put a program onto the path."""
+        file = self.folder / "bin" / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+    def run(self, step: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a step of the action in a folder, as GitHub does."""
+        steps = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
+        (script,) = [known["run"] for known in steps if known["name"] == step]
+        # The cells are there: to judge them takes no minute.
+        script = script.replace('--results "$kept/gate.jsonl"', "--judge cells.jsonl")
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            cwd=folder, capture_output=True, text=True, check=False,
+            env={
+                **os.environ,
+                "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+                "GITHUB_ACTION_PATH": str(ROOT),
+                "RUNNER_TEMP": str(self.folder),
+                "GITHUB_OUTPUT": str(self.folder / "output"),
+                "GITHUB_STEP_SUMMARY": str(self.summary),
+                **variables,
+            },
+        )  # fmt: skip
+
+    def gate(
+        self,
+        folder: Path,
+        expectations: str,
+        arguments: str = "",
+        inconclusive: str = "fail",
+        matrix: str = "",
+    ) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
+        """Run the gate; return the finished step, and its outputs."""
+        (self.folder / "output").unlink(missing_ok=True)
+        done = self.run(
+            "Gate", folder, EXPECTATIONS=expectations, ARGUMENTS=arguments,
+            INCONCLUSIVE=inconclusive, MATRIX=matrix,
+        )  # fmt: skip
+        lines = (self.folder / "output").read_text().splitlines()
+        return done, dict(line.split("=", 1) for line in lines)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_a_second_use_in_a_job_has_a_verdict_of_its_own(measured: Path, job: Job):
+    """Neither its outputs nor its verdict are those of the first use, even without a judgement."""
+    _, first = job.gate(measured, "expected.toml")
+    done, second = job.gate(measured, "more.toml", "--second 3")
+    assert (done.returncode, second["exit-code"], second["verdict"]) == (3, "3", "Error")
+    verdicts = [Path(use["folder"], "verdict.md").read_text() for use in (first, second)]
+    assert verdicts[0].startswith("## As expected")
+    assert verdicts[1].startswith("## Error")
+    assert job.summary.read_text() == "".join(verdicts)
+    assert first["use"] != second["use"], "an artifact's name can be used once"
+
+
+def test_the_verdict_names_the_job_of_a_matrix(measured: Path, job: Job):
+    """A reader of several comments sees which job each is of."""
+    _, output = job.gate(measured, "expected.toml", matrix='{\n  "python": "3.11"\n}')
+    assert '`{ "python": "3.11" }`' in Path(output["folder"], "verdict.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("", []),
+        ("\n", []),
+        ("--seconds 30", ["--seconds", "30"]),
+        ("--seconds 30\n--budget 120\n", ["--seconds", "30", "--budget", "120"]),
+        ("\n--seconds 30\n", ["--seconds", "30"]),
+        ("--results 'my cells.jsonl' * $HOME", ["--results", "my cells.jsonl", "*", "$HOME"]),
+    ],
+)
+def test_arguments_are_split_as_a_shell_does(job: Job, arguments: str, words: list[str]):
+    """Lines and quotes keep every word, and nothing in them is run or replaced."""
+    job.program("shardbench", "printf '%s\\n' \"$@\"")
+    done, _ = job.gate(job.folder, "expectations.toml", arguments)
+    assert done.returncode == 0, done.stderr
+    given = done.stdout.splitlines()
+    assert given[given.index("--markdown") + 2 :] == words
+
+
+def test_an_open_quote_is_an_error(job: Job):
+    """Nothing is measured with half of the arguments."""
+    job.program("shardbench", "echo As expected")
+    done, output = job.gate(job.folder, "expectations.toml", "--results 'cells.jsonl")
+    assert (done.returncode, output["exit-code"], output["verdict"]) == (3, "3", "Error")
+    assert "quote" in done.stderr
+
+
+@pytest.fixture
+def repository_with_our_names(measured: Path, tmp_path: Path) -> Path:
+    """A repository with packages that are named as ours, and a file of expectations."""
+    folder = tmp_path / "repository"
+    for package in ("harness", "planners", "reports", "shardbench"):
+        (folder / package / "gate").mkdir(parents=True)
+        for file in ("__init__.py", "gate/__init__.py", "gate/comment.py"):
+            (folder / package / file).write_text(f"raise SystemExit('their {package} was run')\n")
+    (folder / "expected.toml").write_text((measured / "expected.toml").read_text())
+    return folder
+
+
+def test_the_token_is_given_to_no_package_of_the_repository(
+    job: Job, repository_with_our_names: Path
+):
+    """The comment is written by the action's own file, not by a package of the same name."""
+    event = job.folder / "event.json"
+    event.write_text('{"ref": "refs/heads/main"}')
+    done = job.run(
+        "Comment", repository_with_our_names, FOLDER=".", NAME="expected.toml", GITHUB_TOKEN="t",
+        GITHUB_EVENT_PATH=str(event), PYTHONPATH=str(repository_with_our_names),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout[:11]) == (0, "No comment:"), done.stderr
+
+
+def test_measuring_imports_no_package_of_the_repository(repository_with_our_names: Path):
+    """The program and its child processes import shardbench's own packages."""
+    program = Path(sys.executable).with_name("shardbench")
+    done = subprocess.run(
+        [program, "gate", "expected.toml", "--seconds", "0.1"],
+        cwd=repository_with_our_names, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "was run" not in done.stdout + done.stderr
+    assert done.returncode in (0, 1, 2), done.stderr
+
+
+@pytest.mark.parametrize(("answer", "commented"), [("7", ["7"]), ("", [])])
+def test_the_example_takes_the_pull_request_from_the_event(
+    job: Job, answer: str, commented: list[str]
+):
+    """Of the artifact of a fork only the text is used, and without a pull request nothing is."""
+    path = EXAMPLE.with_name("planner-counts-comment.yml")
+    (script,) = commands(path)
+    job.program(
+        "gh",
+        f'case "$1" in api) echo "$*" > asked; echo "{answer}";; pr) echo "$3" > commented;; esac',
+    )
+    (job.folder / "number.txt").write_text("666\n")
+    done = subprocess.run(
+        ["bash", "-e", "-c", script], cwd=job.folder, capture_output=True, text=True, check=False,
+        env={
+            **os.environ, "PATH": f"{job.folder / 'bin'}:{os.environ['PATH']}",
+            "GH_REPO": "some/planners", "HEAD": "somebody:a-branch", "COMMIT": "abc",
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "head=somebody:a-branch" in (job.folder / "asked").read_text()
+    file = job.folder / "commented"
+    assert (file.read_text().split() if file.exists() else []) == commented

@@ -1,11 +1,12 @@
 """A git repository to which tests commit versions of the toy library."""
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from toy_library import library_files, write_files
+
+from harness.series.git import git_environment
 
 
 class ToyRepository:
@@ -24,7 +25,7 @@ class ToyRepository:
         nobody = {"HOME": str(self.folder), "GIT_CONFIG_NOSYSTEM": "1"}
         done = subprocess.run(
             ["git", "-C", str(self.folder), *arguments],
-            env=os.environ | who | nobody,
+            env=git_environment() | who | nobody,
             capture_output=True,
             text=True,
             check=True,

@@ -16,7 +16,14 @@ from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.settings import SamplingRule, Settings
 from harness.store.results import read_cells
-from harness.suites.sweep import Site, is_outdated, registered_requests, resumed, set_aside, sweep
+from harness.suites.sweep import (
+    Site,
+    registered_requests,
+    resumed,
+    set_aside,
+    sweep,
+    told_apart,
+)
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
@@ -212,6 +219,17 @@ class TestMachine:
         monkeypatch.setattr(platform, "node", lambda: "another")
         assert machine.environment(0).machine != here
 
+    def test_a_named_class_has_all_hosts_with_its_processor(self, monkeypatch: pytest.MonkeyPatch):
+        """Pods and runners have a new host name each time, and not quite the same memory."""
+        monkeypatch.setenv(machine.MACHINE, "runners")
+        here = machine.environment(0).machine
+        monkeypatch.setattr(platform, "node", lambda: "another")
+        assert machine.environment(0).machine == here
+        monkeypatch.setattr(machine, "_processor", lambda: "another")
+        assert machine.environment(0).machine != here
+        monkeypatch.undo()
+        assert machine.environment(0).machine != here
+
     def test_of_several_any_one_counts_that_has_a_whole_problem(self, path: Path, complete: bytes):
         here = Site(replace(machine.environment(0), machine="another"), several=True)
         path.write_bytes(complete)
@@ -234,18 +252,34 @@ class TestOutdated:
     """A report must not mix outdated cells with new ones, and outdated cells must not be lost."""
 
     def test_results_of_this_code_are_not(self, path: Path, complete: bytes):
-        assert not is_outdated(path, SETTINGS), "there are none"
+        assert told_apart(path, SETTINGS) == ([], {}), "there are none"
         path.write_bytes(complete)
-        assert not is_outdated(path, SETTINGS)
+        usable, outdated = told_apart(path, SETTINGS)
+        assert (len(usable), outdated) == (len(complete.splitlines()), {})
 
-    @pytest.mark.parametrize("key", ["code", "packages", "python", "machine", "cpu", "cores"])
+    @pytest.mark.parametrize(
+        ("key", "why"),
+        [
+            *(("code", "code"), ("packages", "packages"), ("python", "Python")),
+            *((name, "times of another machine") for name in ("machine", "cpu", "cores")),
+        ],
+    )
     def test_results_of_another_environment_are(
-        self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str
+        self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str, why: str
     ):
         path.write_bytes(complete)
         other = Environment(**asdict(machine.environment(0)) | {key: "another"})
         monkeypatch.setattr("harness.suites.sweep.environment", lambda seed: other)
-        assert is_outdated(path, SETTINGS)
+        usable, outdated = told_apart(path, SETTINGS)
+        assert usable == []
+        (said,) = outdated
+        assert why in said
+
+    def test_other_settings_are_named(self, path: Path, complete: bytes):
+        """The default memory limit depends on the machine, so it may change unnoticed."""
+        path.write_bytes(complete)
+        _, outdated = told_apart(path, replace(SETTINGS, memory_gib=SETTINGS.memory_gib + 1))
+        assert list(outdated) == ["other settings (memory_gib)"]
 
     def test_they_are_kept_under_another_name(self, path: Path, complete: bytes):
         assert set_aside(path) is None

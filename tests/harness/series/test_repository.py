@@ -1,0 +1,196 @@
+"""Commits are those of the named repository, whatever git's environment and settings."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from toy_repository import ToyRepository
+
+from harness.model.errors import ShardbenchError, UsageError
+from harness.series.repository import Repository
+
+ROOT = Path(__file__).parents[3]
+PLANNING = "toylib/planning"
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> ToyRepository:
+    """A repository with two commits that touch the planner, and one that does not."""
+    repository = ToyRepository(tmp_path / "clone")
+    repository.version("the first")
+    repository.version("Scan more (#41)", scans=9, plan=4)
+    repository.commit("a note", {"toylib/n\u00f6te.txt": "a word"})
+    return repository
+
+
+def read(path: Path) -> tuple[object, ...]:
+    """Return everything that a history reads of a repository."""
+    repository = Repository(path)
+    last = repository.commit("HEAD")
+    commits = repository.commits(None, last, [PLANNING])
+    tree = repository.tree(last, ["toylib"], ["tests"])
+    repository.check_out(last, "toylib", path.parent / "out")
+    files = sorted(str(file) for file in (path.parent / "out").rglob("*"))
+    return last, commits, repository.parent(last), tree, files
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"),
+        *("GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_LITERAL_PATHSPECS", "GIT_ICASE_PATHSPECS"),
+        *("GIT_CEILING_DIRECTORIES", "GIT_TRACE"),
+    ],
+)
+def test_no_variable_makes_git_read_another_repository(
+    toy: ToyRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """Git sets some of these variables in a hook, for the hook's own repository."""
+    expected = read(toy.folder)
+    other = ToyRepository(tmp_path / "other")
+    other.version("of another repository")
+    monkeypatch.setenv(name, "1" if "PATHSPECS" in name else str(other.folder / ".git"))
+    assert read(toy.folder) == expected
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("log.showSignature=true", "log.follow=true", "log.date=raw", "log.showRoot=false"),
+        *("i18n.logOutputEncoding=UTF-16", "i18n.logOutputEncoding=ISO-8859-1"),
+        *("core.quotePath=false", "format.pretty=fuller", "color.ui=always", "core.abbrev=5"),
+    ],
+)
+def test_no_setting_of_the_user_changes_what_is_read(
+    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch, setting: str
+):
+    """Commits, trees and files are the same under any settings, here given by the environment."""
+    toy.commit("Un \u00e9t\u00e9 (#42)", {f"{PLANNING}/note.txt": "a word"})
+    expected = read(toy.folder)
+    name, _, value = setting.partition("=")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", name)
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", value)
+    assert read(toy.folder) == expected
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
+def test_a_signed_commit_is_read_as_any_other(
+    toy: ToyRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A user may have git show signatures in its log."""
+    key, signers = tmp_path / "key", tmp_path / "signers"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    signers.write_text(f"tester@example.org {key.with_suffix('.pub').read_text()}")
+    toy.git("config", "gpg.format", "ssh")
+    toy.git("config", "gpg.ssh.allowedSignersFile", str(signers))
+    toy.git("config", "log.showSignature", "true")
+    toy.git("-c", f"user.signingkey={key}", "commit", "-q", "-S", "--allow-empty", "-m", "signed")
+    assert "Good" in toy.git("log", "-1"), "git shows the signature"
+    commit = Repository(toy.folder).commit("HEAD")
+    assert (commit.title, commit.date) == ("signed", "2026-01-02")
+    assert len(commit.id) == 40
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        (b"caf\xe9 (#7)\n", "caf\ufffd"),
+        (b"a\x1eb\x1fc (#7)\n\nbody\x1e\x1f\n\n\x1e", "a\x1eb\x1fc"),
+    ],
+)
+def test_a_message_may_have_any_bytes(
+    toy: ToyRepository, tmp_path: Path, message: bytes, title: str
+):
+    """A title is text, whatever its bytes and the author's; the commits around it are read too."""
+    file = tmp_path / "message"
+    written = toy.git("cat-file", "commit", "HEAD").partition("\n\n")[0].encode()
+    file.write_bytes(written.replace(b"A Tester", b"Zo\xeb") + b"\n\n" + message)
+    parent = toy.git("rev-parse", "HEAD")
+    toy.git("reset", "-q", "--hard", toy.git("hash-object", "-t", "commit", "-w", str(file)))
+    assert toy.git("rev-parse", "HEAD") != parent
+    toy.commit("the last", {})
+    repository = Repository(toy.folder)
+    last = repository.commit("HEAD")
+    before = repository.parent(last)
+    assert (last.title, before.title, before.pull_request) == ("the last", title, "7")
+    assert len(repository.commits(None, last, [])) == 4
+
+
+def test_a_declared_encoding_is_honoured(toy: ToyRepository, tmp_path: Path):
+    """A commit can name the encoding of its message."""
+    file = tmp_path / "message"
+    file.write_bytes("\u00e9t\u00e9\n".encode("latin-1"))
+    declared = ("-c", "i18n.commitEncoding=ISO-8859-1")
+    toy.git(*declared, "commit", "-q", "--allow-empty", "-F", str(file))
+    assert Repository(toy.folder).commit("HEAD").title == "\u00e9t\u00e9"
+
+
+def test_a_folder_below_the_root_is_the_repository(toy: ToyRepository):
+    """Paths are those of the repository's root, wherever the command runs."""
+    path = Path(PLANNING)
+    above, below = Repository(toy.folder), Repository(toy.folder / path)
+    last = above.commit("HEAD")
+    assert below.commits(None, last, [PLANNING]) == above.commits(None, last, [PLANNING])
+    assert below.tree(last, [PLANNING], []) == above.tree(last, [PLANNING], [])
+
+
+def test_a_bare_repository_and_a_worktree_are_read_too(toy: ToyRepository, tmp_path: Path):
+    """Their folders differ from that of a usual clone."""
+    last = Repository(toy.folder).commit("HEAD")
+    toy.git("clone", "-q", "--mirror", ".", str(tmp_path / "bare.git"))
+    toy.git("worktree", "add", "-q", "--detach", str(tmp_path / "tree"))
+    for folder in ("bare.git", "tree"):
+        assert Repository(tmp_path / folder).commit("HEAD") == last
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a repository of another user")
+def test_a_repository_of_another_user_is_called_so(
+    toy: ToyRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Git refuses to read it, as in a container, and says how to allow it."""
+    for path in (toy.folder, *toy.folder.rglob("*")):
+        os.chown(path, 1234, 1234)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    with pytest.raises(UsageError, match="belongs to another user") as raised:
+        Repository(toy.folder)
+    command = str(raised.value).partition("allows it: ")[2]
+    subprocess.run(command.split(), check=True)
+    assert Repository(toy.folder).commit("HEAD").title == "a note"
+
+
+def test_without_git_the_error_names_it(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch):
+    """It is no fault of the repository."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(ShardbenchError, match="needs git, which is not on the PATH"):
+        Repository(toy.folder)
+
+
+def test_a_shallow_clone_is_called_so(toy: ToyRepository, tmp_path: Path):
+    """A commit that it lacks is not taken for a wrong name."""
+    toy.git("clone", "-q", "--depth", "1", f"file://{toy.folder}", str(tmp_path / "shallow"))
+    shallow = Repository(tmp_path / "shallow")
+    assert "shallow" in shallow.caveat
+    with pytest.raises(UsageError, match="shallow"):
+        shallow.commit("HEAD^1")
+    whole = Repository(toy.folder)
+    assert whole.caveat == ""
+    with pytest.raises(UsageError) as raised:
+        whole.commit("HEAD~9")
+    assert "a shallow clone" not in str(raised.value)
+
+
+def test_one_module_runs_git():
+    """Whatever else ran git would do so with the variables of a hook."""
+    called = re.compile(r"""["']git["'],|shell=True""")
+    files = [
+        file
+        for folder in ("harness", "planners", "reports", "shardbench", "benchmarks", "record")
+        for file in (ROOT / folder).rglob("*.py")
+        if called.search(file.read_text(encoding="utf-8"))
+    ]
+    assert files == [ROOT / "harness" / "series" / "git.py"]
