@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
 from harness.contract.calls import collection_off
+from harness.execution.descendants import helpers
 from harness.execution.forks import Fork, Send
 from harness.measuring.counting import affordable_counts, count_work
 from harness.measuring.garbage import long_lived_objects_left_alone
@@ -18,7 +19,7 @@ from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Observer, Sample
 from harness.measuring.timing.verdict import CONFIDENCE, judge
 from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores, in_turns
-from harness.model.cell import CountedWork, Ratio, Way
+from harness.model.cell import ClockName, CountedWork, Ratio, Way
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
@@ -32,9 +33,10 @@ _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
 _LEAST_FORKS = 4
-# If other threads use more CPU time than this share of a call, and than these seconds, they do part
-# of the work, so the call must not be restricted to one core.
+# If other threads and processes use more CPU time than this share of a call, and than these
+# seconds, they do part of the work, so the call must not be restricted to one core.
 _IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
+_MOSTLY_WAITING = 3.0  # the wall time of such a call is above this multiple of its CPU time
 
 Limits = Mapping[str, Sequence[float]]
 
@@ -51,6 +53,7 @@ class SamplingRequest:
             clearly above or below each.
         may_fork: whether calls may be timed in forks; if not, all are timed in this process.
         clock: the clock to time with.
+        compared: the time that ratios compare; wall time is compared in this process.
     """
 
     prepared: Mapping[str, Prepared[Any]]
@@ -59,35 +62,50 @@ class SamplingRequest:
     limits: Limits = field(default_factory=dict)
     may_fork: bool = False
     clock: Clock = field(default_factory=SystemClock)
+    compared: ClockName = "cpu"
 
 
 class Call(NamedTuple):
     """The seconds of a warm-up call, and of entering its variant's `installed` context.
 
     `is_alone` means that one thread of this process did all the work, and can do it in a fork.
-    `lasts_s` is the duration of the call: CPU time if `is_alone`, because other programs do not
-    lengthen it, else wall time.
+    `may_fork` is False if a fork would lack something that the call uses, and `waits` is True if
+    the call waits for most of its wall time, or works where its CPU time is not counted.
     """
 
     wall_s: float
-    lasts_s: float
+    cpu_s: float
     install_s: float
     is_alone: bool
+    may_fork: bool
+    waits: bool
+
+    @property
+    def lasts_s(self) -> float:
+        """The CPU seconds, which other programs do not lengthen; wall seconds if not `is_alone`."""
+        return self.cpu_s if self.is_alone else self.wall_s
 
 
-def _call(prepared: Prepared[Any], clock: Clock) -> Call:
-    """Make one call, and measure its duration and whether this thread does all of its work."""
+def _call(prepared: Prepared[Any], clock: Clock, helpers_before: int) -> Call:
+    """Make one call, and measure its duration and whether this thread does all of its work.
+
+    `helpers_before` is the number of threads and child processes before the first call.
+    """
     install = clock.wall()
     with prepared.installed(), collection_off():
         install = clock.wall() - install
         prepared.begin()
-        wall, cpu, thread_cpu = clock.wall(), clock.cpu(), clock.thread_cpu()
+        cpu, wall, thread_cpu, waits = clock.cpu(), clock.wall(), clock.thread_cpu(), clock.waits()
         result = prepared.run()
-        wall, cpu = clock.wall() - wall, clock.cpu() - cpu
-        others = cpu - (clock.thread_cpu() - thread_cpu)
-    is_alone = others <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
-    is_alone &= prepared.may_fork and not isinstance(result, Measured)
-    return Call(wall, cpu if is_alone else wall, install, is_alone)
+        thread_cpu, wall = clock.thread_cpu() - thread_cpu, clock.wall() - wall
+        cpu, waits = clock.cpu() - cpu, clock.waits() - waits
+    is_measured = isinstance(result, Measured)
+    # A fork has no threads but its own, and would share its parent's child processes.
+    may_fork = is_measured or (prepared.may_fork and helpers() <= helpers_before)
+    mostly_waits = waits > 0 and wall > _MOSTLY_WAITING * cpu and not is_measured
+    is_alone = cpu - thread_cpu <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
+    is_alone &= may_fork and not mostly_waits and not is_measured
+    return Call(wall, cpu, install, is_alone, may_fork, mostly_waits)
 
 
 def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
@@ -101,12 +119,13 @@ def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
     started = clock.wall()
     calls: dict[str, Call] = {}
     for name, variant in request.prepared.items():
+        helpers_before = helpers()
         for number in range(2):
             is_late = clock.wall() - started > request.rule.warmup_seconds
             if is_late and (number or not request.may_fork):
                 break
             observer.turn_begins(name)
-            calls[name] = _call(variant, clock)
+            calls[name] = _call(variant, clock, helpers_before)
     return calls
 
 
@@ -123,7 +142,7 @@ class Group:
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
     ) -> None:
         self.active = list(names)
-        self.times = {name: Times(way) for name in names}
+        self.times = {name: Times(way, request.compared) for name in names}
         self.blocks, self.block_s = 0, block_seconds(request.rule)
         self._request, self._rule, self._time_block = request, request.rule, time_block
         self._is_forked = way != "turns in one process"
@@ -236,8 +255,9 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
     for group in groups:
         for name, timed in group.times.items():
             timed.reference = group.times.get(request.reference or "")
-            if not timed.wall_s:
-                timed.wall_s = [warm[name].wall_s]
+            if call := warm.get(name):
+                timed.mostly_waits, timed.may_fork = call.waits, call.may_fork
+                timed.wall_s = timed.wall_s or [call.wall_s]
             times.setdefault(name, timed)
     for name in [name for name in counts if counts[name]]:
         observer.counting(name)
@@ -309,7 +329,8 @@ def _ways(
     """Split the variants into groups, each with its way of timing; each includes the reference.
 
     Only calls in one thread of this process can be timed in forks: a fork has no other threads, and
-    all forks would share an upstream's child process. Short calls, repeated in a turn, are better
+    all forks would share an upstream's child process. Wall time is not compared in forks, which
+    would have to share a core. Short calls, repeated in a turn, are better
     timed in turns, unless they are compared with a far longer call. So are calls with a longer
     set-up: side by side, a core is shared by turns, so the variant that is set up sooner would be
     interrupted more often while it is timed.
@@ -319,6 +340,7 @@ def _ways(
     others = [name for name in calls if name not in alone]
     if (
         not request.may_fork
+        or request.compared == "wall"
         or rule.way == "turns in one process"
         or reference in others
         or not alone

@@ -50,7 +50,7 @@ class Sample(NamedTuple):
 class Turn(NamedTuple):
     """The mean wall and CPU seconds of a call in one turn, and the last call's decision.
 
-    `cpu_s` includes all threads, so that moving work to another thread is not a speed-up.
+    `cpu_s` includes all threads and child processes: moving work there is not a speed-up.
     `thread_cpu_s` is of the calling thread only; None for a call measured in another process.
     """
 
@@ -71,16 +71,17 @@ def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
             prepared.begin()
             if calls_of_round > 1:  # untimed: the processor's caches have another variant's data
                 prepared.run()
-            wall_start, cpu_start, thread_start = clock.wall(), clock.cpu(), clock.thread_cpu()
+            # `cpu` looks for child processes, so it is read first, and last after the calls.
+            cpu_start, wall_start, thread_start = clock.cpu(), clock.wall(), clock.thread_cpu()
             for _ in range(calls_of_round):
                 result = prepared.run()
                 if isinstance(result, Measured):
                     wall += result.wall_s
                     cpu += result.cpu_s
             if not isinstance(result, Measured):
+                thread_cpu += clock.thread_cpu() - thread_start
                 wall += clock.wall() - wall_start
                 cpu += clock.cpu() - cpu_start
-                thread_cpu += clock.thread_cpu() - thread_start
     if isinstance(result, Measured):
         return Turn(wall / calls, cpu / calls, None, result.decision)
     return Turn(wall / calls, cpu / calls, thread_cpu / calls, result)
