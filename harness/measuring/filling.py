@@ -14,8 +14,8 @@ _NO_FORK = (
     "timed in one process, because a fork lacks the threads, processes or devices that it uses"
 )
 _WAITS = (
-    "a call of {name} takes far more wall time than CPU time: it waits, or works where its CPU "
-    'time is not counted; a family with clock="wall" compares wall time'
+    "takes far more wall time than CPU time: it waits, or works where its CPU time is not counted; "
+    'a family with clock="wall" compares wall time'
 )
 
 
@@ -58,7 +58,7 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
     reference = times.reference
     cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
     cell.thread_cpu_s, cell.work = Summary.of(times.thread_cpu_s), times.work
-    if not times.may_fork:
+    if times.warm and not times.warm.may_fork:
         cell.remark = _NO_FORK
     if cell.decision == "reference" or reference is None:
         return
@@ -75,8 +75,7 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
         cell.verdict = judge(ratio, rule.noise_floor)
         ended = rule.why_ended(len(times.blocks))
         cell.verdict_reason = explain(ratio, rule.noise_floor, ended)
-        if times.clock == "cpu" and (times.mostly_waits or reference.mostly_waits):
-            cell.verdict = "inconclusive"
-            cell.verdict_reason = _WAITS.format(
-                name=cell.variant if times.mostly_waits else cell.against
-            )
+        calls = {cell.variant: times.warm, cell.against: reference.warm}
+        waiting = " and ".join(name for name, call in calls.items() if call and call.waits)
+        if waiting and times.clock == "cpu":
+            cell.verdict, cell.verdict_reason = "inconclusive", f"{waiting} {_WAITS}"

@@ -28,8 +28,9 @@ from reports.core.terminal import as_terminal
 
 _ROW_FIELDS = (
     *("variant", "cell", "status", "reason", "output", "wall_s", "cpu_s", "thread_cpu_s"),
-    *("clock", "ratio", "remark", "verdict", "verdict_reason", "decision", "same_as", "fingerprint"),
-    *("quality", "counters", "phases", "work", "peak_memory_bytes", "memory_before_bytes"),
+    *("clock", "ratio", "remark", "verdict", "verdict_reason", "decision", "same_as"),
+    *("fingerprint", "quality", "counters", "phases", "work"),
+    *("peak_memory_bytes", "memory_before_bytes"),
     *("progress", "projection_s", "claim", "goals", "source"),
 )
 _CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"

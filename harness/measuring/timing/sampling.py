@@ -5,10 +5,9 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from harness.contract import Measured, Prepared
-from harness.contract.calls import collection_off
+from harness.contract import Prepared
 from harness.execution.descendants import helpers
 from harness.execution.forks import Fork, Send
 from harness.measuring.counting import affordable_counts, count_work
@@ -16,7 +15,7 @@ from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock
 from harness.measuring.timing.forecast import block_seconds, blocks_needed, counting_seconds
 from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import Observer, Sample
+from harness.measuring.timing.turns import Call, Observer, Sample, timed_call
 from harness.measuring.timing.verdict import CONFIDENCE, judge
 from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores, in_turns
 from harness.model.cell import ClockName, CountedWork, Ratio, Way
@@ -33,10 +32,6 @@ _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
 _LEAST_FORKS = 4
-# If other threads and processes use more CPU time than this share of a call, and than these
-# seconds, they do part of the work, so the call must not be restricted to one core.
-_IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
-_MOSTLY_WAITING = 3.0  # the wall time of such a call is above this multiple of its CPU time
 
 Limits = Mapping[str, Sequence[float]]
 
@@ -65,49 +60,6 @@ class SamplingRequest:
     compared: ClockName = "cpu"
 
 
-class Call(NamedTuple):
-    """The seconds of a warm-up call, and of entering its variant's `installed` context.
-
-    `is_alone` means that one thread of this process did all the work, and can do it in a fork.
-    `may_fork` is False if a fork would lack something that the call uses, and `waits` is True if
-    the call waits for most of its wall time, or works where its CPU time is not counted.
-    """
-
-    wall_s: float
-    cpu_s: float
-    install_s: float
-    is_alone: bool
-    may_fork: bool
-    waits: bool
-
-    @property
-    def lasts_s(self) -> float:
-        """The CPU seconds, which other programs do not lengthen; wall seconds if not `is_alone`."""
-        return self.cpu_s if self.is_alone else self.wall_s
-
-
-def _call(prepared: Prepared[Any], clock: Clock, helpers_before: int) -> Call:
-    """Make one call, and measure its duration and whether this thread does all of its work.
-
-    `helpers_before` is the number of threads and child processes before the first call.
-    """
-    install = clock.wall()
-    with prepared.installed(), collection_off():
-        install = clock.wall() - install
-        prepared.begin()
-        cpu, wall, thread_cpu, waits = clock.cpu(), clock.wall(), clock.thread_cpu(), clock.waits()
-        result = prepared.run()
-        thread_cpu, wall = clock.thread_cpu() - thread_cpu, clock.wall() - wall
-        cpu, waits = clock.cpu() - cpu, clock.waits() - waits
-    is_measured = isinstance(result, Measured)
-    # A fork has no threads but its own, and would share its parent's child processes.
-    may_fork = is_measured or (prepared.may_fork and helpers() <= helpers_before)
-    mostly_waits = waits > 0 and wall > _MOSTLY_WAITING * cpu and not is_measured
-    is_alone = cpu - thread_cpu <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
-    is_alone &= may_fork and not mostly_waits and not is_measured
-    return Call(wall, cpu, install, is_alone, may_fork, mostly_waits)
-
-
 def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
     """Call each variant twice, and return its last call by name.
 
@@ -125,7 +77,7 @@ def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
             if is_late and (number or not request.may_fork):
                 break
             observer.turn_begins(name)
-            calls[name] = _call(variant, clock, helpers_before)
+            calls[name] = timed_call(variant, clock, helpers_before)
     return calls
 
 
@@ -255,9 +207,9 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
     for group in groups:
         for name, timed in group.times.items():
             timed.reference = group.times.get(request.reference or "")
-            if call := warm.get(name):
-                timed.mostly_waits, timed.may_fork = call.waits, call.may_fork
-                timed.wall_s = timed.wall_s or [call.wall_s]
+            timed.warm = warm.get(name)
+            if not timed.wall_s:
+                timed.wall_s = [warm[name].wall_s]
             times.setdefault(name, timed)
     for name in [name for name in counts if counts[name]]:
         observer.counting(name)

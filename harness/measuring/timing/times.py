@@ -8,6 +8,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from harness.measuring.timing.turns import Call
 from harness.measuring.timing.verdict import CONFIDENCE, estimate_ratio, trimmed_mean, variance
 from harness.model.cell import ClockName, CountedWork, Ratio, Way
 
@@ -21,8 +22,7 @@ class Times:
     CPU seconds are of all threads and child processes; `thread_cpu_s` is empty for calls in another
     process. `way` is the way of timing, and `reference` the times of the variant to compare with.
     Calls side by side share a core, so their wall time means nothing; then `wall_s` has the time of
-    a warm-up call. `work` is the counted work of a call, or None. `mostly_waits` means that a
-    call's wall time is far above its CPU time, and `may_fork` that it could be called in a fork.
+    a warm-up call, which is in `warm`. `work` is the counted work of a call, or None.
     """
 
     way: Way = "turns in one process"
@@ -33,8 +33,7 @@ class Times:
     blocks: dict[int, list[float]] = field(default_factory=dict)
     reference: "Times | None" = None
     work: CountedWork | None = None
-    mostly_waits: bool = False
-    may_fork: bool = True
+    warm: Call | None = None
 
     @classmethod
     def of_separate_calls(
