@@ -97,7 +97,7 @@ def check(
             if not isinstance(value, numbers.Real) or not -_MOST <= value <= _MOST:
                 raise RegistryError(
                     f"Quality '{name}' of '{family.name}/{variant.name}' is {str(value)[:40]}, "
-                    f"not a number up to {_MOST:g}."
+                    "not a number."
                 )
             quality[name] = float(value)
         bound = find_bound(family.qualities)

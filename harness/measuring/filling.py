@@ -75,7 +75,7 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
         cell.verdict = judge(ratio, rule.noise_floor)
         ended = rule.why_ended(len(times.blocks))
         cell.verdict_reason = explain(ratio, rule.noise_floor, ended)
-        calls = {cell.variant: times.warm, cell.against: reference.warm}
-        waiting = " and ".join(name for name, call in calls.items() if call and call.waits)
+        calls = {"a call": times.warm, f"a call of {cell.against}": reference.warm}
+        waiting = [whose for whose, call in calls.items() if call and call.waits]
         if waiting and times.clock == "cpu":
-            cell.verdict, cell.verdict_reason = "inconclusive", f"{waiting} {_WAITS}"
+            cell.verdict, cell.verdict_reason = "inconclusive", f"{waiting[0]} {_WAITS}"

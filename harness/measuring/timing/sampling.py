@@ -94,7 +94,7 @@ class Group:
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
     ) -> None:
         self.active = list(names)
-        self.times = {name: Times(way, request.compared) for name in names}
+        self.times = {name: Times(way, clock=request.compared) for name in names}
         self.blocks, self.block_s = 0, block_seconds(request.rule)
         self._request, self._rule, self._time_block = request, request.rule, time_block
         self._is_forked = way != "turns in one process"

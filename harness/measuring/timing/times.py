@@ -26,7 +26,6 @@ class Times:
     """
 
     way: Way = "turns in one process"
-    clock: ClockName = "cpu"
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     thread_cpu_s: list[float] = field(default_factory=list)
@@ -34,6 +33,7 @@ class Times:
     reference: "Times | None" = None
     work: CountedWork | None = None
     warm: Call | None = None
+    clock: ClockName = "cpu"
 
     @classmethod
     def of_separate_calls(
