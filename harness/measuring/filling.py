@@ -58,7 +58,9 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
     reference = times.reference
     cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
     cell.thread_cpu_s, cell.work = Summary.of(times.thread_cpu_s), times.work
-    if times.warm and not times.warm.may_fork:
+    if times.clock == "wall":
+        cell.remark = "its ratio compares wall time"
+    elif times.warm and not times.warm.may_fork:
         cell.remark = _NO_FORK
     if cell.decision == "reference" or reference is None:
         return
