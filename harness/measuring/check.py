@@ -18,8 +18,6 @@ from harness.model.declared import LEAST
 from harness.model.errors import RegistryError
 from harness.model.quality import find_bound
 
-_MOST = 1 / LEAST  # what a cell can store
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -94,7 +92,8 @@ def check(
         family.work.validate(problem, result)
         quality: dict[str, float] = {}
         for name, value in family.work.quality(problem, result).items():
-            if not isinstance(value, numbers.Real) or not -_MOST <= value <= _MOST:
+            # NaN is not at most anything.
+            if not (isinstance(value, numbers.Real) and abs(value) <= 1 / LEAST):
                 raise RegistryError(
                     f"Quality '{name}' of '{family.name}/{variant.name}' is {str(value)[:40]}, "
                     "not a number."

@@ -296,9 +296,8 @@ def _ways(
         or rule.way == "turns in one process"
         or reference in others
         or not alone
+        or (alone == [reference] and others)
     ):
-        return [("turns in one process", list(calls))]
-    if alone == [reference] and others:
         return [("turns in one process", list(calls))]
     lasts = {name: calls[name] * warm[name].lasts_s for name in alone}
     is_short = max(lasts.values()) <= _LONGEST_TURN_SECONDS
