@@ -10,7 +10,7 @@ import typer
 
 from harness.execution.logged import LoggedOnce
 from harness.model.errors import ShardbenchError, UsageError
-from shardbench.command import START, Command, GroupedCommands, examples
+from shardbench.command import START, Command, GroupedCommands, examples, fix_hash_seed
 from shardbench.commands.compare import compare
 from shardbench.commands.doctor import doctor
 from shardbench.commands.estimates import calibrate_command, validate_command
@@ -85,6 +85,9 @@ _command("This machine", doctor, "shardbench doctor")
 _command("This machine", calibrate_command, "shardbench calibrate -t dgx_h100 -o machine.csv")
 _command("This machine", selftest_command, "shardbench selftest --rounds 5 --call 0.05")
 
+# The other commands call planners in child processes, whose hash seed is fixed.
+_PLAN_HERE = ("plan", "explain", "validate", "calibrate")
+
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
@@ -110,6 +113,8 @@ def start(
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
+    if arguments is None and sys.argv[1:2] and sys.argv[1] in _PLAN_HERE:
+        fix_hash_seed()
     prepare_streams()
     logged = LoggedOnce(warn)
     logging.getLogger().addHandler(logged)

@@ -1,6 +1,8 @@
 """Behaviour of all commands: help texts, errors for empty options, and interrupts."""
 
+import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +51,17 @@ def seconds_since_start() -> float:
     """Return the wall seconds since this process began, which include all imports."""
     began = psutil.Process().create_time() - psutil.boot_time()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+
+
+def fix_hash_seed() -> None:
+    """Start this program anew with hash seed 0, unless it has that seed already.
+
+    TorchRec enumerates options in the order of a set of strings, so among equal plans the seed
+    decides.
+    """
+    if sys.flags.hash_randomization:
+        settings = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], settings)
 
 
 class Command(TyperCommand):

@@ -15,15 +15,25 @@ R = TypeVar("R")
 
 @contextmanager
 def collection_off() -> Iterator[None]:
-    """Collect garbage now, then switch the collector off inside the `with` block."""
-    was_enabled = gc.isenabled()
+    """Collect garbage now, then switch the collector off inside the `with` block.
+
+    Afterwards, undo what the block has left changed in the interpreter, for others to run in.
+    """
+    was_enabled, thresholds = gc.isenabled(), gc.get_threshold()
+    recursion, interval = sys.getrecursionlimit(), sys.getswitchinterval()
+    functions = sys.getprofile(), sys.gettrace()
     gc.collect()
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        if (sys.getprofile(), sys.gettrace()) != functions:
+            sys.setprofile(None)
+            sys.settrace(None)
+        sys.setrecursionlimit(recursion)
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+        (gc.enable if was_enabled else gc.disable)()
 
 
 def profiled(function: Callable[[], R]) -> tuple[R, list[Any]]:

@@ -105,7 +105,9 @@ class Planning(Generic[P, D]):
 
 
 def check_qualities(family: str, qualities: Sequence[Quality]) -> None:
-    """Raise RegistryError for an unknown direction (`better`), or a bound on an unknown quality."""
+    """Raise RegistryError without a quality, or for an unknown direction (`better`) or bound."""
+    if not qualities:
+        raise RegistryError(f"Family '{family}' needs at least one quality to rate decisions by.")
     for quality in qualities:
         if quality.better not in ("lower", "higher"):
             raise RegistryError(f"Quality '{quality.name}' must be better lower or higher.")

@@ -26,7 +26,7 @@ from harness.contract.declarations import (
 )
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
-from harness.model.cell import Claim
+from harness.model.cell import Claim, ClockName
 from harness.model.decisions import models_of
 from harness.model.errors import RegistryError, unknown
 from harness.model.ids import WorkloadSpec
@@ -153,6 +153,8 @@ class Family(Generic[P, D]):
         goals: the goals of its variants, which reports judge.
         overview: the family's rows in the table at the top of a report.
         abilities: its abilities beyond comparing variants.
+        clock: the time that verdicts compare, `cpu` or `wall`; wall time is for planners that wait,
+            e.g. for a network, or divide work among cores.
     """
 
     name: str
@@ -172,6 +174,7 @@ class Family(Generic[P, D]):
     overview: tuple[OverviewRow, ...] = ()
     abilities: Abilities[P, D] = field(default_factory=Abilities)
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
+    clock: ClockName = "cpu"
 
     @property
     def work(self) -> Implementation[P, D]:

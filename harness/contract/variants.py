@@ -3,9 +3,10 @@
 import importlib.util
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from harness.execution.descendants import helpers
 from harness.execution.upstream import is_ready
 from harness.model.cell import Claim
 from harness.model.errors import RegistryError, ShardbenchError
@@ -37,7 +38,8 @@ class Prepared(Generic[D]):
     must change the process, e.g. by patching modules, does it in that context. `renew` is called
     before each call of `run`, untimed, so that a variant that uses up its input can make a new
     input. `close` frees the resources. `may_fork` is False if a fork of the process could not call
-    `run`, for example because it uses a GPU.
+    `run`, for example because it uses a GPU; a variant whose set-up leaves threads or child
+    processes running is never forked.
     """
 
     run: Callable[[], D | Measured[D]]
@@ -75,13 +77,15 @@ class Variant(Generic[P, D]):
 
     def prepared(self, problem: P) -> Prepared[D]:
         """Set the variant up on a problem; raise RegistryError if it returns no `Prepared`."""
+        helpers_before = helpers()
         prepared = self.prepare(problem)
         if not isinstance(prepared, Prepared):
             raise RegistryError(
                 f"Variant '{self.name}' returned {type(prepared).__name__}, not Prepared; a "
                 "function that decides at once is registered with @FAMILY.decider."
             )
-        return prepared
+        may_fork = prepared.may_fork and helpers() <= helpers_before
+        return prepared if may_fork else replace(prepared, may_fork=False)
 
     def missing(self) -> tuple[str, ...]:
         """Return the missing requirements: modules, and the folder of a real upstream."""

@@ -19,7 +19,7 @@ from harness.model.cell import Ratio
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file, replace_file
-from harness.store.results import cannot_be_written
+from harness.store.results import cannot_be_written, whole_lines
 
 Seconds = Annotated[float, Meta(gt=0)]
 OnProgress = Callable[[str, int, int], None]
@@ -48,9 +48,9 @@ class TimesFile:
     ) -> None:
         self._path = path
         self._pairs: dict[str, dict[str, list[Pair]]] = {}
-        head = json.dumps({"settings": settings}, sort_keys=True)
-        lines = _lines(path) if path.exists() and not fresh else []
-        kept = lines[1:-1] if lines[:1] == [head] else []  # [-1] is empty or incomplete
+        head = json.dumps({"settings": settings}, sort_keys=True).encode()
+        lines = whole_lines(read_file(path)) if path.exists() and not fresh else []
+        kept = lines[1:] if lines[:1] == [head] else []
         for number, line in enumerate(kept, start=2):
             try:
                 self._keep(msgspec.json.decode(line, type=Pair))
@@ -60,7 +60,7 @@ class TimesFile:
                 raise UsageError(f"{where} ({why}); --fresh measures again.") from None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, "".join(f"{line}\n" for line in (head, *kept)))
+            replace_file(path, b"".join(line + b"\n" for line in (head, *kept)))
         except OSError as error:
             raise cannot_be_written(path, error) from None
 
@@ -99,13 +99,6 @@ class TimesFile:
     def reference_ms(self) -> float:
         """The reference's median milliseconds, the factor that converts ratios to milliseconds."""
         return 1000 * statistics.median(pair.reference for pair in self._all())
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return read_file(path).decode().split("\n")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is damaged: it is not text; --fresh measures again.") from None
 
 
 class Stopwatch:

@@ -85,6 +85,8 @@ def run_child(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     limit_memory(memory_gib)
+    # Processes that the work starts begin as in a program of its own, not as this one did.
+    multiprocessing.set_start_method(None, force=True)
     report = Report(messages)
     logged = LoggedOnce(lambda text: sys.stderr.write(f"{text}\n"))
     logging.basicConfig(handlers=[logged], force=True)  # an imported library may have called it

@@ -1,7 +1,7 @@
 """Check a variant: make one observed call, then validate, fingerprint and rate its decision."""
 
 import gc
-import math
+import numbers
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from harness.contract.variants import Variant
 from harness.execution.memory import begin_peak, peak
 from harness.measuring.timing.clock import Clock
 from harness.model.cell import FrontPoint, RankTable
+from harness.model.declared import LEAST
 from harness.model.errors import RegistryError
 from harness.model.quality import find_bound
 
@@ -89,14 +90,15 @@ def check(
             before = reached = None
             result = result.decision
         family.work.validate(problem, result)
-        quality = {
-            name: float(value) for name, value in family.work.quality(problem, result).items()
-        }
-        for name, value in quality.items():
-            if not math.isfinite(value):
+        quality: dict[str, float] = {}
+        for name, value in family.work.quality(problem, result).items():
+            # NaN is not at most anything.
+            if not (isinstance(value, numbers.Real) and abs(value) <= 1 / LEAST):
                 raise RegistryError(
-                    f"Quality '{name}' of '{family.name}/{variant.name}' is {value}, not a number."
+                    f"Quality '{name}' of '{family.name}/{variant.name}' is {str(value)[:40]}, "
+                    "not a number."
                 )
+            quality[name] = float(value)
         bound = find_bound(family.qualities)
         if bound and bound.is_passed(quality):
             raise RegistryError(

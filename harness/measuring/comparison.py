@@ -151,6 +151,7 @@ class Comparison:
             purpose=self._request.purpose,
             claim=variant.claim,
             qualities=list(family.qualities),
+            clock=family.clock,
             goals=[goal for goal in self._goals if goal.variant == variant.name],
             overview=self._overview,
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
@@ -296,7 +297,8 @@ class Comparison:
             outcome = self._run(run_check, name, event=Event("timing", name, 1, 0))
             if not isinstance(outcome, Failed | OverBudget):
                 calls.append(outcome[0])
-        return Times.of_separate_calls([c.wall_s for c in calls], [c.cpu_s for c in calls])
+        wall_s, cpu_s = [call.wall_s for call in calls], [call.cpu_s for call in calls]
+        return Times.of_separate_calls(wall_s, cpu_s, self.family.clock)
 
     def _limits(self) -> Limits:
         """Return, by variant, the limits that goals and the request set for its ratio."""

@@ -10,6 +10,14 @@ from harness.measuring.timing.verdict import explain, judge
 from harness.model.cell import Cell, Summary
 from harness.model.settings import SamplingRule
 
+_NO_FORK = (
+    "timed in one process, because a fork lacks the threads, processes or devices that it uses"
+)
+_WAITS = (
+    "takes far more wall time than CPU time: it waits, or works where its CPU time is not counted; "
+    'a family with clock="wall" compares wall time'
+)
+
 
 def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str]) -> None:
     """Fill a cell with the figures of its checked call and the facts about its problem."""
@@ -50,6 +58,10 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
     reference = times.reference
     cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
     cell.thread_cpu_s, cell.work = Summary.of(times.thread_cpu_s), times.work
+    if times.clock == "wall":
+        cell.remark = "its ratio compares wall time"
+    elif times.warm and not times.warm.may_fork:
+        cell.remark = _NO_FORK
     if cell.decision == "reference" or reference is None:
         return
     if cell.decision is None:
@@ -65,3 +77,7 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
         cell.verdict = judge(ratio, rule.noise_floor)
         ended = rule.why_ended(len(times.blocks))
         cell.verdict_reason = explain(ratio, rule.noise_floor, ended)
+        calls = {"a call": times.warm, f"a call of {cell.against}": reference.warm}
+        waiting = [whose for whose, call in calls.items() if call and call.waits]
+        if waiting and times.clock == "cpu":
+            cell.verdict, cell.verdict_reason = "inconclusive", f"{waiting[0]} {_WAITS}"

@@ -154,7 +154,9 @@ def run_sampling(
             raise ShardbenchError("Its decision changed from one call to the next.")
 
     prepared = job.prepare(request, problem, fingerprints, report)
-    timing = SamplingRequest(prepared, reference, rule, limits, may_fork=True)
+    timing = SamplingRequest(
+        prepared, reference, rule, limits, may_fork=True, compared=request.family.clock
+    )
     return sample(timing, Reporting(job, report, check_decision))
 
 

@@ -21,6 +21,7 @@ SCHEMA = 1
 Status = Literal["ok", "over budget", "not installed", "not applicable", "failed"]
 Decision = Literal["reference", "same", "different", "own"]
 Verdict = Literal["faster", "slower", "same", "inconclusive"]
+ClockName = Literal["cpu", "wall"]
 Way = Literal["", "turns", "turns in one process", "side by side", "one core each"]
 
 _MOST_NESTED = 20
@@ -171,8 +172,10 @@ class Environment(Struct, frozen=True, omit_defaults=True):
 class Cell(Struct, kw_only=True):
     """The result of one variant on one problem, with the fields of a line in a results file.
 
-    Times are in seconds. `against` is the variant that this one is compared with, `reference` the
-    family's reference, and `ratio` the CPU time / the CPU time of `against` (lower is better).
+    Times are in seconds; `cpu_s` includes all threads and child processes. `against` is the variant
+    that this one is compared with, `reference` the family's reference, and `ratio` the time / the
+    time of `against` (lower is better): CPU time or wall time, as `clock` says. `remark` is what a
+    reader should know of the timing.
     `projection_s` is the full time of an over-budget call, projected from its progress.
     `peak_memory_bytes` is the peak resident memory during the checked call (a lower bound if over
     budget), `memory_before_bytes` the resident memory just before it. `output` is the last output
@@ -194,7 +197,9 @@ class Cell(Struct, kw_only=True):
     wall_s: Summary | None = None
     cpu_s: Summary | None = None
     thread_cpu_s: Summary | None = None
+    clock: ClockName = "cpu"
     ratio: Ratio | None = None
+    remark: str = ""
     verdict: Verdict | None = None
     verdict_reason: str = ""
     decision: Decision | None = None
@@ -242,6 +247,11 @@ class Cell(Struct, kw_only=True):
     def problem(self) -> ProblemId:
         """The problem's id."""
         return self.id.problem
+
+    @property
+    def compared_s(self) -> Summary | None:
+        """The time that `ratio` compares."""
+        return self.wall_s if self.clock == "wall" else self.cpu_s
 
     @property
     def bound(self) -> Bound | None:

@@ -65,6 +65,9 @@ def explain(
         raise UsageError(f"--against takes another variant than '{chosen.name}' itself.")
     if top < 1:
         raise UsageError(f"--top must be at least 1, not {top}.")
+    ranks = request.topology.gpus
+    if rank is not None and not 0 <= rank < ranks:
+        raise UsageError(f"There is no rank {rank}; ranks are from 0 to {ranks - 1}.")
     for variant in filter(None, (chosen, other)):
         variant.check_installed()
     clock = clock or SystemClock()

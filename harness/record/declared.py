@@ -35,7 +35,7 @@ class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordedCommits(Struct, frozen=True, forbid_unknown_fields=True):
-    """Commits of a library by label, each timed `repeat` times on one problem, or counted.
+    """Commits of a library by label, each timed `repeat` times on one problem, counted, or both.
 
     `gib` is the memory that a call needs; see `Record.measure`.
     """
@@ -48,6 +48,10 @@ class RecordedCommits(Struct, frozen=True, forbid_unknown_fields=True):
     repeat: Annotated[int, Meta(ge=0)] = 2
     budget: _Seconds = 3600.0
     gib: _Gib = 2.0
+
+    def __post_init__(self) -> None:
+        if not (self.repeat or self.counted):
+            raise ValueError("'repeat' must be at least 1, unless 'counted' is true")
 
 
 class RecordedProfile(Struct, frozen=True, forbid_unknown_fields=True):

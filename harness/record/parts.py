@@ -172,6 +172,7 @@ def profile_part(
     problem = ProblemId.parse(declared.problem)
     topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
     request = Request(family, problem.workload, topology, declared.variants)
+    request.names()  # raises for an unknown variant
     name = profile_name(page)
     is_measured = page.exists() and _is_of_this_code(runs.get(name), family, stale)
 

@@ -5,7 +5,6 @@
 `tables/`. `runs.jsonl` has a line for each measured part: its seconds, and the environment.
 """
 
-import json
 import math
 import threading
 import time
@@ -14,14 +13,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 from msgspec import to_builtins
 
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.monitor import Listener
 from harness.model.cell import Cell
-from harness.model.declared import checked
-from harness.model.errors import ShardbenchError
+from harness.model.declared import fault
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
@@ -37,7 +37,7 @@ from harness.record.parts import (
     table_part,
 )
 from harness.series.repository import Repository
-from harness.store.results import append_lines, read_cells, to_json
+from harness.store.results import append_lines, read_cells, to_json, whole_lines
 
 LANES = 2
 """Long parts run two at a time: a call of minutes is hardly disturbed by another one."""
@@ -111,13 +111,19 @@ class Record:
         return {cell.id: cell for path in files for cell in read_cells(path)}
 
     def runs(self) -> dict[str, MeasuredPart]:
-        """Return the last run of each part."""
+        """Return the last run of each part; raises UsageError for a damaged line."""
         if not self.runs_file.exists():
             return {}
         path = self.runs_file
-        lines = filter(None, read_file(path).decode().splitlines())
-        found = [checked(json.loads(line), MeasuredPart, str(path)) for line in lines]
-        return {run.part: run for run in found}
+        runs = {}
+        for number, line in enumerate(whole_lines(read_file(path)), start=1):
+            try:
+                run = msgspec.json.decode(line, type=MeasuredPart)
+            except (ValueError, RecursionError) as error:
+                why = fault(error, MeasuredPart)
+                raise UsageError(f"{path}, line {number}: it is damaged: {why}.") from None
+            runs[run.part] = run
+        return runs
 
     def parts(
         self,

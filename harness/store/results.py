@@ -121,7 +121,7 @@ def _write_behind(file: FileIO, content: bytes) -> None:
     if end < length:
         file.seek(end)
         tail = file.readall()
-        if tail is not None and _is_whole(tail):  # a complete cell that only lacks its line feed
+        if tail is not None and _is_whole(tail):  # a complete line that only lacks its line feed
             end, content = length, b"\n" + content
         file.truncate(end)
     _append(file, content, end)
@@ -151,11 +151,17 @@ def _end_of_last_line(file: FileIO, length: int) -> int:
 
 
 def _is_whole(line: bytes) -> bool:
+    """Return whether a line is a JSON object, whose beginning alone is never one."""
     try:
-        parse_line(line)
-    except ValueError as error:
-        return isinstance(error, OtherSchema)
-    return True
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def whole_lines(content: bytes) -> list[bytes]:
+    """Split a file of JSON lines; leave out an incomplete last line, which a killed writer left."""
+    *lines, last = content.split(b"\n")
+    return [*lines, last] if _is_whole(last) else lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _NUMBERS = (
 _OTHER_NUMBERS = ("projection_s", "peak_memory_bytes", "memory_before_bytes")
 _TEXTS = (
     *("summary", "source", "same_as", "purpose", "reason", "verdict", "verdict_reason"),
-    *("decision", "fingerprint", "size_name"),
+    *("decision", "fingerprint", "size_name", "remark"),
 )
 _PROGRESS = ("done", "total", "elapsed_s")
 _KEYS = ("cell", "family", "variant", "problem")

@@ -109,4 +109,4 @@ def _memory(row: Row, before: float) -> Entry:
 def _remark(row: Row) -> str:
     if row["status"] == "over budget":
         return f"{row['reason']}{stopped_at(row)}".strip()
-    return str(row["reason"] or row["verdict_reason"])
+    return "; ".join(filter(None, (row["reason"] or row["verdict_reason"], row["remark"])))

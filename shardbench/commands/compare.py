@@ -9,8 +9,10 @@ import typer
 from msgspec.structs import replace
 
 from harness.measuring.comparison import Comparison
+from harness.model.cell import Cell
 from harness.store.results import append_cells
 from shardbench import completion, options, problem_options
+from shardbench.command import InterruptedCommand
 from shardbench.display.comparison import document, shown
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -60,10 +62,18 @@ def compare(
     with measuring_into(results) if results else nullcontext():
         if results is not None:
             append_cells(results, [])  # fails before measuring if the file is not writable
-        with progress_display(str(comparison.problem)) as listen:
-            cells = comparison.run(listen)
-        if results is not None:
-            append_cells(results, cells)
+
+        def keep(cell: Cell) -> None:
+            if results is not None:
+                append_cells(results, [cell])
+
+        try:
+            with progress_display(str(comparison.problem)) as listen:
+                cells = comparison.run(listen, keep)
+        except KeyboardInterrupt:
+            if results is None:
+                raise
+            raise InterruptedCommand(f"finished cells are kept in {results}.") from None
     options.show_or_write(json, document(cells), shown(cells, details))
     if all(cell.status != "ok" for cell in cells):
         raise typer.Exit(1)

@@ -207,7 +207,7 @@ def _measuring(
 ) -> Iterator[tuple[Workbench[Any], Callable[[], Stopwatch]]]:
     """Lock a file of measured times, and yield a workbench and a function that starts timing.
 
-    Stored times are used only if the options, the machine and the packages are the same.
+    Stored times are used only if the options, the code, the packages and the machine are the same.
     """
     workbench = load(family.abilities.measuring)
     if workbench is None:
@@ -228,6 +228,8 @@ def _measuring(
         here = environment(given.seed)
         settings: dict[str, str | float] = {
             "machine": here.machine or "",
+            "code": here.code or "",
+            "python": here.python or "",
             "device": bench.device,
             "inputs": given.inputs,
             "seed": given.seed,

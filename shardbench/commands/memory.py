@@ -25,6 +25,7 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.lock import hold
 from harness.store.results import to_json
+from harness.suites.tasks import code_of
 from reports.core.terminal import as_terminal
 from reports.estimates.memory_table import peaks_table, terms_table
 from shardbench.command import resumable
@@ -80,17 +81,17 @@ def validate_the_memory(
 
 
 def _kept(path: Path, device: str, plans: int, seed: int) -> MemoryValidation | None:
-    """Return the stored results if they are of the same settings and packages; bytes repeat."""
+    """Return the stored results if they are of the same settings, code and machine."""
     try:
         found = checked(read_json(path), MemoryValidation, str(path))
     except UsageError:
         return None
     here = environment(seed)
-    same = (found.device, found.plans, found.environment.packages, found.environment.seed) == (
-        device,
-        plans,
-        here.packages,
-        here.seed,
+    there = found.environment
+    same = (
+        (found.device, found.plans, there.seed) == (device, plans, here.seed)
+        and there.machine == here.machine
+        and code_of(there) == code_of(here)
     )
     return found if same else None
 

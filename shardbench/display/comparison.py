@@ -28,8 +28,9 @@ from reports.core.terminal import as_terminal
 
 _ROW_FIELDS = (
     *("variant", "cell", "status", "reason", "output", "wall_s", "cpu_s", "thread_cpu_s"),
-    *("ratio", "verdict", "verdict_reason", "decision", "same_as", "fingerprint"),
-    *("quality", "counters", "phases", "work", "peak_memory_bytes", "memory_before_bytes"),
+    *("clock", "ratio", "remark", "verdict", "verdict_reason", "decision", "same_as"),
+    *("fingerprint", "quality", "counters", "phases", "work"),
+    *("peak_memory_bytes", "memory_before_bytes"),
     *("progress", "projection_s", "claim", "goals", "source"),
 )
 _CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
@@ -94,7 +95,8 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
     bound, quality = first.bound, first.qualities[0].name
     stopped = next((cell for cell in cells if cell.variant == first.against), None)
     projected = {cell.variant: stopped and projected_speedup(cell, stopped) for cell in cells}
-    columns = [_VARIANT, numbers("CPU s", lambda cell: _median(cell.cpu_s))]
+    time = {"cpu": "CPU s", "wall": "wall s"}[first.clock]
+    columns = [_VARIANT, numbers(time, lambda cell: _median(cell.compared_s))]
     if any(projected.values()):
 
         def factor(cell: Cell) -> str | None:
@@ -172,10 +174,10 @@ def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
 
 
 def _notes(cells: Sequence[Cell]) -> Iterator[RenderableType]:
-    """Yield the reasons for missing times or verdicts, and the last output of failed variants."""
+    """Yield remarks, reasons for missing times or verdicts, and the output of failed variants."""
     notes: dict[str, list[str]] = {}
     for cell in cells:
-        if note := _note(cell):
+        for note in filter(None, (_note(cell), cell.remark)):
             notes.setdefault(note, []).append(cell.variant)
     for note, names in notes.items():
         yield Text(f"{', '.join(names)}: {note}.", style="dim")

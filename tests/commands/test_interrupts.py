@@ -9,6 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import toy
+
+from harness.measuring import comparison
+from harness.store.results import read_cells
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,3 +65,22 @@ def test_it_is_said_what_was_kept(command, measures, sentence, monkeypatch, shar
     code, _, err = shardbench(*command.split())
     assert code == 130
     assert sentence in " ".join(err.split())
+
+
+def test_an_interrupted_comparison_keeps_the_cells_that_are_final(
+    shardbench, use_families, monkeypatch
+):
+    """The cell of a variant that failed is stored before the others are timed."""
+    use_families(toy.toy_registry)
+    run_job = comparison.run_job
+
+    def interrupted_while_timing(*arguments, event, **options):
+        is_timing = event.stage == "timing"
+        return interrupted() if is_timing else run_job(*arguments, event=event, **options)
+
+    monkeypatch.setattr(comparison, "run_job", interrupted_while_timing)
+    variants = ("--variants", "same,raises,missing")
+    problem = ("compare", "toy", "-w", "toy", "-t", "dgx_h100", "-n", "2")
+    code, _, err = shardbench(*problem, *variants, "--results", "r.jsonl")
+    assert (code, "finished cells are kept in r.jsonl" in err) == (130, True)
+    assert {cell.variant for cell in read_cells(Path("r.jsonl"))} == {"raises", "missing"}

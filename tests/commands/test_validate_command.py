@@ -62,6 +62,11 @@ def test_memory_is_counted_once_and_then_reused(shardbench) -> None:
     assert shardbench(*arguments, "--plans", "1", "--json", "again.json")[0] == 0
     assert json.loads(Path("again.json").read_text()) == found
     assert stored.stat().st_mtime_ns == written
+    for other in ("code", "machine", "python"):
+        measured_by = found["environment"] | {other: "another"}
+        stored.write_text(json.dumps(found | {"environment": measured_by}))
+        assert shardbench(*arguments, "--plans", "1")[0] == 0
+        assert json.loads(stored.read_text())["environment"][other] == found["environment"][other]
 
 
 @pytest.mark.long

@@ -144,7 +144,7 @@ def family(series: Series) -> Family[Any, Any]:
         name="toy-library",
         summary="",
         implementation=toy.TOY.implementation,
-        qualities=(),
+        qualities=(Quality("cost"),),
         abilities=Abilities(series=series),
     )
     found.variant("reference", reference=True)(lambda problem: problem)

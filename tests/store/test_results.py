@@ -19,7 +19,14 @@ from harness.model.cell import SCHEMA, Claim, CountedWork, RankTable, Ratio, Sum
 from harness.model.errors import ShardbenchError
 from harness.model.settings import Settings
 from harness.store.lock import hold
-from harness.store.results import Damage, append_cells, read_cells, to_json
+from harness.store.results import (
+    Damage,
+    append_cells,
+    append_lines,
+    read_cells,
+    to_json,
+    whole_lines,
+)
 
 
 def test_what_is_read_is_what_was_written(path: Path):
@@ -279,3 +286,23 @@ def test_ranks_are_a_whole_table_or_the_line_is_damaged(path: Path, changes, is_
         ["upstream", "b"] if is_whole else ["b"]
     )
     assert all("ranks" in damage.why for damage in damaged)
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.dictionaries(st.text(), st.none() | st.integers() | st.text()), min_size=1),
+    st.data(),
+)
+def test_lines_of_any_kind_survive_a_cut_unless_it_is_within_them(tmp_path_factory, held, data):
+    """A file that is cut anywhere keeps each complete line, with or without its line feed."""
+    path = tmp_path_factory.mktemp("cut") / "lines.jsonl"
+    append_lines(path, [json.dumps(each) for each in held])
+    content = path.read_bytes()
+    ends = [place for place, byte in enumerate(content) if byte == ord("\n")]
+    cut = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:cut])
+    kept = held[: sum(end <= cut for end in ends)]
+    assert [json.loads(line) for line in whole_lines(content[:cut]) if line] == kept
+    append_lines(path, ['{"last": 1}'])
+    lines = whole_lines(path.read_bytes())
+    assert [json.loads(line) for line in lines if line] == [*kept, {"last": 1}]

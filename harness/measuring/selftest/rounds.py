@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import replace
 
-from harness.contract import Family, Prepared, Recorder
+from harness.contract import Family, Prepared, Quality, Recorder
 from harness.contract.parameters import Parameters, workload_parameters
 from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
@@ -86,8 +86,8 @@ class _Copies:
     def validate(self, _: float, __: int) -> None:
         pass
 
-    def quality(self, _: float, __: int) -> dict[str, float]:
-        return {}
+    def quality(self, _: float, decision: int) -> dict[str, float]:
+        return {"tables": decision}
 
     def observe(self, _: Recorder) -> AbstractContextManager[None]:
         return nullcontext()
@@ -97,7 +97,7 @@ FAMILY: Family[float, int] = Family(
     name="selftest",
     summary="copies small objects, some variants by a known share more often",
     implementation=_Copies(),
-    qualities=(),
+    qualities=(Quality("tables"),),
 )
 
 

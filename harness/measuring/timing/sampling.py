@@ -5,20 +5,20 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from harness.contract import Measured, Prepared
-from harness.contract.calls import collection_off
+from harness.contract import Prepared
+from harness.execution.descendants import helpers
 from harness.execution.forks import Fork, Send
 from harness.measuring.counting import affordable_counts, count_work
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock
 from harness.measuring.timing.forecast import block_seconds, blocks_needed, counting_seconds
 from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import Observer, Sample
+from harness.measuring.timing.turns import Call, Observer, Sample, timed_call
 from harness.measuring.timing.verdict import CONFIDENCE, judge
 from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores, in_turns
-from harness.model.cell import CountedWork, Ratio, Way
+from harness.model.cell import ClockName, CountedWork, Ratio, Way
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
@@ -32,9 +32,6 @@ _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
 _LEAST_FORKS = 4
-# If other threads use more CPU time than this share of a call, and than these seconds, they do part
-# of the work, so the call must not be restricted to one core.
-_IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
 
 Limits = Mapping[str, Sequence[float]]
 
@@ -51,6 +48,7 @@ class SamplingRequest:
             clearly above or below each.
         may_fork: whether calls may be timed in forks; if not, all are timed in this process.
         clock: the clock to time with.
+        compared: the time that ratios compare; wall time is compared in this process.
     """
 
     prepared: Mapping[str, Prepared[Any]]
@@ -59,35 +57,7 @@ class SamplingRequest:
     limits: Limits = field(default_factory=dict)
     may_fork: bool = False
     clock: Clock = field(default_factory=SystemClock)
-
-
-class Call(NamedTuple):
-    """The seconds of a warm-up call, and of entering its variant's `installed` context.
-
-    `is_alone` means that one thread of this process did all the work, and can do it in a fork.
-    `lasts_s` is the duration of the call: CPU time if `is_alone`, because other programs do not
-    lengthen it, else wall time.
-    """
-
-    wall_s: float
-    lasts_s: float
-    install_s: float
-    is_alone: bool
-
-
-def _call(prepared: Prepared[Any], clock: Clock) -> Call:
-    """Make one call, and measure its duration and whether this thread does all of its work."""
-    install = clock.wall()
-    with prepared.installed(), collection_off():
-        install = clock.wall() - install
-        prepared.begin()
-        wall, cpu, thread_cpu = clock.wall(), clock.cpu(), clock.thread_cpu()
-        result = prepared.run()
-        wall, cpu = clock.wall() - wall, clock.cpu() - cpu
-        others = cpu - (clock.thread_cpu() - thread_cpu)
-    is_alone = others <= max(_IDLE_SECONDS, _IDLE_THREADS * cpu)
-    is_alone &= prepared.may_fork and not isinstance(result, Measured)
-    return Call(wall, cpu if is_alone else wall, install, is_alone)
+    compared: ClockName = "cpu"
 
 
 def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
@@ -101,12 +71,13 @@ def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
     started = clock.wall()
     calls: dict[str, Call] = {}
     for name, variant in request.prepared.items():
+        helpers_before = helpers()
         for number in range(2):
             is_late = clock.wall() - started > request.rule.warmup_seconds
             if is_late and (number or not request.may_fork):
                 break
             observer.turn_begins(name)
-            calls[name] = _call(variant, clock)
+            calls[name] = timed_call(variant, clock, helpers_before)
     return calls
 
 
@@ -123,7 +94,7 @@ class Group:
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
     ) -> None:
         self.active = list(names)
-        self.times = {name: Times(way) for name in names}
+        self.times = {name: Times(way, clock=request.compared) for name in names}
         self.blocks, self.block_s = 0, block_seconds(request.rule)
         self._request, self._rule, self._time_block = request, request.rule, time_block
         self._is_forked = way != "turns in one process"
@@ -236,6 +207,7 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
     for group in groups:
         for name, timed in group.times.items():
             timed.reference = group.times.get(request.reference or "")
+            timed.warm = warm.get(name)
             if not timed.wall_s:
                 timed.wall_s = [warm[name].wall_s]
             times.setdefault(name, timed)
@@ -309,7 +281,8 @@ def _ways(
     """Split the variants into groups, each with its way of timing; each includes the reference.
 
     Only calls in one thread of this process can be timed in forks: a fork has no other threads, and
-    all forks would share an upstream's child process. Short calls, repeated in a turn, are better
+    all forks would share an upstream's child process. Wall time is not compared in forks, which
+    would have to share a core. Short calls, repeated in a turn, are better
     timed in turns, unless they are compared with a far longer call. So are calls with a longer
     set-up: side by side, a core is shared by turns, so the variant that is set up sooner would be
     interrupted more often while it is timed.
@@ -319,12 +292,12 @@ def _ways(
     others = [name for name in calls if name not in alone]
     if (
         not request.may_fork
+        or request.compared == "wall"
         or rule.way == "turns in one process"
         or reference in others
         or not alone
+        or (alone == [reference] and others)
     ):
-        return [("turns in one process", list(calls))]
-    if alone == [reference] and others:
         return [("turns in one process", list(calls))]
     lasts = {name: calls[name] * warm[name].lasts_s for name in alone}
     is_short = max(lasts.values()) <= _LONGEST_TURN_SECONDS

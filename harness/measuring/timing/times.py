@@ -8,20 +8,21 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from harness.measuring.timing.turns import Call
 from harness.measuring.timing.verdict import CONFIDENCE, estimate_ratio, trimmed_mean, variance
-from harness.model.cell import CountedWork, Ratio, Way
+from harness.model.cell import ClockName, CountedWork, Ratio, Way
 
 _SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")
 
 
 @dataclass(slots=True)
 class Times:
-    """The seconds of a call, one entry per sample; `blocks` has the CPU seconds by block number.
+    """The seconds of a call, one entry per sample; `blocks` has those of `clock` by block number.
 
-    CPU seconds are of all threads; `thread_cpu_s` is empty for calls in another process. `way` is
-    the way of timing, and `reference` the times of the variant to compare with. Calls side by side
-    share a core, so their wall time means nothing; then `wall_s` has the time of a warm-up call.
-    `work` is the counted work of a call, or None.
+    CPU seconds are of all threads and child processes; `thread_cpu_s` is empty for calls in another
+    process. `way` is the way of timing, and `reference` the times of the variant to compare with.
+    Calls side by side share a core, so their wall time means nothing; then `wall_s` has the time of
+    a warm-up call, which is in `warm`. `work` is the counted work of a call, or None.
     """
 
     way: Way = "turns in one process"
@@ -31,11 +32,16 @@ class Times:
     blocks: dict[int, list[float]] = field(default_factory=dict)
     reference: "Times | None" = None
     work: CountedWork | None = None
+    warm: Call | None = None
+    clock: ClockName = "cpu"
 
     @classmethod
-    def of_separate_calls(cls, wall_s: list[float], cpu_s: list[float]) -> "Times":
+    def of_separate_calls(
+        cls, wall_s: list[float], cpu_s: list[float], clock: ClockName = "cpu"
+    ) -> "Times":
         """Return the times of calls in processes of their own: their ratio has no interval."""
-        return cls(wall_s=wall_s, cpu_s=cpu_s, blocks={0: [statistics.fmean(cpu_s)]})
+        compared = statistics.fmean(wall_s if clock == "wall" else cpu_s)
+        return cls(clock=clock, wall_s=wall_s, cpu_s=cpu_s, blocks={0: [compared]})
 
     def add(
         self,
@@ -50,7 +56,8 @@ class Times:
             self.wall_s.append(wall_s)
         if thread_cpu_s is not None:
             self.thread_cpu_s.append(thread_cpu_s)
-        self.blocks.setdefault(block, []).append(cpu_s)
+        compared = wall_s if self.clock == "wall" and wall_s is not None else cpu_s
+        self.blocks.setdefault(block, []).append(compared)
 
     def ratio_to(self, reference: "Times", confidence: float = CONFIDENCE) -> Ratio | None:
         """Estimate the ratio to the reference from the blocks with both; None if there are none.

@@ -71,7 +71,10 @@ class InForks:
     ) -> list[Sample]:
         """Time rounds of turns in one fork until its seconds are over; return all samples."""
 
+        seed = rng.random()  # drawn here, because all forks would draw the same numbers
+
         def work(_: Send) -> list[Sample]:
+            rng.seed(seed)
             kept = _shifted_memory(rng)
             until = time.monotonic() + self._seconds_of_block
             order = list(names)
@@ -180,10 +183,11 @@ class SideBySide:
         short = sum(not steps for steps in shares.values())
         rest = short / _SHARE_OF_SHORT - 1  # a short turn's pause, in durations of the turn
         held, release = os.pipe()
+        seed = rng.random()  # drawn here, because all forks would draw the same numbers
 
         def side(place: int, name: str) -> Callable[[Send], None]:
             def work(send: Send) -> None:
-                rng.seed(f"{rng.random()} {place}")
+                rng.seed(f"{seed} {place}")
                 kept = _shifted_memory(rng)
                 _touch_all_objects()
                 self._take_share(place, shares[name])

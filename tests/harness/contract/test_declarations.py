@@ -24,6 +24,12 @@ def bound(*qualities: Quality):
     return find_bound(qualities)
 
 
+def test_a_family_without_a_quality_is_refused():
+    """Every table shows a family's first quality, so it has one before anything is measured."""
+    with pytest.raises(RegistryError, match="'toy' needs at least one quality"):
+        Registry([replace(toy.TOY, qualities=())])
+
+
 class TestBounds:
     @pytest.mark.parametrize("target", ["cost", "least"])
     def test_a_bound_of_no_other_quality_is_refused(self, target: str):

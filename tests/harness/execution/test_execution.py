@@ -1,5 +1,6 @@
 """Any callable runs in a child process, not only variants."""
 
+import multiprocessing
 import time
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def test_a_stage_that_takes_too_long_is_stopped():
     assert isinstance(failed, Failed)
     assert (failed.cause, failed.subject, failed.output) == ("time", "sleep", "good night")
     assert failed.elapsed_s > 0.3
+
+
+def start_method(_: Report) -> str:
+    return multiprocessing.get_start_method()
+
+
+def test_processes_of_the_work_start_as_in_any_program():
+    """A pool that the work makes starts as it would outside of a child process."""
+    assert run(start_method, first=FIRST) == multiprocessing.get_context().get_start_method()
 
 
 def test_it_knows_no_measuring():

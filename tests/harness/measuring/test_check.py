@@ -3,6 +3,7 @@ import math
 import weakref
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import toy
@@ -75,12 +76,15 @@ def test_garbage_of_setting_up_is_collected_before_a_timed_call(clock: FakeClock
     check(toy.TOY, variant(run, renew=begin), PROBLEM, clock, observed=False)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: float):
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "7", 1j, 10**400])
+def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: Any):
     family = toy.with_work(toy.TOY, quality=lambda problem, decision: {"fullest": value})
     with pytest.raises(RegistryError) as refused:
         check(family, toy.TOY.variants["same"], PROBLEM, clock)
-    assert str(refused.value) == f"Quality 'fullest' of 'toy/same' is {value}, not a number."
+    refusal = str(refused.value)
+    assert refusal.startswith("Quality 'fullest' of 'toy/same' is ")
+    assert refusal.endswith(", not a number.")
+    assert len(refusal) < 100
 
 
 def test_the_problem_is_called_once_inside_observer_and_installation(clock: FakeClock):

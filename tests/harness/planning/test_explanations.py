@@ -79,3 +79,10 @@ def test_what_is_missing_is_said_before_anything_is_built(family: Family, names)
 def test_a_table_has_a_value_for_each_column():
     with pytest.raises(RegistryError, match="row without a value"):
         Section("Items", ("item", "GPU"), ((0.0,),))
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_rank_that_does_not_exist_is_refused_before_planning(family: Family, rank: int):
+    """The ranks are those of the topology, so nothing has to be planned to refuse another one."""
+    with pytest.raises(UsageError, match=f"no rank {rank}; ranks are from 0 to 1"):
+        explain(asked(family, "raises"), rank=rank)

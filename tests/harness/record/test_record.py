@@ -52,6 +52,35 @@ def test_short_calls_are_made_twice_and_long_ones_once(folder, monkeypatch, long
     assert same.counters == {}
 
 
+@pytest.mark.parametrize("last", ['{"part": "torn', ""])
+def test_a_kill_while_a_run_is_stored_loses_that_run_alone(folder, last):
+    """An incomplete last line is left out, and a complete one without its line feed is kept."""
+    measure(folder)
+    runs = Record.read(folder).runs()
+    path = folder / "runs.jsonl"
+    path.write_text(path.read_text().rstrip() + (last and f"\n{last}"))
+    assert Record.read(folder).runs() == runs
+
+
+@pytest.mark.parametrize("damaged", ["{", "{}", "[]", "not json"])
+def test_a_damaged_line_of_a_run_is_one_sentence(folder, damaged):
+    """The error names the file and the line."""
+    (folder / "runs.jsonl").write_text(f"{damaged}\n")
+    with pytest.raises(UsageError, match=r"runs\.jsonl, line 1: "):
+        measure(folder)
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is(folder):
+    """Commits that are neither timed nor counted, and a profile of an unknown variant."""
+    commits = '[[commits]]\nlibrary = "toylib"\nproblem = "toy/dgx_h100:2"\ncommits.one = "a"\n'
+    profile = '[[profile]]\nfamily = "toy"\nproblem = "toy/dgx_h100:2"\nvariants = ["sane"]\n'
+    for text, named in ((f"{commits}repeat = 0\n", "repeat"), (profile, "sane")):
+        (folder / "suite.toml").write_text(SUITE + text)
+        with pytest.raises(UsageError, match=named):
+            measure(folder)
+    assert not (folder / "cells.jsonl").exists()
+
+
 def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
     script = folder / "printing.py"
     script.write_text("print('| 1 |')\n")

@@ -24,4 +24,5 @@ from toy.registries import (
     slow_quality_registry,
     slow_reference_registry,
     toy_registry,
+    waiting_registry,
 )

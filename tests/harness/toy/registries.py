@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +13,16 @@ from harness.contract import (
     Goal,
     OverviewRow,
     Planning,
+    Prepared,
     Quality,
     RankTable,
     Study,
     WorkloadSpec,
 )
 from harness.contract.registry import Registry
-from toy.family import TOY, Decision, ToyProblem, quality, with_work
+from harness.model.cell import ClockName
+from toy.family import TOY, Decision, ToyProblem, quality, round_robin, with_work
+from toy.variants import reference
 
 
 def toy_registry() -> Registry:
@@ -144,6 +148,26 @@ def overview_registry() -> Registry:
         OverviewRow("Others", elsewhere, today="reference", ours="same"),
     )
     return Registry([_family("toy", overview=rows)])
+
+
+def _waits(problem: ToyProblem) -> Prepared[Decision]:
+    """Return a variant that waits 20 ms, as for an answer from a network."""
+    return Prepared(lambda: time.sleep(0.02) or round_robin(problem))
+
+
+def _pooled(problem: ToyProblem) -> Prepared[Decision]:
+    """Return a variant with a thread pool, which it makes in set-up."""
+    pool = ThreadPoolExecutor(1)
+    pool.submit(int).result()
+    return Prepared(lambda: pool.submit(reference, problem).result(), close=pool.shutdown)
+
+
+def waiting_registry(clock: ClockName) -> Registry:
+    """Return a registry with the family and variants that wait; `clock` is the family's."""
+    family = _family("toy", clock=clock)
+    family.variant("waits", same_as="reference")(_waits)
+    family.variant("pooled", same_as="reference")(_pooled)
+    return Registry([family])
 
 
 def labelled_registry() -> Registry:

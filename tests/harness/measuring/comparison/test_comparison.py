@@ -265,6 +265,23 @@ class TestFiguresOfAProblem:
         assert {cell.status for cell in cells.values()} == {"ok"}
 
 
+@pytest.mark.parametrize(("clock", "verdict"), [("cpu", "inconclusive"), ("wall", "slower")])
+def test_a_variant_that_waits_is_judged_by_wall_time_alone(clock, verdict):
+    """CPU time decides nothing about a call that mostly waits; a family may compare wall time."""
+    cells = compare("waits", registry=partial(toy.waiting_registry, clock))
+    assert cells["waits"].verdict == verdict
+    assert cells["waits"].clock == clock
+
+
+def test_a_variant_with_a_pool_of_its_own_is_timed_and_says_how():
+    """A pool made in set-up has no threads in a fork, where its calls would never end."""
+    cells = compare("pooled", registry=partial(toy.waiting_registry, "cpu"))
+    assert cells["pooled"].status == "ok"
+    assert cells["pooled"].ratio.way == "turns in one process"
+    assert cells["pooled"].remark
+    assert not cells["reference"].remark
+
+
 def test_a_registry_may_be_made_of_parts():
     # What travels to the Child must be importable by name; a partial function of it is, too.
     registry = partial(toy.preloading_registry, "json")

@@ -5,8 +5,10 @@ The processes are forked from one with few imports, because each fork copies all
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,10 +18,12 @@ from typing import Any
 import pytest
 
 from harness.contract import Prepared
+from harness.contract.variants import Variant
 from harness.execution.bootstrap import Report
 from harness.execution.child import run
 from harness.execution.messages import Stage
 from harness.measuring.selftest.rounds import copies
+from harness.measuring.timing import ways
 from harness.measuring.timing.clock import SystemClock
 from harness.measuring.timing.sampling import SamplingRequest, sample
 from harness.measuring.timing.times import Times
@@ -182,3 +186,98 @@ def callers(may_fork: bool, file: Path, _: Report) -> set[bool]:
 @pytest.mark.parametrize(("may_fork", "here"), [(True, {True, False}), (False, {True})])
 def test_a_variant_that_cannot_fork_is_called_in_its_process(may_fork, here, tmp_path):
     assert in_child(callers, may_fork, tmp_path / "notes") == here
+
+
+def draws(way: Way, file: Path, _: Report) -> list[list[str]]:
+    """Return the random numbers that each fork draws before its calls."""
+
+    def note(rng: random.Random) -> None:
+        with file.open("a") as notes:
+            notes.write(" ".join(str(rng.random()) for _ in range(10)) + "\n")
+
+    ways._shifted_memory = note  # type: ignore[assignment]
+    rule = SamplingRule(seconds=0.2, most_blocks=3, way=way, counts_work=False)
+    both = {"a": busy(0.02), "b": busy(0.02)}
+    sample(SamplingRequest(both, "a", rule, may_fork=True))
+    return [line.split() for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("way", ["turns", "side by side"])
+def test_each_fork_draws_random_numbers_of_its_own(way, tmp_path):
+    """No number is drawn in two forks, so that their memory layouts are independent."""
+    forks = in_child(draws, way, tmp_path / "notes")
+    numbers = [number for fork in forks for number in fork]
+    assert len(forks) >= 3
+    assert len(set(numbers)) == len(numbers)
+
+
+def in_a_fork(seconds: float) -> Prepared[str]:
+    """Return a variant that does its work in a new process for each call."""
+
+    def run() -> str:
+        if child := os.fork():
+            os.waitpid(child, 0)
+            return "decided"
+        busy(seconds).run()
+        os._exit(0)
+
+    return Prepared(run)
+
+
+def in_a_pool(pool: type[Executor], seconds: float) -> Prepared[str]:
+    """Return a variant that does its work in a pool, which it makes in set-up."""
+    workers = pool(1)
+    workers.submit(int).result()
+    work = busy(seconds).run
+    if pool is ProcessPoolExecutor:
+        work = partial(_busy_elsewhere, seconds)
+    return Prepared(lambda: workers.submit(work).result(), close=workers.shutdown)
+
+
+def _busy_elsewhere(seconds: float) -> str:
+    return busy(seconds).run()
+
+
+def with_a_lock(seconds: float) -> Prepared[str]:
+    """Return a variant that needs a lock, which a thread of its own keeps taking."""
+    lock = threading.Lock()
+
+    def keep_taking() -> None:
+        while True:
+            with lock:
+                time.sleep(0.001)
+
+    threading.Thread(target=keep_taking, daemon=True).start()
+
+    def run() -> str:
+        with lock:
+            return busy(seconds).run()
+
+    return Prepared(run)
+
+
+OUTSOURCED: dict[str, Callable[[float], Prepared[str]]] = {
+    "fork": in_a_fork,
+    "processes": partial(in_a_pool, ProcessPoolExecutor),
+    "threads": partial(in_a_pool, ThreadPoolExecutor),
+    "lock": with_a_lock,
+}
+
+
+def outsourced(name: str, seconds: float, _: Report) -> Ratio | None:
+    """Return the ratio of work in another thread or process to the same work done here."""
+    with_helpers = Variant("outsourced", lambda _: OUTSOURCED[name](seconds), "", "")
+    both = {"here": busy(seconds), "outsourced": with_helpers.prepared(None)}
+    rule = SamplingRule(seconds=0.3, most_blocks=3, counts_work=False)
+    times = sample(SamplingRequest(both, "here", rule, may_fork=True))["outsourced"]
+    both["outsourced"].close()
+    return times.ratio_to(times.reference or times)
+
+
+@pytest.mark.parametrize("seconds", [0.0005, 0.03])
+@pytest.mark.parametrize("name", OUTSOURCED)
+def test_work_in_another_thread_or_process_is_neither_free_nor_endless(name, seconds):
+    """It counts in full, also in short calls, and its helpers are not waited for in a fork."""
+    ratio = in_child(outsourced, name, seconds)
+    assert ratio.way == "turns in one process"
+    assert ratio.high > 0.9

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import sys
 from contextlib import contextmanager
 from itertools import count
 
@@ -166,6 +167,26 @@ class TestSurroundings:
             assert len(collections) == 1
         finally:
             (gc.enable if was_enabled else gc.disable)()
+
+    def test_the_interpreter_s_settings_are_restored_after_a_turn(self, clock: FakeClock):
+        """A variant that changes how the interpreter runs does not change it for the others."""
+
+        def settings() -> list[object]:
+            functions = [sys.getprofile(), sys.gettrace()]
+            limits = [sys.getrecursionlimit(), sys.getswitchinterval(), gc.get_threshold()]
+            return [*functions, *limits, gc.isenabled()]
+
+        def run() -> None:
+            sys.setrecursionlimit(sys.getrecursionlimit() + 500)
+            sys.setswitchinterval(1e-6)
+            gc.set_threshold(1)
+            gc.enable()
+            sys.setprofile(lambda *_: None)
+            clock.advance(CALL)
+
+        before = settings()
+        timed_turn(Prepared(run), clock)
+        assert settings() == before
 
     def test_a_variant_is_installed_around_each_of_its_turns_alone(self, clock: FakeClock):
         inside: list[str] = []
