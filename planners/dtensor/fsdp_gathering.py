@@ -88,16 +88,19 @@ def _gathered(result: Any, params: Sequence[FSDPParam], ranks: int) -> _Gathered
 
 def _shards(params: list[FSDPParam]) -> list[list[torch.Tensor]]:
     """Return the local shards to gather; torch's own function converts, offloads, or extends."""
-    for param in params:
-        if (
-            param.sharded_state is not ShardedState.SHARDED
-            or param.param_dtype is not None
-            or param.offload_to_cpu
-            or type(param.sharded_param._local_tensor) is not torch.Tensor
-        ):
-            shards: list[list[torch.Tensor]] = _inputs(params)
-            return shards
+    if is_seen() or not all(map(_is_gathered_as_it_is, params)):
+        shards: list[list[torch.Tensor]] = _inputs(params)
+        return shards
     return [[param._sharded_param_data] for param in params]
+
+
+def _is_gathered_as_it_is(param: FSDPParam) -> bool:
+    return (
+        param.sharded_state is ShardedState.SHARDED
+        and param.param_dtype is None
+        and not param.offload_to_cpu
+        and type(param.sharded_param._local_tensor) is torch.Tensor
+    )
 
 
 def is_seen() -> bool:

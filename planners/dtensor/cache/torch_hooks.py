@@ -93,10 +93,9 @@ def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextM
             and mesh._is_current_rank_part_of_mesh()
         ):
             meta = _meta(local, placed, layouts, shape, stride)
-            if meta is not None:
-                shared = _shared(local)
-                spec = specs.spec(placed, meta)
-                return make_dtensor(DTensor, shared, spec, requires_grad=False)
+            spec = None if meta is None else specs.spec(placed, meta)
+            if spec is not None:
+                return make_dtensor(DTensor, _shared(local), spec, requires_grad=False)
         return from_local(local, mesh, placements, run_check, shape, stride, *rest)
 
     def passed_on(gradient: Any, previous: DTensorSpec, *rest: Any) -> Any:
@@ -105,8 +104,8 @@ def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextM
             and not (torch.is_grad_enabled() or is_watched() or gradient.requires_grad)
             and (placed := specs.of_any_size(previous.mesh, gradient.placements)) is not None
             and _stays(gradient, placed, previous, rest)
+            and (spec := specs.spec(placed, gradient._spec.tensor_meta)) is not None
         ):
-            spec = specs.spec(placed, gradient._spec.tensor_meta)
             return make_dtensor(DTensor, gradient._local_tensor, spec, requires_grad=False)
         return redistribute(gradient, previous, *rest)
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema
 from torch.distributed.tensor._ops import _pointwise_ops
 
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, on_meta_device, traits
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, on_meta_device, traits
 
 _aten = torch.ops.aten
 _BARE_PRODUCTS = {_aten.addmm.default: _aten.mm.default, _aten.baddbmm.default: _aten.bmm.default}
@@ -61,8 +60,6 @@ def plain_meta(schema: OpSchema) -> TensorMeta | None:
     if (
         not is_asked_directly(op)
         or schema.kwargs_schema
-        or modes_active()
-        or _are_we_tracing()
         or (op not in PRODUCTS and op not in _VIEWS and not _are_alike(schema))
     ):
         return None
