@@ -1,9 +1,10 @@
-"""Run a sharded model where others look at it: python fsdp_scenes.py plain|accelerate SCENE [warm]
+"""Run a sharded model where others look at it: python fsdp_scenes.py SCENE [warm]
 
-Each scene is the first of its process, as torch looks up some names only once. It prints what a
-mode, a compiler or an export saw, which has to be the same with and without `accelerate()`.
+Print what a mode, a compiler or an export sees, inside `accelerate()` and then without it. Both
+have to be the same. The first of a process matters, as torch looks up some names only once.
 """
 
+import json
 import sys
 from contextlib import nullcontext
 from typing import Any
@@ -14,17 +15,14 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-from torch.distributed.tensor.debug import CommDebugMode
-from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._debug_mode import DebugMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
     create_selective_checkpoint_contexts,
 )
-from torch.utils.flop_counter import FlopCounterMode
+
+from watchers import MODES, under_mode
 
 from planners.dtensor.accelerate import accelerate
 
@@ -32,48 +30,22 @@ RANKS = 2
 
 
 def sharded() -> nn.Module:
-    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (RANKS,))
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     for layer in model:
-        fully_shard(layer)
-    return fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
-class Ops(TorchDispatchMode):
-    """Notes the ops of a thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(op))
-        return op(*args, **(kwargs or {}))
-
-
-class Functions(TorchFunctionMode):
-    """Notes torch's functions that a thread calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_function__(self, called: Any, types: Any, args: Any = (), kwargs: Any = None):
-        self.seen.append(str(getattr(called, "__name__", called)))
-        return called(*args, **(kwargs or {}))
-
-
-def step(model: nn.Module, around: Any = nullcontext) -> Any:
-    with around() as entered:
-        model(torch.ones(2, 4)).sum().backward()
-    return entered
+def step(model: nn.Module) -> None:
+    model(torch.ones(2, 4)).sum().backward()
 
 
 def selective(model: nn.Module, saves_all: bool = False) -> list[str]:
-    seen: list[str] = []
+    ops: list[str] = []
 
     def policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        seen.append(str(op))
+        ops.append(str(op))
         is_saved = saves_all or op is torch.ops.aten.addmm.default
         return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
 
@@ -85,7 +57,7 @@ def selective(model: nn.Module, saves_all: bool = False) -> list[str]:
         context_fn=lambda: create_selective_checkpoint_contexts(policy),
     )
     made.sum().backward()
-    return seen
+    return ops
 
 
 def profiled(model: nn.Module, **options: Any) -> list[str]:
@@ -95,12 +67,14 @@ def profiled(model: nn.Module, **options: Any) -> list[str]:
     return sorted(event.key for event in profiler.key_averages() if "FSDP" in event.key)
 
 
-def compiled(model: nn.Module, backend: str) -> list[Any]:
-    torch.compile(model, backend=backend)(torch.ones(2, 4)).sum().backward()
-    return [weight.grad.shape for weight in model.parameters()]
+def compiled(model: nn.Module) -> list[Any]:
+    torch._dynamo.reset()
+    torch.compile(model, backend="aot_eager")(torch.ones(2, 4)).sum().backward()
+    return [list(weight.grad.shape) for weight in model.parameters()]
 
 
 def stepped(backend: str) -> list[float]:
+    torch._dynamo.reset()
     mesh = init_device_mesh("cpu", (RANKS,))
     weight = nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))
     weight.grad = torch.ones_like(weight)
@@ -117,17 +91,15 @@ def exported() -> str:
     return program.run_decompositions().graph_module.code
 
 
-SCENES = {
+WATCHED = {
     "sac": selective,
     "sac that saves all": lambda model: selective(model, saves_all=True),
-    "flops": lambda m: step(m, lambda: FlopCounterMode(display=False)).get_total_flops(),
-    "comm": lambda m: sorted(map(str, step(m, CommDebugMode).get_comm_counts().items())),
-    "debug": lambda model: step(model, DebugMode).debug_string(),
-    "ops": lambda model: step(model, Ops).seen,
-    "functions": lambda model: step(model, Functions).seen,
+    **{name: lambda model, name=name: under_mode(name)(step, model)[1] for name in MODES},
     "profile": profiled,
     "profile of all threads": lambda model: profiled(model, profile_all_threads=True),
-    "compiled model": lambda model: compiled(model, "aot_eager"),
+}
+COMPILED = {
+    "model": compiled,
     "compile": lambda _: torch.compile(lambda x: x * 2 + 1)(torch.ones(2)).tolist(),
     "export": lambda _: exported(),
     "decomposition": lambda _: len(list(torch.export.default_decompositions().keys())),
@@ -135,14 +107,21 @@ SCENES = {
     "step by aot_eager": lambda _: stepped("aot_eager"),
     "step by inductor": lambda _: stepped("inductor"),
 }
+SCENES = WATCHED | COMPILED
+
+
+def seen(scene: str, *, is_warm: bool, accelerates: bool) -> Any:
+    """Return what is seen in a scene with a new model, after a step of the model if `is_warm`."""
+    model = sharded()
+    if is_warm:
+        step(model)
+    with accelerate() if accelerates else nullcontext():
+        return SCENES[scene](model)
 
 
 if __name__ == "__main__":
-    how, scene, *warm = sys.argv[1:]
+    scene, *warm = sys.argv[1:]
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
-    model = sharded()
-    if warm:
-        step(model)
-    with accelerate() if how == "accelerate" else nullcontext():
-        print(SCENES[scene](model))
+    for accelerates in (True, False):
+        print(json.dumps(seen(scene, is_warm=bool(warm), accelerates=accelerates)))
     dist.destroy_process_group()
