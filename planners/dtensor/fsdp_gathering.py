@@ -33,7 +33,8 @@ def quicker_gathering() -> Iterable[tuple[Any, str, Any]]:
 
     def copy_out(result: Any, params: Sequence[FSDPParam], group: ProcessGroup) -> None:
         if is_seen():
-            return _copy_out(result, params, group)
+            _copy_out(result, params, group)
+            return
         gathered, ranks = known.get(params[0]), group.size()
         lists = [param.all_gather_outputs for param in params]
         if (
@@ -44,7 +45,7 @@ def quicker_gathering() -> Iterable[tuple[Any, str, Any]]:
             _copy_out(result, params, group)
             if made := _gathered(result, params, ranks):
                 known[params[0]] = made
-            return None
+            return
         if result.all_gather_event is not None:
             device = result.all_gather_output.device.type
             _get_device_handle(device).current_stream().wait_event(result.all_gather_event)

@@ -21,7 +21,6 @@ from torch.utils.checkpoint import (
     checkpoint,
     create_selective_checkpoint_contexts,
 )
-
 from watchers import MODES, under_mode
 
 from planners.dtensor.accelerate import accelerate

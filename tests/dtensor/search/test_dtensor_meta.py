@@ -16,7 +16,10 @@ from planners.dtensor.search.tensor_meta import (
     is_asked_directly,
     is_pointwise,
     meta_of,
+    plain_meta,
 )
+
+aten = torch.ops.aten
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
 SHAPES = {
