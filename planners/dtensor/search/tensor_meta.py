@@ -72,7 +72,7 @@ def meta_of(schema: OpSchema) -> TensorMeta | None:
     op, args = _without_summand(schema)
     try:
         if op in _BARE:
-            made = _of_product(*args, ndim=2 if op is _aten.mm.default else 3)
+            made = _of_product(2 if op is _aten.mm.default else 3, *args)
         else:
             made = None if op in _VIEWS else _of_pointwise(op, args)
         return _of_meta_device(op, args) if made is None else made
@@ -87,7 +87,7 @@ def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
     return TensorMeta(made.shape, made.stride(), made.dtype)
 
 
-def _of_product(left: DTensorSpec, right: DTensorSpec, ndim: int) -> TensorMeta | None:
+def _of_product(ndim: int, left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
     """Return the meta of a product of two matrices or batches; None for unusual sizes or types.
 
     The op takes tensors of `ndim` dimensions.
