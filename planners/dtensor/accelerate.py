@@ -7,7 +7,8 @@ train()
 print(accelerated.cache_info())
 """
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 
 import torch
@@ -19,17 +20,26 @@ SUPPORTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
 
 HOOKS_SUPPORTED = SupportedReleases("torch", ("2.13.0",))
 
+_OF_DTENSOR = ("DTensor's dispatch", "decisions", "from_local", "redistributions")
+
 _switch = Lock()
 
 
-def hooks_of_fsdp() -> AbstractContextManager[None]:
-    """Return a context in which FSDP2's hooks repeat less, on releases tested with it."""
-    if not HOOKS_SUPPORTED.include(torch.__version__):
-        return nullcontext()
+@contextmanager
+def hooks_of_fsdp(*, any_release: bool = False) -> Iterator[bool]:
+    """Let FSDP2's hooks repeat less inside the context, and yield whether they do.
+
+    On a release of torch that was not tested with it, warn once and change nothing.
+    """
+    drop_in = "accelerate() of FSDP2's hooks"
+    if not HOOKS_SUPPORTED.allow(drop_in, torch.__version__, any_release=any_release):
+        yield False
+        return
     # Another release of torch may lack names that this module imports.
     from planners.dtensor.fsdp_hooks import quicker_hooks
 
-    return quicker_hooks()
+    with quicker_hooks():
+        yield True
 
 
 class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called as torch.no_grad is
@@ -43,26 +53,38 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
             torch's decision is carried out, a `DifferentDecision` warning names the op and its
             specs, and torch dispatches that op from then on.
         any_release: Accelerate any installed release of torch, tested or not.
+        fsdp_hooks: Also accelerate the hooks of FSDP2.
 
     Raises UsageError if DTensor is accelerated already, or `check` is not from 0 to 1.
     """
 
-    def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:
+    def __init__(
+        self, *, check: float = 0.0, any_release: bool = False, fsdp_hooks: bool = True
+    ) -> None:
         if type(check) not in (int, float) or not 0 <= check <= 1:
             raise UsageError(f"check must be a share of the ops from 0 to 1, not {check!r}.")
         if not _switch.acquire(blocking=False):
             raise UsageError("DTensor's dispatch is accelerated already; stop that one first.")
         self._dispatch = Dispatch()
+        self._replaced: tuple[str, ...] = ()
         with ExitStack() as installed:
             installed.callback(_switch.release)
             if SUPPORTED.allow("accelerate()", torch.__version__, any_release=any_release):
                 # Another release of torch may lack names that this module imports.
                 from planners.dtensor.cache.self_checking import SelfChecking
 
-                self._dispatch = SelfChecking(check)
-                installed.enter_context(hooks_of_fsdp())
+                self._dispatch, self._replaced = SelfChecking(check), _OF_DTENSOR
+                hooks = hooks_of_fsdp(any_release=any_release)
+                if fsdp_hooks and installed.enter_context(hooks):
+                    self._replaced += ("FSDP2's hooks",)
             installed.enter_context(self._dispatch.installed())
             self._installed = installed.pop_all()
+
+    def __repr__(self) -> str:
+        if not self._replaced:
+            return f"accelerate() is off: torch {torch.__version__} runs its own code"
+        parts = ", ".join(self._replaced)
+        return f"accelerate() is on: torch {torch.__version__}, with replaced {parts}"
 
     def cache_info(self) -> CacheInfo:
         """Return the cache's hits, misses, entries and bytes, and its checks and differences.
@@ -78,6 +100,7 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
     def stop(self) -> None:
         """Restore torch's dispatch and empty the cache; `cache_info` keeps the counts."""
         self._installed.close()
+        self._replaced = ()
         self._dispatch.forget()
 
     def __exit__(self, *_: object) -> None:

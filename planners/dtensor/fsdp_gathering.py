@@ -1,20 +1,19 @@
 """Gather the parameters of an FSDP2 block with views and sizes kept from step to step.
 
-In each step torch makes the same views of the same buffers, asks each parameter for its shard
-through five calls, and dispatches three copies, which come back to functions in Python.
+In each step torch makes the same views of the same buffers, and asks each parameter for its shard
+through five calls.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.autograd import profiler
 from torch.distributed import ProcessGroup, Work
 from torch.distributed.device_mesh import _get_device_handle
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group
-from torch.distributed.fsdp._fully_shard._fsdp_common import _get_dim0_padded_size
 from torch.distributed.fsdp._fully_shard._fsdp_param import (
     FSDPParam,
     ShardedState,
@@ -25,7 +24,6 @@ from planners.dtensor.dispatch.torch_path import is_watched
 
 _copy_out = _fsdp_collectives.foreach_all_gather_copy_out
 _inputs = _fsdp_collectives._get_param_all_gather_inputs
-_SIZES = 4096
 _DEVICES = ("cpu", "cuda")  # others may have copies of their own
 
 
@@ -34,13 +32,15 @@ def quicker_gathering() -> Iterable[tuple[Any, str, Any]]:
     known: WeakKeyDictionary[FSDPParam, _Gathered] = WeakKeyDictionary()
 
     def copy_out(result: Any, params: Sequence[FSDPParam], group: ProcessGroup) -> None:
+        if is_seen():
+            _copy_out(result, params, group)
+            return
         gathered, ranks = known.get(params[0]), group.size()
         lists = [param.all_gather_outputs for param in params]
         if (
             gathered is None
             or (ranks, len(lists)) != (gathered.ranks, len(gathered.lists))
             or not all(map(is_, lists, gathered.lists))
-            or _is_observed()
         ):
             _copy_out(result, params, group)
             if made := _gathered(result, params, ranks):
@@ -60,14 +60,6 @@ def quicker_gathering() -> Iterable[tuple[Any, str, Any]]:
     return [
         (_fsdp_param_group, "foreach_all_gather_copy_out", copy_out),
         (_fsdp_collectives, "_get_param_all_gather_inputs", _shards),
-        (_fsdp_collectives, "_get_dim0_padded_size", lru_cache(_SIZES)(_get_dim0_padded_size)),
-        *(
-            (torch.ops.fsdp, name, _direct(getattr(torch.ops.fsdp, name), kernel))
-            for name, kernel in (
-                ("all_gather_copy_in", _fsdp_collectives.all_gather_copy_in_cuda),
-                ("chunk_cat", _fsdp_collectives.chunk_cat),
-            )
-        ),
     ]
 
 
@@ -97,30 +89,26 @@ def _gathered(result: Any, params: Sequence[FSDPParam], ranks: int) -> _Gathered
 
 def _shards(params: list[FSDPParam]) -> list[list[torch.Tensor]]:
     """Return the local shards to gather; torch's own function converts, offloads, or extends."""
-    for param in params:
-        if (
-            param.sharded_state is not ShardedState.SHARDED
-            or param.param_dtype is not None
-            or param.offload_to_cpu
-            or type(param.sharded_param._local_tensor) is not torch.Tensor
-        ):
-            shards: list[list[torch.Tensor]] = _inputs(params)
-            return shards
+    if is_seen() or not all(map(_is_gathered_as_it_is, params)):
+        shards: list[list[torch.Tensor]] = _inputs(params)
+        return shards
     return [[param._sharded_param_data] for param in params]
 
 
-def _direct(op: Callable[..., Any], kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs an op's kernel for CPUs and CUDA, unless the op is observed."""
+def _is_gathered_as_it_is(param: FSDPParam) -> bool:
+    return (
+        param.sharded_state is ShardedState.SHARDED
+        and param.param_dtype is None
+        and not param.offload_to_cpu
+        and type(param.sharded_param._local_tensor) is torch.Tensor
+    )
 
-    def called(tensors: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        is_dispatched = _is_observed() or tensors[0].device.type not in _DEVICES
-        return (op if is_dispatched else kernel)(tensors, *args, **kwargs)
 
-    return called
-
-
-def _is_observed() -> bool:
-    """Return whether torch's own ops have to run."""
+def is_seen() -> bool:
+    """Return whether torch's own marks and ops have to run, as a profiler or others see them."""
     return bool(
-        torch.autograd._profiler_enabled() or is_watched() or torch.is_inference_mode_enabled()
+        is_watched()
+        or profiler._is_profiler_enabled  # in any thread, as it may profile all of them
+        or torch.autograd._profiler_enabled()
+        or torch.is_inference_mode_enabled()
     )

@@ -5,40 +5,33 @@ runs; make five functions that are exempt from compiling, the same in every step
 of one autograd function; and make a DTensor of each gradient through constructors that do nothing.
 """
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import SimpleNamespace
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch._dynamo import decorators
-from torch.autograd import function
+from torch._dynamo.eval_frame import DisableContext
+from torch._functorch.utils import unwrap_dead_wrappers
+from torch.autograd import Function
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
-from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.profiler import record_function
 
 from planners.dtensor.cache.recipes import make_dtensor
-from planners.dtensor.fsdp_gathering import quicker_gathering
+from planners.dtensor.dispatch.torch_path import is_watched
+from planners.dtensor.fsdp_gathering import is_seen, quicker_gathering
 from planners.instruments import replaced
 
-_NO_MARK = nullcontext()
 _REASON = "skipping FSDP hooks"
-_HOOKS = frozenset(
-    inspect.unwrap(hook)
-    for hook in (
-        FSDPState._pre_forward,
-        FSDPState._post_forward,
-        FSDPState._pre_backward,
-        FSDPState._root_post_backward_final_callback,
-        _fsdp_param_group.FSDPParamGroup.pre_backward,
-        _fsdp_param_group.FSDPParamGroup.post_backward,
-    )
-)
-_REGISTERING = _fsdp_param_group.RegisterPostBackwardFunction.forward
-_SIGNATURE = inspect.signature(_REGISTERING)
+_MOST_HOOKS = 64
+_NO_MARK = nullcontext()
+_Registering = _fsdp_param_group.RegisterPostBackwardFunction
+_register = _Registering.apply
+_register_directly = super(Function, _Registering).apply
+_exempted_once = lru_cache(_MOST_HOOKS)(DisableContext(msg=_REASON))
 
 
 @contextmanager
@@ -46,42 +39,36 @@ def quicker_hooks() -> Iterator[None]:
     """Inside the context, the hooks of `fully_shard` repeat less."""
     with replaced(
         [
-            (_fsdp_param_group, "record_function", _mark),
+            (_fsdp_param_group, "record_function", _Mark),
             (_fsdp_param, "_from_local_no_grad", _from_local),
-            (decorators, "DisableContext", _disabled_once()),
-            (function, "inspect", SimpleNamespace(signature=_signature)),
+            (decorators, "DisableContext", _Exempting),
+            (_Registering, "apply", _registered),
             *quicker_gathering(),
         ]
     ):
         yield
 
 
-def _mark(name: str, args: str | None = None) -> AbstractContextManager[Any]:
-    return record_function(name, args) if torch.autograd._profiler_enabled() else _NO_MARK
+class _Mark(record_function):
+    """Makes torch's mark if a profiler or others see it, otherwise a context that does nothing."""
+
+    def __new__(cls, name: str, args: str | None = None) -> AbstractContextManager[Any]:  # type: ignore[misc]
+        return record_function(name, args) if is_seen() else _NO_MARK
+
+
+class _Exempting(DisableContext):
+    """Makes torch's `DisableContext`; for FSDP2's hooks, a function that keeps its results."""
+
+    def __new__(cls, msg: str | None = None, wrapping: bool = True) -> Any:
+        return _exempted_once if msg == _REASON else DisableContext(msg, wrapping)
+
+
+def _registered(*args: Any) -> Any:
+    """Apply the autograd function without binding its arguments, as it has no default values."""
+    return _register(*args) if is_watched() else _register_directly(*unwrap_dead_wrappers(args))
 
 
 def _from_local(local: torch.Tensor, spec: DTensorSpec) -> DTensor:
-    if type(local) is not torch.Tensor:
+    if is_watched() or type(local) is not torch.Tensor:
         return DTensor(local, spec, requires_grad=local.requires_grad)
     return make_dtensor(DTensor, local, spec, requires_grad=local.requires_grad)
-
-
-def _signature(called: Callable[..., Any]) -> inspect.Signature:
-    return _SIGNATURE if called is _REGISTERING else inspect.signature(called)
-
-
-def _disabled_once() -> Callable[..., Any]:
-    """Return a `DisableContext` that makes the function of each hook once; for others, torch's."""
-    disable = decorators.DisableContext
-    made: dict[Any, Any] = {}
-
-    def context(msg: str | None = None, wrapping: bool = True) -> Any:
-        def disabled(hook: Any) -> Any:
-            if hook in made:
-                return made[hook]
-            function = disable(msg=msg, wrapping=wrapping)(hook)
-            return made.setdefault(hook, function) if hook in _HOOKS else function
-
-        return disabled if msg == _REASON else disable(msg=msg, wrapping=wrapping)
-
-    return context

@@ -20,6 +20,11 @@ from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs import build
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let `accelerate()` say on a release of torch that its hooks of FSDP2 are off."""
+    config.addinivalue_line("filterwarnings", "ignore:.*hooks was tested")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def world() -> Iterator[None]:
     # It writes a traceback for every op that torch refuses, which many of these tests ask for.

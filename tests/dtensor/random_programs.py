@@ -16,6 +16,7 @@ from small_world import running
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
+from watchers import Watcher, unwatched
 
 from planners.dtensor.dispatch.base import Dispatch
 
@@ -85,8 +86,13 @@ class RandomProgram:
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
 
-    def outcomes(self, sizes: Sizes, takes_grad: bool) -> list[Any]:
-        """Run at these sizes and return a full description of each value."""
+    def outcomes(
+        self, sizes: Sizes, takes_grad: bool, watched: Watcher = unwatched, has_values: bool = True
+    ) -> list[Any]:
+        """Run at these sizes and return a full description of each value.
+
+        A mode or a compiler may watch the steps; what it saw belongs to the description.
+        """
         made_up: set[int] = set()
         values: Values = []
         found: list[Any] = []
@@ -101,8 +107,9 @@ class RandomProgram:
                     values.append(RuntimeError("no operand"))
                     found.append((step.name, "no operand"))
                     continue
+                seen = None
                 try:
-                    made = step.op(self.mesh, *operands)
+                    made, seen = watched(step.op, self.mesh, *operands)
                 except Exception as error:
                     made = error
                 if count[0] != before or made_up & set(step.operands):
@@ -110,7 +117,8 @@ class RandomProgram:
                     if step.name.endswith("_"):  # it changes values that others share
                         made_up.update(range(number))
                 values.append(_first(made))
-                found.append((step.name, described(made, number not in made_up)))
+                shown = described(made, has_values and number not in made_up)
+                found.append((step.name, shown, seen))
             if takes_grad:
                 found.append(self._gradients(values, count))
         return found
@@ -132,11 +140,15 @@ def _first(made: Any) -> Any:
 
 
 def outcomes_under(
-    dispatch: Dispatch, program: RandomProgram, runs: Sequence[Sizes], takes_grad: bool = False
+    dispatch: Dispatch,
+    program: RandomProgram,
+    runs: Sequence[Sizes],
+    takes_grad: bool = False,
+    **watching: Any,
 ) -> list[Any]:
     """Run a program at several sizes under one installed dispatch, starting with cold caches."""
     with running(dispatch):
-        return [program.outcomes(sizes, takes_grad) for sizes in runs]
+        return [program.outcomes(sizes, takes_grad, **watching) for sizes in runs]
 
 
 def random_runs(random: Random) -> list[Sizes]:

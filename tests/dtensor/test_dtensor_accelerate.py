@@ -4,13 +4,16 @@ import gc
 import weakref
 
 import pytest
+import torch
 from outcomes import described
 from small_world import counted, mesh_of, placed
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 from torch.distributed.tensor import Shard
 from torch_state import is_changed, torch_now
 
-from harness.contract import UsageError
+from harness.contract import UsageError, supported_releases
+from harness.contract.supported_releases import UnsupportedRelease
 from planners.dtensor.accelerate import accelerate
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 
@@ -95,3 +98,37 @@ def test_it_forgets_on_demand(step):
         assert accelerated.cache_info()[:3] == (0, 0, 0)
         step(2)
         assert accelerated.cache_info().misses > 0
+
+
+def test_it_prints_what_it_replaces(monkeypatch):
+    """The text names the state, the release of torch, and the parts that are replaced."""
+    accelerated = accelerate(fsdp_hooks=False)
+    on = str(accelerated)
+    accelerated.stop()
+    off = str(accelerated)
+    assert all(str(torch.__version__) in text for text in (on, off))
+    assert "is on" in on
+    assert "FSDP2" not in on
+    assert "is off" in off
+    monkeypatch.setattr(torch, "__version__", "2.13.0")
+    with accelerate() as accelerated:
+        assert "FSDP2's hooks" in str(accelerated)
+
+
+def test_hooks_of_fsdp_are_left_alone_if_they_are_not_wanted():
+    """With `fsdp_hooks=False` nothing of FSDP2 is replaced."""
+    mark = _fsdp_param_group.record_function
+    with accelerate(fsdp_hooks=False):
+        assert _fsdp_param_group.record_function is mark
+
+
+def test_hooks_that_an_untested_release_keeps_are_said_once(monkeypatch):
+    """On a release with other hooks, a warning says so, and the rest is accelerated."""
+    monkeypatch.setattr(supported_releases, "_said", set())
+    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    with pytest.warns(UnsupportedRelease, match="hooks"):
+        accelerated = accelerate()
+    assert "is on" in str(accelerated)
+    assert "FSDP2" not in str(accelerated)
+    accelerated.stop()
+    accelerate().stop()

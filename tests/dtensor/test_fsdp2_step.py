@@ -13,10 +13,11 @@ import pytest
 import torch
 from small_world import checked, mesh_of, problem_of
 from torch._dynamo import decorators
-from torch.autograd import function
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch_state import is_changed, torch_now
 
+from harness.contract import supported_releases
+from harness.contract.supported_releases import UnsupportedRelease
 from planners.dtensor import fsdp_gathering
 from planners.dtensor.accelerate import HOOKS_SUPPORTED, accelerate, hooks_of_fsdp
 from planners.dtensor.programs.fsdp import fully_sharded, train
@@ -35,7 +36,6 @@ def hooks_now():
         _fsdp_param_group.record_function,
         _fsdp_param._from_local_no_grad,
         decorators.DisableContext,
-        function.inspect,
         *(getattr(owner, name) for owner, name, _ in fsdp_gathering.quicker_gathering()),
     ]
 
@@ -125,8 +125,13 @@ def test_parameters_are_gathered_with_kept_views_and_equal_torchs(monkeypatch):
 def test_another_release_of_torch_keeps_its_hooks(monkeypatch):
     hooks = hooks_now()
     monkeypatch.setattr(torch, "__version__", "2.15.0")
-    with hooks_of_fsdp():
-        assert all(map(lambda now, then: now is then, hooks_now(), hooks))
+    monkeypatch.setattr(supported_releases, "_said", set())
+    switched = hooks_of_fsdp()
+    with pytest.warns(UnsupportedRelease):
+        are_quicker = switched.__enter__()
+    assert not are_quicker
+    assert all(map(lambda now, then: now is then, hooks_now(), hooks))
+    switched.__exit__(None, None, None)
 
 
 @pytest.mark.long

@@ -49,6 +49,15 @@ def test_objects_that_outlive_a_step_are_counted(installed):
     assert set(kept.values()) == {0}
 
 
+def test_new_sizes_do_not_change_a_fingerprint_however_the_workload_is_written(installed):
+    """Sizes of `dynamic` differ in each step, so they are no part of its fingerprint."""
+    fingerprints = [
+        installed.ask(request(workload, "counts"))["fingerprint"]
+        for workload in ("dynamic", "dynamic", "dynamic[device=cpu]")
+    ]
+    assert len(set(fingerprints)) == 1
+
+
 def test_a_miss_costs_more_than_a_hit(installed):
     answer = installed.ask(request("mlp", "times"))
     here = installed_place("torch").release

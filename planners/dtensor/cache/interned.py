@@ -13,6 +13,7 @@ and in-place ops that change sizes. Torch also redistributes inputs if an op nee
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from torch._ops import OpOverload
@@ -48,7 +49,7 @@ class InternedDispatch(Dispatch):
         self.layouts = LayoutTable()
         self.moves = DirectMoves()
         self._most_recipes, self._most_bytes = most_recipes, most_bytes
-        self._bytes_added = 0
+        self._bytes_added, self._adding = 0, Lock()
         self._tables: dict[OpOverload, Table] = {}
         self._hand_back: Callable[[OpOverload], None] = lambda op: None
 
@@ -73,18 +74,21 @@ class InternedDispatch(Dispatch):
 
     def forget(self) -> None:
         """Delete all recipes, with their specs and meshes."""
-        self._bytes_added = 0
         self.specs.clear()
         self.layouts.clear()
         self.moves.clear()
         for table in list(self._tables.values()):
             table.clear()
+        with self._adding:
+            self._bytes_added = 0
 
     def give_back(self, op: OpOverload) -> None:
         """Delete an op's recipes; torch dispatches the op until the next installation."""
         self._hand_back(op)
         if op in self._tables:
+            recipes = list(self._tables[op].entries.values())
             self._tables[op].clear()
+            self._make_room(-sum(recipe.bytes_held for recipe in recipes))
 
     def cache_info(self) -> CacheInfo:
         """Return the cache's counts; tables of specs and layouts add only to the bytes."""
@@ -121,11 +125,13 @@ class InternedDispatch(Dispatch):
         return made
 
     def _keep(self, table: Table, key: Key, recipe: Recipe) -> None:
-        self._make_room(recipe.bytes_held)
-        table.add(key, recipe)
+        dropped = table.add(key, recipe)
+        self._make_room(recipe.bytes_held - (dropped.bytes_held if dropped else 0))
 
     def _make_room(self, more: int) -> None:
-        self._bytes_added += more
-        if self._bytes_added > self._most_bytes and not torch_path.is_dispatching():
+        with self._adding:
+            self._bytes_added = max(0, self._bytes_added + more)
+            is_too_much = self._bytes_added > self._most_bytes
+        if is_too_much and not torch_path.is_dispatching():
             torch_path.clear_torch_caches()
             self.forget()

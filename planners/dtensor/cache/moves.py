@@ -16,8 +16,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Replicate, Shard, _api, _dispatch, _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-from planners.dtensor.cache.torch_hooks import others_take_part
 from planners.dtensor.dispatch.base import BoundedTable
+from planners.dtensor.dispatch.torch_path import is_watched
 from planners.instruments import replaced
 
 MOST_KNOWN = 4096
@@ -59,7 +59,7 @@ class DirectMoves:
             steps = found = None
             if local.__class__ is torch.Tensor and not (
                 options.get("use_graph_based_transform") is not None
-                or others_take_part()  # first: a mode would see the access to `requires_grad`
+                or is_watched()  # first: a mode would see the access to `requires_grad`
                 or (local.requires_grad and torch.is_grad_enabled())
             ):
                 steps = _steps(current, target)

@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 from planners.dtensor.cache.recipes import specs_made
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
+from planners.dtensor.dispatch.handlers import this_thread
+from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.torch_path import (
     DISPATCHER,
     PROPAGATOR,
@@ -48,6 +50,7 @@ class SelfChecking(ShapeClass):
         self._share = check
         self._draw = random.Random(0).random
         self._by_torch_alone: set[OpOverload] = set()
+        self._asking_torch: set[int] = set()  # threads in which torch decides, to be compared
         self._decided_by_torch = lru_cache(_MOST_KEPT)(self._decide_by_torch)
         self._checks = self._differences = 0
         self._counting = Lock()
@@ -55,8 +58,11 @@ class SelfChecking(ShapeClass):
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Replace torch's cache, and its decisions after a miss, inside the context."""
-        with exact_misses(exclude=self._by_torch_alone), super().installed():
+        with exact_misses(self._is_left_to_torch), super().installed():
             yield
+
+    def _is_left_to_torch(self, op: OpOverload) -> bool:
+        return op in self._by_torch_alone or this_thread() in self._asking_torch
 
     def forget(self) -> None:
         """Delete all shape classes, recipes, and decisions of torch for comparison."""
@@ -145,30 +151,44 @@ class SelfChecking(ShapeClass):
         return False
 
     def _decide_by_torch(self, schema: OpSchema) -> OutputSharding:
-        is_new = schema.op not in self._by_torch_alone
-        self._by_torch_alone.add(schema.op)
+        thread = this_thread()
+        self._asking_torch.add(thread)
         try:
             return PROPAGATOR.propagate_op_sharding_non_cached(schema)
         finally:
-            if is_new:
-                self._by_torch_alone.discard(schema.op)
+            self._asking_torch.discard(thread)
 
 
 def _difference(
     made: OutputSharding, schema: OpSchema, ours: OutputSharding | None, expected: OutputSharding
 ) -> str | None:
     """Return a text on the first difference from torch's decision; None if there is none."""
-    found, wanted = made.output_spec, expected.output_spec
-    if isinstance(wanted, list | tuple):
-        wanted = tuple(wanted)
-    if found != wanted:
-        return f"the result is {found} and not {wanted}"
+    result, wanted = made.output_spec, expected.output_spec
+    if not _are_alike(result, wanted):
+        return f"the result is {result} and not {wanted}"
     if ours is None:
         return None
     moved, moved_by_torch = _targets(schema, ours), _targets(schema, expected)
-    if moved == moved_by_torch:
+    if _are_alike(moved, moved_by_torch):
         return None
     return f"inputs are moved to {moved} and not to {moved_by_torch}"
+
+
+def _are_alike(made: Any, wanted: Any) -> bool:
+    """Whether outputs or placements are equal, apart from the state of the placements.
+
+    A placement of a masked embedding equals only those with the same buffer for its mask. Torch's
+    cache returns the same buffer for every call, but torch makes a new one for each decision.
+    """
+    if made == wanted:
+        return True
+    if isinstance(made, list | tuple) and isinstance(wanted, list | tuple):
+        return len(made) == len(wanted) and all(map(_are_alike, made, wanted))
+    if isinstance(made, DTensorSpec) and isinstance(wanted, DTensorSpec):
+        same = with_meta(wanted, wanted.tensor_meta)
+        same.placements = made.placements
+        return bool(same == made) and _are_alike(made.placements, wanted.placements)
+    return type(made) is type(wanted) and repr(made) == repr(wanted)
 
 
 def _targets(schema: OpSchema, sharding: OutputSharding) -> list[Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.distributed.tensor._api import _FromTorchTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
@@ -21,7 +20,7 @@ from torch.distributed.tensor._redistribute import NestedRedistribute
 
 from planners.dtensor.cache.recipes import make_dtensor
 from planners.dtensor.dispatch.specs import LayoutTable, PlacedSpec, SpecTable
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, functions_overridden, modes_active
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, is_watched
 from planners.dtensor.search.tensor_meta import order_of, stride_of
 from planners.instruments import replaced
 
@@ -31,8 +30,6 @@ _REGISTRATIONS = (
     "register_single_dim_op_strategy",
 )
 _STRIDED = "use_strided_shard_as_shard_order"
-
-_transformed = torch._C._are_functorch_transforms_active
 
 
 def following_torch(
@@ -62,11 +59,11 @@ def following_torch(
 
 
 def without_wrappers() -> AbstractContextManager[None]:
-    """Skip torch's wrappers around the empty `DTensor.__init__`, except under modes or export."""
+    """Skip torch's wrappers around the empty `DTensor.__init__`, unless the thread is watched."""
     wrapped = DTensor.__init__
 
     def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:
-        if modes_active() or torch.compiler.is_exporting():
+        if is_watched():
             wrapped(self, *args, **kwargs)
 
     plain._torchdynamo_disable = True  # type: ignore[attr-defined] # as torch's own is marked
@@ -91,40 +88,28 @@ def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextM
     ) -> Any:
         if (
             type(local) is torch.Tensor
-            and not (run_check or others_take_part() or local.requires_grad)
+            and not (run_check or is_watched() or local.requires_grad)
             and (placed := specs.of_any_size(mesh, placements)) is not None
             and mesh._is_current_rank_part_of_mesh()
         ):
             meta = _meta(local, placed, layouts, shape, stride)
-            if meta is not None:
-                shared = _shared(local)
-                spec = specs.spec(placed, meta)
-                return make_dtensor(DTensor, shared, spec, requires_grad=False)
+            spec = None if meta is None else specs.spec(placed, meta)
+            if spec is not None:
+                return make_dtensor(DTensor, _shared(local), spec, requires_grad=False)
         return from_local(local, mesh, placements, run_check, shape, stride, *rest)
 
     def passed_on(gradient: Any, previous: DTensorSpec, *rest: Any) -> Any:
         if (
             type(gradient) is DTensor
-            and not (torch.is_grad_enabled() or others_take_part() or gradient.requires_grad)
+            and not (torch.is_grad_enabled() or is_watched() or gradient.requires_grad)
             and (placed := specs.of_any_size(previous.mesh, gradient.placements)) is not None
             and _stays(gradient, placed, previous, rest)
+            and (spec := specs.spec(placed, gradient._spec.tensor_meta)) is not None
         ):
-            spec = specs.spec(placed, gradient._spec.tensor_meta)
             return make_dtensor(DTensor, gradient._local_tensor, spec, requires_grad=False)
         return redistribute(gradient, previous, *rest)
 
     return replaced(((_FromTorchTensor, "apply", made), (NestedRedistribute, "apply", passed_on)))
-
-
-def others_take_part() -> bool:
-    """Whether modes, transforms, forward gradients or export are active."""
-    return bool(
-        modes_active()
-        or functions_overridden()
-        or _transformed()
-        or forward_ad._current_level >= 0
-        or torch.compiler.is_exporting()
-    )
 
 
 def _meta(

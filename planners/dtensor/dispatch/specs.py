@@ -63,10 +63,16 @@ class SpecTable:
         """Return the attributes of specs with these placements; None if not in the table."""
         return self._of_any_size.entries.get((id(mesh), placements, None, None))
 
-    def spec(self, placed: PlacedSpec, meta: TensorMeta) -> DTensorSpec:
-        """Return a new spec for a tensor with these placements and this meta."""
+    def spec(self, placed: PlacedSpec, meta: TensorMeta) -> DTensorSpec | None:
+        """Return a new spec for a tensor with these placements and this meta.
+
+        Return None for sizes without a hash, such as lists and symbolic sizes.
+        """
         made = object.__new__(DTensorSpec)
-        self._fill(made, placed, meta)
+        try:
+            self._fill(made, placed, meta)
+        except TypeError:
+            return None
         return made
 
     def _fill(self, spec: DTensorSpec, placed: PlacedSpec, meta: TensorMeta) -> None:

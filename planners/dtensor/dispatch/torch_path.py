@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, _dispatch, _redistribute
 from torch.distributed.tensor._dispatch import OpDispatcher
@@ -34,6 +35,8 @@ modes_active = torch._C._len_torch_dispatch_stack
 functions_overridden = torch._C._len_torch_function_stack
 """Return the number of active modes that override torch's functions."""
 
+_transforms_active = torch._C._are_functorch_transforms_active
+
 has_torch_function = torch._C._has_torch_function_variadic
 """Whether a mode, or the class of one of these objects, overrides torch's Python functions.
 
@@ -45,12 +48,16 @@ alias_storage = torch._functionalize_unsafe_set
 
 
 def is_watched() -> bool:
-    """Return whether a mode, a trace or a compiler sees the ops of this thread."""
+    """Return whether a compiler, an export, a mode, a transform or forward gradients are active.
+
+    They may see what this thread runs, so torch's own code must run.
+    """
     return bool(
-        modes_active()
+        torch.compiler.is_compiling()  # first: Dynamo then traces nothing else here
+        or modes_active()
         or functions_overridden()
-        or torch.compiler.is_compiling()
-        or torch._guards.TracingContext.try_get() is not None
+        or _transforms_active()
+        or forward_ad._current_level >= 0
     )
 
 

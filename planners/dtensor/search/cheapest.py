@@ -25,7 +25,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
@@ -186,7 +185,6 @@ def _search(
         or not (all(columns[0]) or (input_index > 1 and not inplace_op))
         or any(any(column) and not all(column) for column in columns)
         or (op_schema.return_type_list_tensor_like() and type(output_tensor_meta) in (list, tuple))
-        or _are_we_tracing()
         or _redistribute._FORCE_MIN_COST_REDISTRIBUTION_PLAN
         or not mesh._is_current_rank_part_of_mesh()
     ):

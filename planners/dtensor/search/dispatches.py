@@ -1,6 +1,6 @@
 """Torch's dispatch without a cache, or with another search for a strategy after a cache miss."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.distributed.tensor._ops.single_dim_strategy import (
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.handlers import Below, Handlers, layered
 from planners.dtensor.dispatch.specs import SpecTable
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, traits
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, is_watched, traits
 from planners.dtensor.search import cheapest, staying, tensor_meta
 from planners.instruments import replaced
 
@@ -92,28 +92,32 @@ class ExactMiss(Dispatch):
         self._specs.clear()
 
 
-def exact_misses(exclude: Container[OpOverload] = ()) -> AbstractContextManager[None]:
-    """Let torch decide ops after a miss by this package's searches, except ops in `exclude`.
+def exact_misses(
+    is_excluded: Callable[[OpOverload], bool] = lambda op: False,
+) -> AbstractContextManager[None]:
+    """Let torch decide ops after a miss by this package's searches, except the excluded ops.
 
-    `exclude` may change inside the context. A module that has imported one of the replaced
-    functions of torch by name still calls the original.
+    The answers of `is_excluded` may change inside the context. Torch's own search also runs while
+    its thread is watched, as by a trace. A module that has imported one of the replaced functions
+    of torch by name still calls the original.
     """
     decide_by_torch = PROPAGATOR.propagate_op_sharding_non_cached
     ask_fake_tensors = PROPAGATOR._propagate_tensor_meta_non_cached
     search_all = utils.expand_to_full_mesh_op_strategy
 
+    def is_torchs(schema: OpSchema) -> bool:
+        return is_watched() or is_excluded(schema.op)
+
     def decide(schema: OpSchema) -> OutputSharding:
-        found = None
-        if schema.op not in exclude:
-            found = staying.decide_without_redistribution(schema)
-        return decide_by_torch(schema) if found is None else found
+        made = None if is_torchs(schema) else staying.decide_without_redistribution(schema)
+        return decide_by_torch(schema) if made is None else made
 
     def ask(schema: OpSchema) -> Any:
-        meta = None if schema.op in exclude else tensor_meta.plain_meta(schema)
+        meta = None if is_torchs(schema) else tensor_meta.plain_meta(schema)
         return ask_fake_tensors(schema) if meta is None else meta
 
     def search(mesh: DeviceMesh, schema: OpSchema, *rest: Any, **options: Any) -> OpStrategy:
-        expand = search_all if schema.op in exclude else cheapest.cheapest_strategy
+        expand = search_all if is_torchs(schema) else cheapest.cheapest_strategy
         return expand(mesh, schema, *rest, **options)
 
     return replaced(

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.distributed._functional_collectives import _are_we_tracing
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema
 from torch.distributed.tensor._ops import _pointwise_ops
 
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, modes_active, on_meta_device, traits
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, on_meta_device, traits
 
 _aten = torch.ops.aten
 _BARE_PRODUCTS = {_aten.addmm.default: _aten.mm.default, _aten.baddbmm.default: _aten.bmm.default}
@@ -61,8 +60,7 @@ def plain_meta(schema: OpSchema) -> TensorMeta | None:
     if (
         not is_asked_directly(op)
         or schema.kwargs_schema
-        or modes_active()
-        or _are_we_tracing()
+        or (op in _VIEWS and not all(map(_has_one_stride, schema.args_spec)))
         or (op not in PRODUCTS and op not in _VIEWS and not _are_alike(schema))
     ):
         return None
@@ -74,7 +72,7 @@ def meta_of(schema: OpSchema) -> TensorMeta | None:
     op, args = _without_summand(schema)
     try:
         if op in _BARE:
-            made = _of_product(*args)
+            made = _of_product(2 if op is _aten.mm.default else 3, *args)
         else:
             made = None if op in _VIEWS else _of_pointwise(op, args)
         return _of_meta_device(op, args) if made is None else made
@@ -89,12 +87,20 @@ def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
     return TensorMeta(made.shape, made.stride(), made.dtype)
 
 
-def _of_product(left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
-    """Return the meta of a product of two matrices or batches; None for unusual sizes or types."""
+def _of_product(ndim: int, left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
+    """Return the meta of a product of two matrices or batches; None for unusual sizes or types.
+
+    The op takes tensors of `ndim` dimensions.
+    """
     shape, _, dtype = left.tensor_meta
     other, _, other_dtype = right.tensor_meta
     *batch, rows, inner = shape
-    if list(other[:-1]) != [*batch, inner] or dtype != other_dtype or min(*shape, *other) < 2:
+    if (
+        len(shape) != ndim
+        or list(other[:-1]) != [*batch, inner]
+        or dtype != other_dtype
+        or min(*shape, *other) < 2
+    ):
         return None
     made = torch.Size((*batch, rows, other[-1]))
     return TensorMeta(made, stride_of(made, ()), dtype)
@@ -121,6 +127,14 @@ def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
     except RuntimeError:  # a CPU has no kernel for it
         return None
     return TensorMeta(shape, stride, made.dtype)
+
+
+def _has_one_stride(spec: DTensorSpec) -> bool:
+    """Whether no stride of a tensor is arbitrary, as that of a dimension of size 1 may be.
+
+    A fake tensor keeps such a stride in a view of the same shape, but the meta device does not.
+    """
+    return not {0, 1}.intersection(spec.shape) or order_of(spec.shape, spec.stride) == ()
 
 
 def _are_alike(schema: OpSchema) -> bool:

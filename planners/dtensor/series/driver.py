@@ -189,9 +189,10 @@ def _mlp(mesh: DeviceMesh) -> Step:
 def _fingerprint(outputs: Sequence[torch.Tensor], workload: str) -> str:
     """Return a hash of placements, types and shapes (no shapes for `dynamic`, which vary)."""
     digest = hashlib.sha256()
+    has_new_sizes = WorkloadSpec.parse(workload).name == "dynamic"
     for output in outputs:
         placements = str(output.placements) if isinstance(output, DTensor) else "local"
-        shape = "any" if workload == "dynamic" else list(output.shape)
+        shape = "any" if has_new_sizes else list(output.shape)
         digest.update(f"{placements} {shape} {output.dtype}\n".encode())
     return digest.hexdigest()[:16]
 

@@ -1,6 +1,7 @@
 """Caches have an upper bound on their size, and count their entries."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from unittest import mock
 
@@ -14,6 +15,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 
 from planners.dtensor.cache import interned
 from planners.dtensor.cache.interned import InternedDispatch
+from planners.dtensor.cache.recipes import BYTES_OF_MISS
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import BoundedTable, CacheInfo, bytes_held
 from planners.dtensor.dispatch.specs import SpecTable
@@ -32,8 +34,10 @@ def test_a_table_lets_the_oldest_entry_go():
     for number, key in enumerate("abac"):
         table.add(key, number)
     assert entries == {"b": 1, "c": 3}
-    table.add("b", 4)
+    assert table.add("b", 4) == 1
     assert entries == {"b": 4, "c": 3}
+    assert table.add("e", 5) == 4  # it was added before the other one
+    assert entries == {"c": 3, "e": 5}
     table.clear()
     assert entries == {}
     table.add("d", 5)
@@ -84,6 +88,31 @@ def test_misses_never_take_more_bytes_than_their_limit(mesh, monkeypatch, has_re
         assert dispatch.cache_info()[:2] == (0, 100)
     assert 10 < max(of_torch for _, of_torch in kept) < 30
     assert all(entries == (of_torch if has_recipes else 0) for entries, of_torch in kept)
+
+
+def test_bytes_of_recipes_that_were_dropped_or_replaced_do_not_count(mesh):
+    """Only kept recipes count towards the limit, however many have been made."""
+    with running(ShapeClass(most_recipes=4, most_bytes=40_000)) as dispatch:
+        for rows in range(2, 102):
+            x = rows_of(mesh, rows)
+            hash(x._spec)  # so that a recipe is kept for it
+            torch.relu(x)
+        assert dispatch.cache_info()[1:3] == (1, 4 + 1)  # nothing was cleared
+        assert dispatch._bytes_added < 40_000
+        dispatch.give_back(aten.relu.default)
+        assert dispatch._bytes_added == BYTES_OF_MISS
+
+
+def test_bytes_that_threads_add_at_once_are_all_counted(mesh):
+    """No byte is lost if several threads miss at the same time."""
+    with running(InternedDispatch()) as dispatch, ThreadPoolExecutor(8) as pool:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            list(pool.map(lambda _: [dispatch._make_room(1) for _ in range(2000)], range(8)))
+        finally:
+            sys.setswitchinterval(interval)
+        assert dispatch._bytes_added == 16_000
 
 
 def test_classes_are_bounded_by_bytes_too(mesh):

@@ -9,23 +9,27 @@ import torch.distributed as dist
 from random_programs import RandomProgram, outcomes_under, random_program, random_runs
 from small_world import mesh_of
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from watchers import MODES, compiled, under_mode
 
 from planners.dtensor.cache.interned import InternedDispatch
+from planners.dtensor.cache.self_checking import SelfChecking
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import Dispatch
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def differences(shape: tuple[int, ...], seeds: range) -> Iterator[str]:
+def differences(
+    shape: tuple[int, ...], seeds: range, most_runs: int = 4, **watching: Any
+) -> Iterator[str]:
     """Yield the first difference from torch of each program and dispatch."""
     for seed in seeds:
         random = Random(seed)
         program = random_program(random, mesh_of(*shape))
-        runs, takes_grad = random_runs(random), random.random() < 0.3
-        expected = outcomes_under(Dispatch(), program, runs, takes_grad)
-        for dispatch in (InternedDispatch(), ShapeClass()):
-            made = outcomes_under(dispatch, program, runs, takes_grad)
+        runs, takes_grad = random_runs(random)[:most_runs], random.random() < 0.3
+        expected = outcomes_under(Dispatch(), program, runs, takes_grad, **watching)
+        for dispatch in (InternedDispatch(), ShapeClass(), SelfChecking()):
+            made = outcomes_under(dispatch, program, runs, takes_grad, **watching)
             if made != expected:
                 name = type(dispatch).__name__
                 yield f"{name}, seed {seed}: {_first(program, expected, made)}"
@@ -54,6 +58,22 @@ def _first(program: RandomProgram, expected: list[Any], made: list[Any]) -> str:
 )
 def test_random_programs_have_torchs_results(shape, seeds):
     assert not list(differences(shape, seeds))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_programs_under_a_mode_have_torchs_results_and_show_them(mode):
+    """A mode around the ops of a program sees the same under every dispatch, on hits and misses."""
+    assert not list(differences((2, 2), range(200, 208), watched=under_mode(mode)))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "seeds", [range(300, 303), pytest.param(range(303, 340), marks=pytest.mark.slow)]
+)
+def test_compiled_random_programs_have_torchs_results(backend, seeds):
+    """Programs whose ops are compiled under a dispatch have torch's results or its errors."""
+    watching = {"watched": compiled(backend), "has_values": False, "most_runs": 2}
+    assert not list(differences((4,), seeds, **watching))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Event, Thread
 from typing import Any
 from unittest import mock
 
@@ -11,15 +12,16 @@ import torch
 from outcomes import described
 from small_world import counted, mesh_of, placed
 from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch_state import is_changed, torch_now
 
 from harness.contract import UsageError
 from harness.contract.supported_releases import UnsupportedRelease
 from planners.dtensor.accelerate import accelerate
-from planners.dtensor.cache.self_checking import DifferentDecision
+from planners.dtensor.cache.self_checking import DifferentDecision, SelfChecking
 from planners.dtensor.dispatch.specs import with_meta
-from planners.dtensor.dispatch.torch_path import clear_torch_caches
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, clear_torch_caches
 from planners.dtensor.search import cheapest, staying, tensor_meta
 
 aten = torch.ops.aten
@@ -55,6 +57,77 @@ def test_moves_that_torch_makes_by_itself_are_no_difference():
         for _ in range(2):
             assert (strided @ strided.t()).shape == (8, 8)
         assert accelerated.cache_info().checks > 2
+
+
+def test_a_vocabulary_parallel_embedding_is_no_difference():
+    """Placements with a buffer of their own are compared without it, as torch caches them."""
+    mesh = mesh_of(4)
+    table = placed(mesh, counted(2, 4), Shard(0)).requires_grad_()
+    rows = placed(mesh, torch.tensor([[1, 7]]), Replicate())
+
+    def embedded() -> torch.Tensor:
+        made = torch.nn.functional.embedding(rows, table)
+        return made.redistribute(mesh, [Replicate()])
+
+    expected = described(embedded(), False)
+    with accelerate(check=1) as accelerated:
+        for _ in range(3):
+            assert described(embedded(), False) == expected
+        info = accelerated.cache_info()
+    assert info.checks >= 3
+    assert info.differences == 0
+
+
+def test_orders_of_a_norm_that_are_equal_numbers_are_no_difference():
+    """Torch's cache answers for 2.0 what it has decided for 2."""
+    x = placed(mesh_of(4), counted(2, 8), Shard(0))
+    with accelerate(check=1) as accelerated:
+        for order in (2, 2.0, 2):
+            torch.linalg.vector_norm(x, order)
+        assert accelerated.cache_info().differences == 0
+
+
+def test_an_op_stays_with_torch_if_it_differs_while_another_thread_asks_torch(monkeypatch):
+    """A difference that one thread finds is kept when another thread ends its own comparison."""
+    mesh = mesh_of(4)
+    checking = SelfChecking(1.0)
+    is_asked, is_different = Event(), Event()
+    decide = PROPAGATOR.propagate_op_sharding_non_cached
+
+    def slow(schema: Any) -> Any:
+        made = decide(schema)
+        if schema.args_spec[0].shape[1] == 8:
+            is_asked.set()
+            assert is_different.wait(timeout=60)
+        return made
+
+    def compare(columns: int) -> None:
+        checking._decided_by_torch(schema_of(columns))
+
+    def schema_of(columns: int) -> OpSchema:
+        x = placed(mesh, counted(2, columns), Shard(0))
+        return OpSchema(aten.tanh.default, (x._spec,), {})
+
+    monkeypatch.setattr(PROPAGATOR, "propagate_op_sharding_non_cached", slow)
+    with checking.installed():
+        asking = Thread(target=compare, args=(8,))
+        asking.start()
+        assert is_asked.wait(timeout=60)
+        assert not checking._is_left_to_torch(aten.tanh.default)  # another thread asks torch
+        other = schema_of(4)
+        wrong = OutputSharding(with_placements(other.args_spec[0], Replicate()))
+        right = OutputSharding(other.args_spec[0])
+        with pytest.warns(DifferentDecision):
+            assert not checking._agrees(other, wrong, None, right)
+        is_different.set()
+        asking.join()
+        assert checking._is_left_to_torch(aten.tanh.default)
+
+
+def with_placements(spec: Any, *placements: Any) -> Any:
+    changed = with_meta(spec, spec.tensor_meta)
+    changed.placements = placements
+    return changed
 
 
 def recipes(accelerated: accelerate, op: Any) -> dict[Any, Any]:

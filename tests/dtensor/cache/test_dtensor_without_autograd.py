@@ -90,6 +90,13 @@ def test_wrong_arguments_are_refused_as_by_torch(mesh):
         (results,) = is_as_in_torch(partial(placed, mesh, local, Shard(0), Shard(0), **options))
         assert results[0][0] is RuntimeError
     is_as_in_torch(lambda: placed(mesh, local, Shard(5), Replicate()))
+    whole = {"shape": (8, 6), "stride": (6, 1)}
+    for name in whole:  # a list has no hash
+        options = {**whole, name: list(whole[name])}
+        is_as_in_torch(
+            partial(placed, mesh, local, Shard(0), Replicate(), **whole),
+            partial(placed, mesh, local, Shard(0), Replicate(), **options),
+        )
 
 
 def test_forward_gradients_are_refused_as_by_torch(mesh):

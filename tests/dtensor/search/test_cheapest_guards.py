@@ -6,7 +6,6 @@ import pytest
 import torch
 from outcomes import outcome
 from strategies import STRATEGY_FILTER, UPSTREAM, as_schema, aten, tensor
-from torch._subclasses import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry
@@ -75,7 +74,6 @@ def test_torch_keeps_special_cases(meshes, make):
     ("context", "options"),
     [
         (use_min_cost_redistribution_plan, {}),
-        (FakeTensorMode, {}),
         (nullcontext, {STRATEGY_FILTER: lambda inputs, outputs: True}),
     ],
 )

@@ -16,7 +16,10 @@ from planners.dtensor.search.tensor_meta import (
     is_asked_directly,
     is_pointwise,
     meta_of,
+    plain_meta,
 )
+
+aten = torch.ops.aten
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
 SHAPES = {
@@ -73,3 +76,26 @@ def test_products_and_pointwise_ops_have_the_meta_that_fake_tensors_predict(seed
                 asked += 1
                 assert answer == PROPAGATOR._propagate_tensor_meta_non_cached(schema), schema
     assert asked > 100
+
+
+def test_products_of_tensors_of_other_dimensions_are_left_to_torch():
+    """Matrices for a batch product, and batches for a matrix product, have torch's errors."""
+    mesh = mesh_of(4)
+    for op, ndim in ((aten.mm.default, 3), (aten.bmm.default, 2), (aten.baddbmm.default, 2)):
+        meta = TensorMeta(torch.Size([4] * ndim), (16, 4, 1)[-ndim:], torch.float32)
+        spec = DTensorSpec(mesh, (Replicate(),), meta)
+        inputs = (spec,) * (3 if op is aten.baddbmm.default else 2)
+        assert plain_meta(OpSchema(op, inputs, {})) is None
+
+
+@pytest.mark.parametrize("stride", [(24, 24, 1), (24, 48, 1), (24, 0, 1), (1, 5, 2)])
+def test_a_view_has_the_stride_that_fake_tensors_predict(stride):
+    """The stride of a dimension of size 1 is arbitrary, and a fake tensor keeps it."""
+    mesh = mesh_of(4)
+    for shape in ((2, 1, 24), (1, 2, 1)):
+        spec = DTensorSpec(
+            mesh, (Replicate(),), TensorMeta(torch.Size(shape), stride, torch.float32)
+        )
+        schema = OpSchema(aten.view.default, (spec, list(shape)), {})
+        meta = plain_meta(schema)
+        assert meta is None or meta == PROPAGATOR._propagate_tensor_meta_non_cached(schema)
