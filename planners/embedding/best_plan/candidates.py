@@ -7,7 +7,7 @@ from operator import gt
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace, in_torchrecs_order
 
 Bools = npt.NDArray[np.bool_]
 
@@ -41,6 +41,24 @@ class Candidates:
         shards = [self.space.estimates_of(option) for option in options.tolist()]
         np.add.at(perf, ranks, self.space.total[np.concatenate(shards)])
         return float(perf.max())
+
+    def may_be_on(self, option: int, ranks: Ints) -> bool:
+        """Whether a candidate's placement rule allows its shards on these ranks."""
+        placement, host_ranks = self.space.placement[option], self.devices.host_ranks
+        if placement == Placement.DEVICE:
+            return True
+        if placement == Placement.UNIFORM:
+            return bool((ranks == np.arange(len(ranks))).all())
+        hosts = ranks // host_ranks
+        if (hosts >= self.devices.hosts).any():
+            return False
+        if placement == Placement.HOST_COLUMNS:
+            return len(np.unique(hosts)) == 1
+        positions = np.arange(len(ranks))
+        return bool(
+            (ranks % host_ranks == positions % host_ranks).all()
+            and (hosts == hosts[positions // host_ranks * host_ranks]).all()
+        )
 
     @property
     def largest(self) -> Floats:
@@ -126,10 +144,9 @@ def fitting(space: SearchSpace, devices: Devices) -> Bools:
 def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]) -> list[int]:
     """Return the undominated ones of a table's options, sorted, as torchrec's order may vary."""
 
-    def order(option: int) -> tuple[int, str, str]:
+    def order(option: int) -> tuple[int, ...]:
         # The less restricted placement is first, so it is kept if two options are equal.
-        named = space.options[option]
-        return int(space.placement[option]), named.sharding_type, named.compute_kernel
+        return int(space.placement[option]), *in_torchrecs_order(space.options[option])
 
     kept: list[int] = []
     for option in sorted(options, key=order):

@@ -14,19 +14,23 @@ from torchrec.distributed.planner.types import Proposer
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.bounds.sizes import MOST_FOR_ALL_PROPOSALS, worth_exact
-from planners.embedding.best_plan.candidates import candidates, fitting
+from planners.embedding.best_plan.candidates import all_candidates, candidates, fitting
 from planners.embedding.best_plan.local.state import NOWHERE
-from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound
+from planners.embedding.best_plan.sharding_types import with_fewest_types
+from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, usual_work
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+from planners.embedding.search.space import Devices, Ints, SearchSpace, in_torchrecs_order, search_space
 
 # Up to this number of tables times ranks, all of torchrec's proposals are tried, in a fraction of a
 # second. On larger problems they would take more time than the local search.
 _MOST_PROPOSED = 10_000
+
+# Part of all work, for each set of fewer sharding types.
+_WORK_OF_TYPES = 0.05
 
 
 def best_plan(
@@ -53,12 +57,11 @@ def best_plan(
 
 
 def canonical_order(space: SearchSpace) -> Ints:
-    """Return all option numbers sorted by table, names and estimates, shape (O,).
+    """Return all option numbers sorted by table, type, kernel and estimates, shape (O,).
 
     Up to torchrec 1.8.0 the options of a table come from a set, whose order differs by process.
     """
-    types = [option.sharding_type for option in space.options]
-    kernels = [option.compute_kernel for option in space.options]
+    types, kernels = np.array([*map(in_torchrecs_order, space.options)]).reshape(-1, 2).T
     figures = (space.option_perf, space.largest_shard, *space.option_storage.T, space.placement)
     return np.lexsort([*reversed(figures), kernels, types, space.table])
 
@@ -100,6 +103,9 @@ def search_in_order(
     if isinstance(outcome, NotFound) and size <= MOST_FOR_ALL_PROPOSALS and not everything:
         outcome = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
+        work = int(_WORK_OF_TYPES * usual_work(space, devices)) if local else 0
+        every = all_candidates(space, devices)
+        outcome = with_fewest_types(every, outcome, seed, work, deadline)
         return replace(outcome, bound=min(proven, outcome.rating))
     words = [f"{outcome.proposals} proposals of TorchRec", *tried]
     if deadline.passed:

@@ -5,7 +5,8 @@ Processes that compile kernels import this module, so it imports torchrec only w
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
+from functools import cache
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,6 +148,22 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         option_perf=runs.sums_in_order(total),
         largest_shard=runs.largest(total),
     )
+
+
+def in_torchrecs_order(option: "ShardingOption") -> tuple[int, int]:
+    """Return the places of an option's sharding type and kernel in torchrec's lists of them."""
+    from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+    from torchrec.distributed.types import ShardingType
+
+    types, kernels = _places(ShardingType), _places(EmbeddingComputeKernel)
+    return types.get(option.sharding_type, len(types)), kernels.get(
+        option.compute_kernel, len(kernels)
+    )
+
+
+@cache
+def _places(names: type[Enum]) -> dict[str, int]:
+    return {name.value: place for place, name in enumerate(names)}
 
 
 @dataclass(frozen=True, slots=True)
