@@ -7,7 +7,14 @@ from operator import gt
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace, in_torchrecs_order
+from planners.embedding.search.space import (
+    Devices,
+    Floats,
+    Ints,
+    Placement,
+    SearchSpace,
+    torchrecs_order,
+)
 
 Bools = npt.NDArray[np.bool_]
 
@@ -92,7 +99,11 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
         by_table[space.table[option]].append(option)
     figures = (space.option_perf, space.largest_shard, space.option_storage)
     sums = np.column_stack(figures).tolist()
-    kept = [_undominated(space, sums, options) for options in by_table]
+    # The less restricted placement is first, so it is kept if two options are equal.
+    order = np.column_stack([space.placement, torchrecs_order(space.options)]).tolist()
+    kept = [
+        _undominated(space, sums, sorted(options, key=order.__getitem__)) for options in by_table
+    ]
     first = np.cumsum([0, *map(len, kept)], dtype=np.int64)
     return on_usable_ranks(space, devices, np.array([*chain(*kept)], np.int64), first)
 
@@ -142,14 +153,9 @@ def fitting(space: SearchSpace, devices: Devices) -> Bools:
 
 
 def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]) -> list[int]:
-    """Return the undominated ones of a table's options, sorted, as torchrec's order may vary."""
-
-    def order(option: int) -> tuple[int, ...]:
-        # The less restricted placement is first, so it is kept if two options are equal.
-        return int(space.placement[option]), *in_torchrecs_order(space.options[option])
-
+    """Return the undominated ones of a table's options; of equal ones the first."""
     kept: list[int] = []
-    for option in sorted(options, key=order):
+    for option in options:
         if not any(_dominates(space, sums, other, option) for other in kept):
             kept = [other for other in kept if not _dominates(space, sums, option, other)]
             kept.append(option)

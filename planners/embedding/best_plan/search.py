@@ -23,7 +23,13 @@ from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Ints, SearchSpace, in_torchrecs_order, search_space
+from planners.embedding.search.space import (
+    Devices,
+    Ints,
+    SearchSpace,
+    search_space,
+    torchrecs_order,
+)
 
 # Up to this number of tables times ranks, all of torchrec's proposals are tried, in a fraction of a
 # second. On larger problems they would take more time than the local search.
@@ -42,12 +48,12 @@ def best_plan(
     fixed amount of work, or at the deadline with the best plan so far, if any. The plan is never
     worse than those of torchrec's UniformProposer; on small problems, or if nothing else is found
     with up to MOST_FOR_ALL_PROPOSALS tables times ranks, never worse than those of all torchrec's
-    proposers.
+    proposers. Of plans with equal ratings, it prefers those with few sharding types in each module.
     """
     warm_up.begin(warm_up.BEST_PLAN)
     order = canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
-    outcome = search_in_order(reordered, devices, deadline or Deadline(), seed)
+    outcome = search_in_order(reordered, devices, deadline or Deadline(), seed, few_types=True)
     if isinstance(outcome, Found):
         return replace(outcome, options=order[outcome.options])
     smallest, last = (
@@ -61,7 +67,7 @@ def canonical_order(space: SearchSpace) -> Ints:
 
     Up to torchrec 1.8.0 the options of a table come from a set, whose order differs by process.
     """
-    types, kernels = np.array([*map(in_torchrecs_order, space.options)]).reshape(-1, 2).T
+    types, kernels = torchrecs_order(space.options).T
     figures = (space.option_perf, space.largest_shard, *space.option_storage.T, space.placement)
     return np.lexsort([*reversed(figures), kernels, types, space.table])
 
@@ -72,10 +78,12 @@ def search_in_order(
     deadline: Deadline,
     seed: int = 0,
     known: Found | None = None,
+    few_types: bool = False,
 ) -> Found | NotFound:
     """Search as `best_plan` does, for options in canonical order; `known` is a plan that fits.
 
-    It reads the arrays alone, so a caller may change the estimates in them.
+    It reads the arrays alone, so a caller may change the estimates in them. With `few_types`, the
+    plan then gets as few sharding types as its rating allows.
     """
     local = can_be_placed_locally(space, devices)
     size = space.tables * devices.ranks
@@ -103,9 +111,10 @@ def search_in_order(
     if isinstance(outcome, NotFound) and size <= MOST_FOR_ALL_PROPOSALS and not everything:
         outcome = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
-        work = int(_WORK_OF_TYPES * usual_work(space, devices)) if local else 0
-        every = all_candidates(space, devices)
-        outcome = with_fewest_types(every, outcome, seed, work, deadline)
+        if few_types:
+            every, work = all_candidates(space, devices), usual_work(space, devices)
+            work = math.ceil(_WORK_OF_TYPES * work) if local else 0
+            outcome = with_fewest_types(every, outcome, seed, work, deadline)
         return replace(outcome, bound=min(proven, outcome.rating))
     words = [f"{outcome.proposals} proposals of TorchRec", *tried]
     if deadline.passed:

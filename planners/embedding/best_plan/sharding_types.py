@@ -14,12 +14,14 @@ from itertools import combinations
 
 import numpy as np
 
-from planners.embedding.best_plan.bounds.bound import linear_bound
+from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.best_plan.candidates import Bools, Candidates
 from planners.embedding.best_plan.local.rounds import parts_of_run
 from planners.embedding.best_plan.local.search import LocalSearch
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Ints, in_torchrecs_order
+from planners.embedding.search.space import Ints, torchrecs_order
+
+_MOST_SEARCHES = 8  # of all modules
 
 
 def with_fewest_types(
@@ -31,19 +33,28 @@ def with_fewest_types(
     ratings of a rank at most. Without work, all shards stay on their ranks.
     """
     space = found.space
-    types = np.array([in_torchrecs_order(option)[0] for option in space.options])
+    types = torchrecs_order(space.options)[:, 0]
     plan = _in_place(found, plan, types)
     if not work:
         return plan
     module = space.module[space.table]
+    relaxation, searches = LinearRelaxation(found), 0
     for number in range(module.max() + 1):
         own, used = module == number, _used(plan, module, types)
         most = len(np.unique(types[own & used])) - 1
         for kept in _subsets(np.unique(types[own]).tolist(), most):
-            fewer = np.where(own, np.isin(types, kept), used)
-            other = _search(found.only(fewer[found.options]), plan.rating, seed, work, deadline)
-            if other is not None:
-                plan = replace(plan, options=other[0], ranks=other[1], rating=found.rate(*other))
+            fewer = np.where(own, np.isin(types, kept), used)[found.options]
+            if not np.logical_or.reduceat(fewer, found.first[:-1]).all():
+                continue  # a table has no option of these types
+            possible = relaxation.affordable(plan.rating, fewer, deadline)
+            if deadline.passed or searches == _MOST_SEARCHES:
+                return plan
+            if possible is None:
+                continue
+            searches += 1
+            better = _search(found.only(possible), plan, seed, work, deadline)
+            if better is not None:
+                plan = better
                 break
     return plan
 
@@ -83,33 +94,43 @@ def _subsets(types: list[int], most: int) -> Iterator[tuple[int, ...]]:
 def _standing_in(found: Candidates, option: int, ranks: Ints) -> list[int]:
     """Return the options that fit in the place of an option, shard by shard, at no more time."""
     space, table = found.space, found.space.table[option]
-    mine = space.estimates_of(option)
     others = found.options[found.first[table] : found.first[table + 1]]
-    same = np.diff(space.first_shard)[others] == len(mine)
+    # Sums rule out most options in less time.
+    likely = space.first_shard[others + 1] - space.first_shard[others] == len(ranks)
+    likely &= space.option_perf[others] <= space.option_perf[option]
+    likely &= (space.option_storage[others] <= space.option_storage[option]).all(axis=1)
     return [
         other
-        for other in others[same].tolist()
-        for its in [space.estimates_of(other)]
-        if (space.total[its] <= space.total[mine]).all()
-        and (space.storage[its] <= space.storage[mine]).all()
-        and found.may_be_on(other, ranks)
+        for other in others[likely].tolist()
+        if other == option or _fits_in_place(found, other, option, ranks)
     ]
 
 
+def _fits_in_place(found: Candidates, option: int, other: int, ranks: Ints) -> bool:
+    space = found.space
+    mine, theirs = space.estimates_of(option), space.estimates_of(other)
+    return bool(
+        (space.total[mine] <= space.total[theirs]).all()
+        and (space.storage[mine] <= space.storage[theirs]).all()
+        and found.may_be_on(option, ranks)
+    )
+
+
 def _search(
-    found: Candidates, most: float, seed: int, work: int, deadline: Deadline
-) -> tuple[Ints, Ints] | None:
-    """Return a plan that rates at most `most` ms, as options and ranks; None if none is found."""
-    relaxed = linear_bound(found, deadline)
-    if relaxed.milliseconds > most or (relaxed.options < 0).any() or deadline.passed:
+    found: Candidates, plan: Found, seed: int, work: int, deadline: Deadline
+) -> Found | None:
+    """Return a plan of these candidates that rates at most as much as `plan`, or None."""
+    cost, options = LinearRelaxation(found).solve(plan.rating, deadline)
+    if (options < 0).any():
         return None
-    local = LocalSearch(found, relaxed.milliseconds, NotFound(None, None, 0), seed)
-    state = local.start_at(relaxed.options, work)
+    local = LocalSearch(found, cost, NotFound(None, None, 0), seed)
+    state = local.start_at(options, work // 2)
     for part in parts_of_run(state, work):
-        if local.best_rating <= most or deadline.passed:
+        if local.best_rating <= plan.rating or deadline.passed:
             break
         local.improve(state, *part, temperature=1.0)
     if local.best is None:
         return None
-    plan = local.best.best_plan(local.tables)
-    return plan if found.rate(*plan) <= most else None
+    chosen, ranks = local.best.best_plan(local.tables)
+    better = replace(plan, options=chosen, ranks=ranks, rating=found.rate(chosen, ranks))
+    return better if better.rating <= plan.rating else None

@@ -5,8 +5,7 @@ Processes that compile kernels import this module, so it imports torchrec only w
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
-from functools import cache
+from enum import IntEnum
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,20 +149,19 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
     )
 
 
-def in_torchrecs_order(option: "ShardingOption") -> tuple[int, int]:
-    """Return the places of an option's sharding type and kernel in torchrec's lists of them."""
+def torchrecs_order(options: Sequence["ShardingOption"]) -> Ints:
+    """Return the places of each option's type and kernel in torchrec's lists, shape (O, 2)."""
     from torchrec.distributed.embedding_types import EmbeddingComputeKernel
     from torchrec.distributed.types import ShardingType
 
-    types, kernels = _places(ShardingType), _places(EmbeddingComputeKernel)
-    return types.get(option.sharding_type, len(types)), kernels.get(
-        option.compute_kernel, len(kernels)
-    )
-
-
-@cache
-def _places(names: type[Enum]) -> dict[str, int]:
-    return {name.value: place for place, name in enumerate(names)}
+    types = {name.value: place for place, name in enumerate(ShardingType)}
+    kernels = {name.value: place for place, name in enumerate(EmbeddingComputeKernel)}
+    last = len(types) + len(kernels)
+    places = [
+        (types.get(option.sharding_type, last), kernels.get(option.compute_kernel, last))
+        for option in options
+    ]
+    return np.array(places, np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, slots=True)

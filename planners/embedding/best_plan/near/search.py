@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
@@ -36,6 +37,7 @@ from planners.embedding.best_plan.search import (
     canonical_order,
     search_in_order,
 )
+from planners.embedding.best_plan.sharding_types import with_fewest_types
 from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -101,7 +103,7 @@ class NearSearch:
         self._work = math.ceil(effort * usual_work(space, devices, self._deadline.seconds))
         warm_up.begin(warm_up.BEST_PLAN)
         soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
-        self._unlimited = search_in_order(self._space, devices, soon, seed)
+        self._unlimited = search_in_order(self._space, devices, soon, seed, few_types=True)
         self._moves = moves(self._space.options, devices.ranks)
         self._found = with_previous(self._space, devices, self._moves)
         self._stays = previous_options(self._found, self._moves)
@@ -163,6 +165,10 @@ class NearSearch:
         if best is None:
             words = self._unlimited.tried if isinstance(self._unlimited, NotFound) else ""
             return NotFound(None, None, self._rounds, self._bound, words)
+        every = all_candidates(self._space, self._found.devices)
+        simpler = with_fewest_types(every, best, self._seed, 0, self._deadline)
+        if self._bytes(simpler) <= self._bytes(best):
+            best = simpler
         moved = self._bytes(best)
         if moved > budget:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
