@@ -236,7 +236,7 @@ def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatc
     case = two_ranks()
     listed = Found(np.array([2, 0, 1]), np.array([1, 0, 1]), 4.0, 1, 1)
     monkeypatch.setattr(
-        "planners.embedding.best_plan.near.search.search_in_order", lambda *_: listed
+        "planners.embedding.best_plan.near.search.search_in_order", lambda *_, **__: listed
     )
     near = case.search().search(2)
     assert sorted(near.found.options.tolist()) == [0, 1, 2]

@@ -184,13 +184,13 @@ class NearSearch:
         so most shards stay at home; the goal falls step by step while the plan is in the budget.
         """
         state, none = self._state(self._best, budget, 0), np.empty(0, np.int64)
-        state.figures[TARGET], state.figures[PENALTY] = self._within, _MOST_PENALTY
-        above = float(state.perf.max()) / self._within - 1
+        state.figures[TARGET], state.figures[PENALTY] = self._scale, _MOST_PENALTY
+        above = float(state.perf.max()) / self._scale - 1
         while above > _NEAR and state.figures[MOVED] <= budget and not self._deadline.passed:
             above = max(_STEP * above, _NEAR)
             for doublings in (0, 2):
                 work = int(_WORK_TO_BALANCE * self._work) + 1
-                goal = self._within * (1 + above)
+                goal = self._scale * (1 + above)
                 balance(self._tables, state, doublings, work, goal, new_options=doublings > 0)
             construct(self._tables, state, none, state.chosen)  # records the plan if it fits
             self._note(state)
@@ -252,12 +252,16 @@ class NearSearch:
     def _rating(self) -> float:
         return math.inf if self._best is None else self._best.rating
 
+    @property
+    def _scale(self) -> float:
+        """Milliseconds by which ranks' loads are scaled: the bound, or a fallback if it is 0."""
+        return self._within or float(self._found.largest.max()) or 1.0
+
     def _state(self, start: Found | None, budget: float, doublings: int) -> State:
         """Return a state with plan `start`, else with the previous plan and all tables placed."""
         self._states += 1
-        scale = self._within or float(self._found.largest.max()) or 1.0
         seed = [self._seed, self._states]
-        state = new_state(self._tables, seed, self._rating, scale, doublings)
+        state = new_state(self._tables, seed, self._rating, self._scale, doublings)
         state.figures[BUDGET] = budget
         state.figures[PRICE] = 1.0 / max(float(self._moves.weight.max()), 1.0)
         if start is None:
