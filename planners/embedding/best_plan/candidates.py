@@ -49,24 +49,6 @@ class Candidates:
         np.add.at(perf, ranks, self.space.total[np.concatenate(shards)])
         return float(perf.max())
 
-    def may_be_on(self, option: int, ranks: Ints) -> bool:
-        """Whether a candidate's placement rule allows its shards on these ranks."""
-        placement, host_ranks = self.space.placement[option], self.devices.host_ranks
-        if placement == Placement.DEVICE:
-            return True
-        if placement == Placement.UNIFORM:
-            return bool((ranks == np.arange(len(ranks))).all())
-        hosts = ranks // host_ranks
-        if (hosts >= self.devices.hosts).any():
-            return False
-        if placement == Placement.HOST_COLUMNS:
-            return len(np.unique(hosts)) == 1
-        positions = np.arange(len(ranks))
-        return bool(
-            (ranks % host_ranks == positions % host_ranks).all()
-            and (hosts == hosts[positions // host_ranks * host_ranks]).all()
-        )
-
     @property
     def largest(self) -> Floats:
         """Milliseconds of the most expensive shard of each candidate, shape (C,)."""
@@ -97,8 +79,7 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
     for option in np.flatnonzero(fitting(space, devices)).tolist():
         by_table[space.table[option]].append(option)
-    figures = (space.option_perf, space.largest_shard, space.option_storage)
-    sums = np.column_stack(figures).tolist()
+    sums = sums_of(space)
     # The less restricted placement is first, so it is kept if two options are equal.
     order = np.column_stack([space.placement, torchrecs_order(space.options)]).tolist()
     kept = [
@@ -156,13 +137,20 @@ def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]
     """Return the undominated ones of a table's options; of equal ones the first."""
     kept: list[int] = []
     for option in options:
-        if not any(_dominates(space, sums, other, option) for other in kept):
-            kept = [other for other in kept if not _dominates(space, sums, option, other)]
+        if not any(dominates(space, sums, other, option) for other in kept):
+            kept = [other for other in kept if not dominates(space, sums, option, other)]
             kept.append(option)
     return kept
 
 
-def _dominates(space: SearchSpace, sums: list[list[float]], option: int, other: int) -> bool:
+def sums_of(space: SearchSpace) -> list[list[float]]:
+    """Return for each option figures that are no larger than those of an option it dominates."""
+    figures = (space.option_perf, space.largest_shard, space.option_storage)
+    return [*map(list, np.column_stack(figures).tolist())]
+
+
+def dominates(space: SearchSpace, sums: list[list[float]], option: int, other: int) -> bool:
+    """Whether `option` may take the place of `other` in any plan, shard by shard."""
     if any(map(gt, sums[option], sums[other])):  # a cheap condition that many pairs do not meet
         return False
     placement, others = space.placement[option], space.placement[other]

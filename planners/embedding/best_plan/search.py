@@ -4,17 +4,20 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.proposers import (
     GreedyProposer,
     GridSearchProposer,
     UniformProposer,
 )
-from torchrec.distributed.planner.types import Proposer
+from torchrec.distributed.planner.types import Proposer, ShardingOption
+from torchrec.distributed.types import ShardingType
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.bounds.sizes import MOST_FOR_ALL_PROPOSALS, worth_exact
-from planners.embedding.best_plan.candidates import all_candidates, candidates, fitting
+from planners.embedding.best_plan.candidates import Bools, all_candidates, candidates, fitting
 from planners.embedding.best_plan.local.state import NOWHERE
 from planners.embedding.best_plan.sharding_types import with_fewest_types
 from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, usual_work
@@ -63,13 +66,35 @@ def best_plan(
 
 
 def canonical_order(space: SearchSpace) -> Ints:
-    """Return all option numbers sorted by table, type, kernel and estimates, shape (O,).
+    """Return the numbers of `acceptable` options, sorted by table, type, kernel and estimates.
 
     Up to torchrec 1.8.0 the options of a table come from a set, whose order differs by process.
     """
     types, kernels = torchrecs_order(space.options).T
     figures = (space.option_perf, space.largest_shard, *space.option_storage.T, space.placement)
-    return np.lexsort([*reversed(figures), kernels, types, space.table])
+    order = np.lexsort([*reversed(figures), kernels, types, space.table])
+    return order[acceptable(space)[order]]
+
+
+def acceptable(space: SearchSpace) -> Bools:
+    """Return for each option whether torchrec accepts a plan with it, shape (O,).
+
+    All options of a table are acceptable if otherwise none were, since torchrec's error then says
+    why. Releases without `validate_compute_kernels` accept every option.
+    """
+    if not hasattr(planners, "validate_compute_kernels"):
+        return np.ones(len(space.options), bool)
+    accepted = np.array([_is_accepted(option) for option in space.options], bool)
+    return accepted | ~np.isin(space.table, space.table[accepted])
+
+
+def _is_accepted(option: ShardingOption) -> bool:
+    """Whether torchrec's `validate_compute_kernels` accepts an option; memory is checked before."""
+    factor = option.cache_load_factor
+    if option.compute_kernel in planners._CACHING_KERNELS and factor is not None:
+        return not (factor <= 0 or factor >= 1)
+    is_dense = option.compute_kernel == EmbeddingComputeKernel.DENSE.value
+    return not is_dense or option.sharding_type == ShardingType.DATA_PARALLEL.value
 
 
 def search_in_order(

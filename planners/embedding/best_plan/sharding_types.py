@@ -8,14 +8,14 @@ for its inputs and outputs. The estimates ignore this, so plans with more types 
 2. The local search looks for a plan with still fewer types.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 
 from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
-from planners.embedding.best_plan.candidates import Bools, Candidates
+from planners.embedding.best_plan.candidates import Candidates, dominates, sums_of
 from planners.embedding.best_plan.local.rounds import parts_of_run
 from planners.embedding.best_plan.local.search import LocalSearch
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -33,20 +33,19 @@ def with_fewest_types(
     ratings of a rank at most. Without work, all shards stay on their ranks.
     """
     space = found.space
-    types = torchrecs_order(space.options)[:, 0]
+    types, module = torchrecs_order(space.options)[:, 0], space.module[space.table]
     plan = _in_place(found, plan, types)
-    if not work:
-        return plan
-    module = space.module[space.table]
+    of_module = len(types) * module + types  # a number for each type of each module
     relaxation, searches = LinearRelaxation(found), 0
-    for number in range(module.max() + 1):
-        own, used = module == number, _used(plan, module, types)
-        most = len(np.unique(types[own & used])) - 1
-        for kept in _subsets(np.unique(types[own]).tolist(), most):
-            fewer = np.where(own, np.isin(types, kept), used)[found.options]
-            if not np.logical_or.reduceat(fewer, found.first[:-1]).all():
+    for number in range(module.max() + 1 if work else 0):
+        own = module == number
+        in_use = np.isin(of_module, of_module[plan.options])
+        fewer = len(np.unique(types[own & in_use])) - 1
+        for kept in _subsets(types[own], fewer):
+            allowed = np.where(own, np.isin(types, kept), in_use)[found.options]
+            if not np.logical_or.reduceat(allowed, found.first[:-1]).all():
                 continue  # a table has no option of these types
-            possible = relaxation.affordable(plan.rating, fewer, deadline)
+            possible = relaxation.affordable(plan.rating, allowed, deadline)
             if deadline.passed or searches == _MOST_SEARCHES:
                 return plan
             if possible is None:
@@ -59,61 +58,33 @@ def with_fewest_types(
     return plan
 
 
-def _used(plan: Found, module: Ints, types: Ints) -> Bools:
-    """Return for each option whether the plan has its sharding type in its module, shape (O,)."""
-    of_module = module * (types.max() + 1) + types
-    return np.isin(of_module, of_module[plan.options])
-
-
 def _in_place(found: Candidates, plan: Found, types: Ints) -> Found:
-    """Return the plan with the fewest types that other options can give it on the same ranks."""
-    space, options = found.space, plan.options.copy()
-    ranks = np.split(plan.ranks, np.cumsum(np.diff(space.first_shard)[options])[:-1])
-    choices = [_standing_in(found, *at) for at in zip(options.tolist(), ranks, strict=True)]
+    """Return the plan with options of the fewest types that may take the place of its options."""
+    space, options, sums = found.space, plan.options.copy(), sums_of(found.space)
+    of_table = [own.tolist() for own in np.split(found.options, found.first[1:-1])]
+    choices = [
+        [other for other in of_table[table] if dominates(space, sums, other, option)]
+        for table, option in zip(space.table[options].tolist(), options.tolist(), strict=True)
+    ]
     module = space.module[space.table[options]]
     for number in range(module.max() + 1):
         tables = np.flatnonzero(module == number).tolist()
-        of_tables = [set(types[choices[table]].tolist()) for table in tables]
-        every = sorted(set().union(*of_tables))
+        possible = [set(types[choices[table]].tolist()) for table in tables]
+        every = set().union(*possible)
         kept = next(
             kept
             for kept in _subsets(every, len(every))
-            if all(not known.isdisjoint(kept) for known in of_tables)
+            if all(not kinds.isdisjoint(kept) for kinds in possible)
         )
         for table in tables:
             options[table] = next(o for o in choices[table] if types[o] in kept)
     return replace(plan, options=options, rating=found.rate(options, plan.ranks))
 
 
-def _subsets(types: list[int], most: int) -> Iterator[tuple[int, ...]]:
+def _subsets(types: Iterable[int], most: int) -> Iterator[tuple[int, ...]]:
     """Yield the sets of one to `most` types: the smallest first, then by TorchRec's order."""
     for count in range(1, most + 1):
-        yield from combinations(types, count)
-
-
-def _standing_in(found: Candidates, option: int, ranks: Ints) -> list[int]:
-    """Return the options that fit in the place of an option, shard by shard, at no more time."""
-    space, table = found.space, found.space.table[option]
-    others = found.options[found.first[table] : found.first[table + 1]]
-    # Sums rule out most options in less time.
-    likely = space.first_shard[others + 1] - space.first_shard[others] == len(ranks)
-    likely &= space.option_perf[others] <= space.option_perf[option]
-    likely &= (space.option_storage[others] <= space.option_storage[option]).all(axis=1)
-    return [
-        other
-        for other in others[likely].tolist()
-        if other == option or _fits_in_place(found, other, option, ranks)
-    ]
-
-
-def _fits_in_place(found: Candidates, option: int, other: int, ranks: Ints) -> bool:
-    space = found.space
-    mine, theirs = space.estimates_of(option), space.estimates_of(other)
-    return bool(
-        (space.total[mine] <= space.total[theirs]).all()
-        and (space.storage[mine] <= space.storage[theirs]).all()
-        and found.may_be_on(option, ranks)
-    )
+        yield from combinations(sorted(set(types)), count)
 
 
 def _search(

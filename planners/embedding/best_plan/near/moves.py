@@ -10,7 +10,7 @@ from planners.embedding.best_plan.candidates import (
     candidates,
     on_usable_ranks,
 )
-from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+from planners.embedding.search.space import Devices, Ints, Placement, SearchSpace, search_space
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,23 @@ def previous_options(found: Candidates, moves: Moves) -> Ints:
     options, kept = np.unique(moves.options_at_home(space), return_counts=True)
     whole = options[kept == np.diff(space.first_shard)[options]]
     for option in whole[np.isin(whole, found.options)].tolist():
-        if found.may_be_on(option, moves.home[shards_of(space, np.array([option]))]):
+        if _allowed(found, option, moves.home[shards_of(space, np.array([option]))]):
             stays[space.table[option]] = option
     return stays
+
+
+def _allowed(found: Candidates, option: int, ranks: Ints) -> bool:
+    """Whether an option's placement rule allows its shards on these ranks of the current hosts."""
+    placement, host_ranks = found.space.placement[option], found.devices.host_ranks
+    hosts = ranks // host_ranks
+    if placement in (Placement.UNIFORM, Placement.DEVICE):
+        return True
+    if (hosts >= found.devices.hosts).any():
+        return False
+    if placement == Placement.HOST_COLUMNS:
+        return len(np.unique(hosts)) == 1
+    positions = np.arange(len(ranks))
+    return bool(
+        (ranks % host_ranks == positions % host_ranks).all()
+        and (hosts == hosts[positions // host_ranks * host_ranks]).all()
+    )
