@@ -123,7 +123,7 @@ def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(said, factories,
         factories = {"performance_model": lambda: _OwnPerfModel(built.topology)}
     planner = assert_same(built, warned=True, **factories)
     decided(planner, built)
-    module = "planners.embedding.drop_in.planner"
+    module = "shardbench"
     said_here = [each for each in caplog.records if each.name == module]
     assert [each.getMessage() for each in said_here] == [
         f"The search is torchrec's own, since {said}."
@@ -140,7 +140,7 @@ def test_other_perf_models_and_proposers_are_left_to_torchrec(caplog):
     assert_same(problem(), warned=True, proposer=EmbeddingOffloadScaleupProposer)
 
 
-def test_key_value_kernels_are_left_to_torchrec(caplog):
+def test_key_value_kernels_by_columns_are_left_to_torchrec(caplog):
     built = problem("synthetic[tables=2,seed=2]")
     constraints = {
         table.name: ParameterConstraints(
@@ -150,7 +150,7 @@ def test_key_value_kernels_are_left_to_torchrec(caplog):
     }
     built = replace(built, constraints=constraints)
     planner = assert_same(built, warned=True)
-    assert "the placement of kernel key_value is not compiled" in caplog.text
+    assert "the placement of kernel key_value by columns is not compiled" in caplog.text
     assert decided(planner, built)[0] == decided(planner, built)[0]
 
 

@@ -199,7 +199,7 @@ def with_a_grid_and_no_whole_host(case: Case) -> None:
         ),
         (
             lambda case: setattr(case.options[2], "compute_kernel", "ssd_virtual_table"),
-            "kernel ssd_virtual_table",
+            "kernel key_value by columns",
         ),
     ],
 )
