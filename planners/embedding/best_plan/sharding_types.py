@@ -35,9 +35,11 @@ def with_fewest_types(
     space = found.space
     types, module = torchrecs_order(space.options)[:, 0], space.module[space.table]
     plan = _in_place(found, plan, types)
+    if not work or deadline.passed:
+        return plan
     of_module = len(types) * module + types  # a number for each type of each module
     relaxation, searches = LinearRelaxation(found), 0
-    for number in range(module.max() + 1 if work else 0):
+    for number in range(module.max() + 1):
         own = module == number
         in_use = np.isin(of_module, of_module[plan.options])
         fewer = len(np.unique(types[own & in_use])) - 1
