@@ -1,7 +1,6 @@
 """Builds the planning problem of a captured file, for the captured machines or for others."""
 
 import copy
-import logging
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +30,6 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     cannot be planned with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
-    logging.getLogger().addFilter(_is_worth_logging)
     problem = _with_options(_problem(captured, path), captured, path)
     if machines.name == CAPTURED:
         return problem
@@ -64,11 +62,6 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
             set_storage(reserved, reservation.left)
         self._last_reserved_topology = reserved
         return reserved
-
-
-def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Return False for the message, logged at every plan, that a table has no sharding spec."""
-    return not str(record.msg).startswith("Sharding spec not found for")
 
 
 def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
@@ -128,14 +121,15 @@ def _with_options(
         enumerated = problem.enumerator(DistinctShardEnumerator).enumerate(
             problem.module, problem.sharders
         )
-        return replace(problem, options=options.compared(enumerated))
-    except UsageError as error:
-        raise UsageError(f"{path} cannot be planned again: {error}") from None
     except Exception as error:  # torchrec raises errors of many types, AssertionError too
         raise UsageError(
             f"{path} cannot be planned again, as torchrec refuses it: {type(error).__name__}: "
             f"{' '.join(str(error).split())[:300].rstrip('.')}."
         ) from None
+    try:
+        return replace(problem, options=options.compared(enumerated))
+    except UsageError as error:
+        raise UsageError(f"{path} cannot be planned again: {error}") from None
 
 
 def _on_other_machines(

@@ -57,7 +57,8 @@ def prepare(
             **{name: component() for name, component in components.items()},
         )
         try:
-            made.plan(problem.module, problem.sharders)
+            with _sharding_specs_unlogged():
+                made.plan(problem.module, problem.sharders)
         except PlannerError as error:
             reason = str(error).strip().partition("\n")[0].strip(" .")
             counts = f"{made._num_plans} of {made._num_proposals} proposals could be placed"
@@ -67,6 +68,21 @@ def prepare(
         return Plan(tuple(made._best_plan or ()), getattr(made, "bound_ms", 0.0))
 
     return Prepared(run=plan)
+
+
+@contextmanager
+def _sharding_specs_unlogged() -> Iterator[None]:
+    """Drop torchrec's message, one for each replicated table, that it has no sharding spec."""
+
+    def is_worth_logging(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("Sharding spec not found for")
+
+    root = logging.getLogger()
+    root.addFilter(is_worth_logging)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_worth_logging)
 
 
 @contextmanager

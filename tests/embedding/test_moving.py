@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from torchrec.distributed.planner.enumerators import get_partition_by_type
-from torchrec.distributed.planner.proposers import UniformProposer
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.types import PlannerError, Shard, ShardingOption, Storage
 
 from harness.contract import UsageError, WorkloadSpec
@@ -292,10 +292,12 @@ def test_a_budget_that_cannot_be_kept_is_logged(problem, file, caplog):
 
 
 def test_nothing_moves_by_a_search_that_counts_no_moves(problem, file):
-    class Own(UniformProposer):
+    """With a partitioner of the user's own, a plan near a previous one is refused."""
+
+    class Own(GreedyPerfPartitioner):
         pass
 
-    own = planner(problem, mode="best-plan", previous=file, proposer=Own())
+    own = planner(problem, mode="best-plan", previous=file, partitioner=Own())
     with pytest.raises(PlannerError, match="near the previous one, since Own is not compiled"):
         own.plan(problem.module, problem.sharders)
 

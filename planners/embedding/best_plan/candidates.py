@@ -7,7 +7,14 @@ from operator import gt
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+from planners.embedding.search.space import (
+    Devices,
+    Floats,
+    Ints,
+    Placement,
+    SearchSpace,
+    torchrecs_order,
+)
 
 Bools = npt.NDArray[np.bool_]
 
@@ -72,9 +79,12 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     by_table: list[list[int]] = [[] for _ in range(space.tables)]
     for option in np.flatnonzero(fitting(space, devices)).tolist():
         by_table[space.table[option]].append(option)
-    figures = (space.option_perf, space.largest_shard, space.option_storage)
-    sums = np.column_stack(figures).tolist()
-    kept = [_undominated(space, sums, options) for options in by_table]
+    sums = sums_of(space)
+    # The less restricted placement is first, so it is kept if two options are equal.
+    order = np.column_stack([space.placement, torchrecs_order(space.options)]).tolist()
+    kept = [
+        _undominated(space, sums, sorted(options, key=order.__getitem__)) for options in by_table
+    ]
     first = np.cumsum([0, *map(len, kept)], dtype=np.int64)
     return on_usable_ranks(space, devices, np.array([*chain(*kept)], np.int64), first)
 
@@ -124,22 +134,23 @@ def fitting(space: SearchSpace, devices: Devices) -> Bools:
 
 
 def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]) -> list[int]:
-    """Return the undominated ones of a table's options, sorted, as torchrec's order may vary."""
-
-    def order(option: int) -> tuple[int, str, str]:
-        # The less restricted placement is first, so it is kept if two options are equal.
-        named = space.options[option]
-        return int(space.placement[option]), named.sharding_type, named.compute_kernel
-
+    """Return the undominated ones of a table's options; of equal ones the first."""
     kept: list[int] = []
-    for option in sorted(options, key=order):
-        if not any(_dominates(space, sums, other, option) for other in kept):
-            kept = [other for other in kept if not _dominates(space, sums, option, other)]
+    for option in options:
+        if not any(dominates(space, sums, other, option) for other in kept):
+            kept = [other for other in kept if not dominates(space, sums, option, other)]
             kept.append(option)
     return kept
 
 
-def _dominates(space: SearchSpace, sums: list[list[float]], option: int, other: int) -> bool:
+def sums_of(space: SearchSpace) -> list[list[float]]:
+    """Return for each option figures that are no larger than those of an option it dominates."""
+    figures = (space.option_perf, space.largest_shard, space.option_storage)
+    return [*map(list, np.column_stack(figures).tolist())]
+
+
+def dominates(space: SearchSpace, sums: list[list[float]], option: int, other: int) -> bool:
+    """Whether `option` may take the place of `other` in any plan, shard by shard."""
     if any(map(gt, sums[option], sums[other])):  # a cheap condition that many pairs do not meet
         return False
     placement, others = space.placement[option], space.placement[other]

@@ -4,29 +4,42 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.planner import planners
 from torchrec.distributed.planner.proposers import (
     GreedyProposer,
     GridSearchProposer,
     UniformProposer,
 )
-from torchrec.distributed.planner.types import Proposer
+from torchrec.distributed.planner.types import Proposer, ShardingOption
+from torchrec.distributed.types import ShardingType
 
 from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.bounds.sizes import MOST_FOR_ALL_PROPOSALS, worth_exact
-from planners.embedding.best_plan.candidates import candidates, fitting
+from planners.embedding.best_plan.candidates import Bools, all_candidates, candidates, fitting
 from planners.embedding.best_plan.local.state import NOWHERE
-from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound
+from planners.embedding.best_plan.sharding_types import with_fewest_types
+from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, usual_work
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+from planners.embedding.search.space import (
+    Devices,
+    Ints,
+    SearchSpace,
+    search_space,
+    torchrecs_order,
+)
 
 # Up to this number of tables times ranks, all of torchrec's proposals are tried, in a fraction of a
 # second. On larger problems they would take more time than the local search.
 _MOST_PROPOSED = 10_000
+
+# Part of all work, for each set of fewer sharding types.
+_WORK_OF_TYPES = 0.05
 
 
 def best_plan(
@@ -38,12 +51,12 @@ def best_plan(
     fixed amount of work, or at the deadline with the best plan so far, if any. The plan is never
     worse than those of torchrec's UniformProposer; on small problems, or if nothing else is found
     with up to MOST_FOR_ALL_PROPOSALS tables times ranks, never worse than those of all torchrec's
-    proposers.
+    proposers. Of plans with equal ratings, it prefers those with few sharding types in each module.
     """
     warm_up.begin(warm_up.BEST_PLAN)
     order = canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
-    outcome = search_in_order(reordered, devices, deadline or Deadline(), seed)
+    outcome = search_in_order(reordered, devices, deadline or Deadline(), seed, few_types=True)
     if isinstance(outcome, Found):
         return replace(outcome, options=order[outcome.options])
     smallest, last = (
@@ -53,14 +66,35 @@ def best_plan(
 
 
 def canonical_order(space: SearchSpace) -> Ints:
-    """Return all option numbers sorted by table, names and estimates, shape (O,).
+    """Return the numbers of `acceptable` options, sorted by table, type, kernel and estimates.
 
     Up to torchrec 1.8.0 the options of a table come from a set, whose order differs by process.
     """
-    types = [option.sharding_type for option in space.options]
-    kernels = [option.compute_kernel for option in space.options]
+    types, kernels = torchrecs_order(space.options).T
     figures = (space.option_perf, space.largest_shard, *space.option_storage.T, space.placement)
-    return np.lexsort([*reversed(figures), kernels, types, space.table])
+    order = np.lexsort([*reversed(figures), kernels, types, space.table])
+    return order[acceptable(space)[order]]
+
+
+def acceptable(space: SearchSpace) -> Bools:
+    """Return for each option whether torchrec accepts a plan with it, shape (O,).
+
+    All options of a table are acceptable if otherwise none were, since torchrec's error then says
+    why. Releases without `validate_compute_kernels` accept every option.
+    """
+    if not hasattr(planners, "validate_compute_kernels"):
+        return np.ones(len(space.options), bool)
+    accepted = np.array([_is_accepted(option) for option in space.options], bool)
+    return accepted | ~np.isin(space.table, space.table[accepted])
+
+
+def _is_accepted(option: ShardingOption) -> bool:
+    """Whether torchrec's `validate_compute_kernels` accepts an option; memory is checked before."""
+    factor = option.cache_load_factor
+    if option.compute_kernel in planners._CACHING_KERNELS and factor is not None:
+        return not (factor <= 0 or factor >= 1)
+    is_dense = option.compute_kernel == EmbeddingComputeKernel.DENSE.value
+    return not is_dense or option.sharding_type == ShardingType.DATA_PARALLEL.value
 
 
 def search_in_order(
@@ -69,10 +103,12 @@ def search_in_order(
     deadline: Deadline,
     seed: int = 0,
     known: Found | None = None,
+    few_types: bool = False,
 ) -> Found | NotFound:
     """Search as `best_plan` does, for options in canonical order; `known` is a plan that fits.
 
-    It reads the arrays alone, so a caller may change the estimates in them.
+    It reads the arrays alone, so a caller may change the estimates in them. With `few_types`, the
+    plan then gets as few sharding types as its rating allows.
     """
     local = can_be_placed_locally(space, devices)
     size = space.tables * devices.ranks
@@ -100,6 +136,10 @@ def search_in_order(
     if isinstance(outcome, NotFound) and size <= MOST_FOR_ALL_PROPOSALS and not everything:
         outcome = _proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
+        if few_types:
+            every, work = all_candidates(space, devices), usual_work(space, devices)
+            work = math.ceil(_WORK_OF_TYPES * work) if local else 0
+            outcome = with_fewest_types(every, outcome, seed, work, deadline)
         return replace(outcome, bound=min(proven, outcome.rating))
     words = [f"{outcome.proposals} proposals of TorchRec", *tried]
     if deadline.passed:

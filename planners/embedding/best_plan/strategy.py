@@ -277,7 +277,8 @@ class CertifiedSearch:
         for part, fill in limits:
             if self._deadline.passed:
                 return
-            cost, options = relaxation.solve(part * self.proven, self._deadline, fill)
+            limit = part * self.proven if self.proven else math.inf
+            cost, options = relaxation.solve(limit, self._deadline, fill)
             if fill < 1 and cost >= self._local.best_rating:
                 continue  # a relaxed plan with less free memory is no worse
             if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:

@@ -117,7 +117,9 @@ class CompiledSearch(Proposer, Partitioner):
                 self._unsearched = space = self.flatten(search_space)
             except ValueError as error:
                 raise NotCompiled(str(error)) from None
-            obstacle = obstacles.of_problem(space, self._topology, self._proposers)
+            obstacle = obstacles.of_problem(space, self._topology)
+            if obstacle is None and not self._best:
+                obstacle = obstacles.of_proposers(self._proposers, self._topology)
             if obstacle is not None:
                 raise NotCompiled(obstacle)
             if not self._is_searched():
@@ -199,8 +201,12 @@ class CompiledSearch(Proposer, Partitioner):
             if isinstance(outcome, Found):
                 return outcome
             proven, tried = outcome.bound, outcome.tried
-            if math.isinf(proven) and space.tables * devices.ranks > MOST_FOR_ALL_PROPOSALS:
+            obstacle = obstacles.of_proposers(self._proposers, self._topology)
+            large = space.tables * devices.ranks > MOST_FOR_ALL_PROPOSALS
+            if math.isinf(proven) and (large or obstacle):
                 return replace(outcome, smallest=least_memory(space))
+            if obstacle is not None:
+                raise NotCompiled(f"the search for the best plan finds none, and {obstacle}")
         rules = rules_of(self._partitioner)
         assert rules is not None
         self._same_plan = SamePlan(self._proposers, rules, self._deadline)

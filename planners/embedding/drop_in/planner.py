@@ -55,7 +55,7 @@ _REMEDIES = "planners.embedding.remedies.planner_note"
 
 # The search is imported where it is used, since it may not load on an untested release.
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("shardbench")
 
 Mode = Literal["same-plan", "best-plan"]
 
@@ -78,9 +78,10 @@ class Planner(EmbeddingShardingPlanner):
 
     Mode `same-plan` finds torchrec's plan to the last bit, with the same counts and errors; each
     call ignores state that proposers have from earlier calls. Mode `best-plan` searches for the
-    best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none.
+    best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none. It does
+    not need the proposers, so these may be of any kind.
 
-    If a component is not compiled, such as a user's own proposer, torchrec's own search is used,
+    If a component is not compiled, such as a user's own partitioner, torchrec's own search is used,
     and a message is logged once. If the compiled search fails, or torchrec rates its plan
     differently, torchrec's own search is used from then on, after one warning. On a torchrec
     release that is not in `RELEASES`, only torchrec's own code runs, after one warning.
@@ -113,16 +114,19 @@ class Planner(EmbeddingShardingPlanner):
         remedy_seconds: time limit of the search for remedies if mode `best-plan` finds no plan; 0
             for no search.
 
-    After a search for the best plan, `bound_ms` is a proven lower bound in ms for all plans of
-    these options: infinite if it is proven that no plan fits, and 0 if nothing was proven. If no
-    plan was found, `verdict` and a note on the error give the proof, or the attempts, and another
-    note lists changes that would be enough, such as more HBM or a smaller batch.
+    After `plan`, `max_rank_ms` is the plan's rating. After a search for the best plan, `bound_ms`
+    is a proven lower bound in ms for all plans of these options: infinite if it is proven that no
+    plan fits, and 0 if nothing was proven. `gap` is the part by which the rating is above it. The
+    logger `shardbench` gets rating and gap in one line (level INFO). If no plan was found,
+    `verdict` and a note on the error give the proof, or the attempts, and another note lists
+    changes that would be enough, such as more HBM or a smaller batch.
 
     Raises ValueError for an unknown mode, time or budget; UsageError for a file that is not a plan,
     and for a plan of other tables. `plan` raises PlannerError if a search near the previous plan is
     not compiled.
     """
 
+    _planned = False
     moved_gib: float | None = None
     bound_ms = 0.0
     verdict = ""
@@ -226,7 +230,26 @@ class Planner(EmbeddingShardingPlanner):
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Return a plan for the module; raises PlannerError as torchrec does."""
-        self.from_cache = ""
+        self.from_cache, self.bound_ms, self.verdict, self._planned = "", 0.0, "", False
+        plan = self._plan(module, sharders)
+        self._planned = bool(plan.plan and self._best_plan)
+        if self._planned and self._mode == "best-plan" and logger.isEnabledFor(logging.INFO):
+            above = "without a bound" if self.gap is None else f"{self.gap:.1%} above the bound"
+            logger.info("%.4g ms, %s", self.max_rank_ms, above.replace("%", " %"))
+        return plan
+
+    @property
+    def max_rank_ms(self) -> float | None:
+        """The rating of the last plan in ms, by the perf model; None without a plan."""
+        return float(self._perf_model.rate(self._best_plan)) if self._planned else None
+
+    @property
+    def gap(self) -> float | None:
+        """The part by which the last plan rates above `bound_ms`; None without plan or bound."""
+        rating = self.max_rank_ms
+        return rating / self.bound_ms - 1 if rating is not None and self.bound_ms else None
+
+    def _plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         if not self._supported:
             self._refuse("it was not tested with this release of torchrec")
             return super().plan(module, sharders)
@@ -291,9 +314,11 @@ class Planner(EmbeddingShardingPlanner):
     def _obstacle(self) -> str | None:
         from planners.embedding.drop_in import obstacles
 
-        return obstacles.of_components(
-            self._proposers, self._partitioner, self._perf_model, self._topology.world_size
-        )
+        ranks = self._topology.world_size
+        obstacle = obstacles.of_components(self._partitioner, self._perf_model, ranks)
+        if obstacle is None and self._mode == "same-plan":
+            obstacle = obstacles.of_proposers(self._proposers)
+        return obstacle
 
     def _own_estimates(self) -> Callable[[List[ShardingOption]], None] | None:
         """Return torchrec's function that estimates options; None with a user's own enumerator."""

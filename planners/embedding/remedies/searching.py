@@ -82,7 +82,7 @@ class Flat:
     def best_from(self, plan: Found, deadline: Deadline) -> Found:
         """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
         known = replace(plan, rating=self.rating(plan))
-        found = search_in_order(self.space, self.devices, deadline, known=known)
+        found = search_in_order(self.space, self.devices, deadline, known=known, few_types=True)
         return found if isinstance(found, Found) else known
 
     def rating(self, plan: Found) -> float:

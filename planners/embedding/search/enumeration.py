@@ -4,7 +4,6 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from types import FunctionType
 from typing import Any, cast
@@ -22,7 +21,7 @@ from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from planners.embedding.search.estimation import Estimation, hashable
+from planners.embedding.search.estimation import Estimation, hashable, warn_of_failure
 from planners.embedding.search.unmade_shards import (
     ShardLayout,
     SharedOption,
@@ -88,15 +87,20 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         if len(layouts) < len(sharding_options):
             super().populate_estimates(sharding_options)
             return
+        failure: Exception | None = None
         if all(map(_looks_at_one_shard, self._estimators)):
-            with suppress(Exception):  # raised again below, where its text can list all shards
+            try:
                 self._estimate_sizes(sharding_options, layouts)
                 return
+            except Exception as error:  # torchrec's is raised again below, with all shards
+                failure = error
         for option, layout in zip(sharding_options, layouts, strict=True):
             option.shards = layout.shards()
         super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
+        if failure is not None:
+            warn_of_failure(failure)
 
     def _estimate_sizes(
         self, options: list[ShardingOption], layouts: Sequence[ShardLayout]

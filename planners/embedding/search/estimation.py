@@ -1,6 +1,7 @@
 """Estimates many shards per call of torchrec's own estimators, by passing arrays for numbers."""
 
 import math
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Self
@@ -50,11 +51,16 @@ class Diverged(Exception):
         self.true = true
 
 
+class NeedsNumbers(Exception):
+    """A formula converts lanes to a single number, so its shards are estimated one by one."""
+
+
 class Lanes(np.ndarray[Any, np.dtype[Any]]):
     """An array of Python numbers that takes the place of one number in a formula.
 
     Each element (lane) gets the same result, to the last bit, as the formula with that number
-    alone, in exact integers and in floats. Raises Diverged if lanes would take different branches.
+    alone, in exact integers and in floats. Raises Diverged if lanes would take different branches,
+    and NeedsNumbers if they are converted to one number.
     """
 
     @classmethod
@@ -64,6 +70,12 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
         lanes = np.empty(len(listed), object).view(cls)
         lanes[:] = listed
         return lanes
+
+    @override
+    def __int__(self) -> int:
+        raise NeedsNumbers
+
+    __index__ = __int__
 
     @override
     def __bool__(self) -> bool:
@@ -90,6 +102,12 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
     __isub__: Any = np.ndarray.__sub__
     __imul__: Any = np.ndarray.__mul__
     __itruediv__: Any = np.ndarray.__truediv__
+
+
+def warn_of_failure(error: Exception) -> None:
+    """Warn that an estimation failed where torchrec's own, which takes longer, did not."""
+    text = f"TorchRec estimates all shards, since ours failed with {type(error).__name__}: {error}"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 class Estimation:
@@ -122,11 +140,14 @@ class Estimation:
             self._one_by_one(everything)
             return
         self._constraints = constraints
+        self._failure: Exception | None = None
         self._table_keys: dict[tuple[int, str], Hashable] = {}
         checks, left = self._in_lanes()
         if self._differ(checks):
             left = everything
         self._one_by_one(left)
+        if self._failure is not None:
+            warn_of_failure(self._failure)
 
     def _in_lanes(self) -> tuple[list[int], Ints]:
         """Estimate in lanes; return shard numbers to check, and the options not estimated yet."""
@@ -150,7 +171,10 @@ class Estimation:
             except Diverged as error:
                 ways -= 1
                 waiting += [shards[error.true], shards[~error.true]]
-            except Exception:  # estimating with plain numbers raises an error of torchrec again
+            except NeedsNumbers:
+                left.append(shards)
+            except Exception as error:  # an error of torchrec is raised again with plain numbers
+                self._failure = error
                 left.append(shards)
             else:
                 self.estimates.put(shards, option.shards[0])

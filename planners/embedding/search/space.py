@@ -149,6 +149,21 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
     )
 
 
+def torchrecs_order(options: Sequence["ShardingOption"]) -> Ints:
+    """Return the places of each option's type and kernel in torchrec's lists, shape (O, 2)."""
+    from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+    from torchrec.distributed.types import ShardingType
+
+    types = {name.value: place for place, name in enumerate(ShardingType)}
+    kernels = {name.value: place for place, name in enumerate(EmbeddingComputeKernel)}
+    last = len(types) + len(kernels)
+    places = [
+        (types.get(option.sharding_type, last), kernels.get(option.compute_kernel, last))
+        for option in options
+    ]
+    return np.array(places, np.int64).reshape(-1, 2)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shards:
     """The shards of all options, and their distinct estimates, one per row."""

@@ -3,13 +3,20 @@
 import os
 import time
 
+import highspy
+import pytest
+from small_problems import devices as two_ranks, option
+
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
+from planners.embedding.best_plan.bounds import programmes
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
+from planners.embedding.search.space import search_space
 
 PROBLEM = "dlrm-856[tables=30,seed=1]"
+TIGHT = "synthetic[tables=12,seed=3,memory=tight]"
 WAIT_S = 60
 
 
@@ -29,3 +36,21 @@ def test_a_child_of_a_process_that_has_solved_integer_programmes_finds_the_same_
         os.waitpid(child, 0)
     assert ended, "the child hangs"
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("name", ["run", "getDualRay"])
+def test_a_fork_waits_for_whatever_solves(name, monkeypatch):
+    """The lock that a fork waits for is held during each call of HiGHS that may solve."""
+    space, devices = arrays(build(WorkloadSpec.parse(TIGHT), find_topology("dgx_a100_80gb", 8)))
+    solve, locked = getattr(highspy.Highs, name), []
+
+    def noting(solver):
+        locked.append(programmes._solving.locked())
+        return solve(solver)
+
+    monkeypatch.setattr(highspy.Highs, name, noting)
+    best_plan(space, devices)
+    tables = [option(table, "device", (6, 0, 1.0)) for table in range(4)]
+    best_plan(search_space(tables), two_ranks((9, 9), (9, 9)))  # without enough memory
+    assert locked
+    assert all(locked)

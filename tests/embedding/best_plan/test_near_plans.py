@@ -4,8 +4,10 @@ import ctypes
 import math
 from dataclasses import dataclass
 from itertools import product
+from unittest import mock
 
 import numpy as np
+from certified import JumpingClock
 from hypothesis import given, settings, strategies as st
 from small_problems import (
     KINDS,
@@ -23,7 +25,7 @@ from planners.embedding.best_plan.near.bound import near_bound
 from planners.embedding.best_plan.near.moves import Moves, with_previous
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.best_plan.search import best_plan
-from planners.embedding.search.outcome import Deadline, Found
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import search_space
 
 LAST_BITS = 1e-12
@@ -223,6 +225,16 @@ def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
     assert near.found.ranks.tolist() == [0, 1, 0]
 
 
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.integers(0, 12), st.integers(0, 60))
+def test_the_time_may_be_up_at_any_moment(case, budget, looks):
+    """A plan or none is returned whenever the time is up, also before the first bound."""
+    with mock.patch("planners.embedding.best_plan.near.search._BALANCED", 0):
+        deadline = Deadline(0.002, JumpingClock(looks))
+        near = NearSearch(case.space, case.devices, case.moves, deadline).search(budget)
+    assert isinstance(near, NearPlan | NotFound)
+
+
 def test_a_search_prints_nothing(capfd):
     case = two_ranks()
     best_plan(case.space, case.devices, Brief(), 0)
@@ -236,7 +248,7 @@ def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatc
     case = two_ranks()
     listed = Found(np.array([2, 0, 1]), np.array([1, 0, 1]), 4.0, 1, 1)
     monkeypatch.setattr(
-        "planners.embedding.best_plan.near.search.search_in_order", lambda *_: listed
+        "planners.embedding.best_plan.near.search.search_in_order", lambda *_, **__: listed
     )
     near = case.search().search(2)
     assert sorted(near.found.options.tolist()) == [0, 1, 2]

@@ -1,9 +1,11 @@
 """A captured planning problem gives the same plan as the live planner."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -240,3 +242,17 @@ def test_other_machines_may_be_asked_for(path):
     assert quality(moved, FAMILY.find("upstream").prepared(moved).run())["max_rank_ms"] > 0
     with pytest.raises(NotApplicable):
         plan_again(moved)
+
+
+def test_planning_a_captured_problem_leaves_no_filter_on_the_root_logger(tmp_path, caplog):
+    """TorchRec's message on replicated tables is dropped while planning, and only then."""
+    path = tmp_path / "problem.json.gz"
+    names = [f"table_{number}" for number in range(8)]
+    replicated = ParameterConstraints(sharding_types=["data_parallel"])
+    captured(replace(script(), constraints=dict.fromkeys(names, replicated)), path)
+    assert "Sharding spec not found" in caplog.text
+    caplog.clear()
+    filters = [*logging.getLogger().filters]
+    plan_again(built(path))
+    assert logging.getLogger().filters == filters
+    assert "Sharding spec not found" not in caplog.text

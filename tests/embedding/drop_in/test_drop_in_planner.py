@@ -9,17 +9,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from compared import come_to
 from hypothesis import given, settings, strategies as st
 from little_work import little_work, randoms, standing_still
 from planned import decided, new_planner, problem
 from random_models import random_model
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.types import ParameterConstraints, Storage
-from torchrec.distributed.types import CacheParams
+from torchrec.distributed.planner.planners import (
+    EmbeddingShardingPlanner,
+    validate_compute_kernels,
+)
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlannerError,
+    ShardingOption,
+    Storage,
+)
+from torchrec.distributed.types import CacheParams, ShardingType
 from torchrec.schema.utils import is_signature_compatible
 
+from planners.embedding.best_plan.search import _is_accepted
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.drop_in.planner import DistrustedSearch, Planner
@@ -277,3 +289,67 @@ def test_the_check_sees_where_shards_may_be():
                 shard.rank = rank
 
         assert "must be on rank" in fault(barred)
+
+
+def test_rating_and_gap_of_a_plan_are_attributes_and_one_line_of_the_log(caplog):
+    """They are those of the last plan: none before a plan, and no gap without a bound."""
+    built = problem()
+    planner = new_planner(built, mode="best-plan")
+    assert (planner.max_rank_ms, planner.gap) == (None, None)
+    with caplog.at_level(logging.INFO, "shardbench"):
+        planner.plan(built.module, built.sharders)
+    assert planner.max_rank_ms == planner._perf_model.rate(planner._best_plan)
+    assert planner.gap == planner.max_rank_ms / planner.bound_ms - 1
+    (line,) = (record for record in caplog.records if record.name == "shardbench")
+    assert f"{planner.max_rank_ms:.4g} ms" in line.getMessage()
+    assert f"{100 * planner.gap:.1f} %" in line.getMessage()
+    plain = new_planner(built)
+    plain.plan(built.module, built.sharders)
+    assert plain.max_rank_ms == plain._perf_model.rate(plain._best_plan)
+    assert plain.gap is None
+    planner._storage_reservation = FixedPercentageStorageReservation(0.9999)
+    planner._remedy_seconds = 0
+    with pytest.raises(PlannerError):
+        planner.plan(built.module, built.sharders)
+    assert (planner.max_rank_ms, planner.gap) == (None, None)
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0])
+def test_options_that_torchrec_rejects_in_a_plan_are_left_out_of_the_best_one(factor):
+    """A cache of the whole table, or of nothing, fits and is rejected; the best plan is valid."""
+    built = problem("synthetic[tables=6,seed=2,memory=roomy]")
+    constraints = {
+        table.name: ParameterConstraints(
+            compute_kernels=["fused_uvm", "fused_uvm_caching"],
+            cache_params=CacheParams(load_factor=factor),
+        )
+        for table in built.tables
+    }
+    planner = new_planner(built, mode="best-plan", constraints=constraints)
+    planner.plan(built.module, built.sharders)
+    assert {option.compute_kernel for option in planner._best_plan} == {"fused_uvm"}
+    for constraint in constraints.values():
+        constraint.compute_kernels = ["fused_uvm_caching"]
+    planner = new_planner(built, mode="best-plan", constraints=constraints)
+    with pytest.raises(PlannerError, match="cache_load_factor"):
+        planner.plan(built.module, built.sharders)
+
+
+@given(
+    kernel=st.sampled_from([*EmbeddingComputeKernel]).map(lambda kernel: kernel.value),
+    kind=st.sampled_from([*ShardingType]).map(lambda kind: kind.value),
+    factor=st.sampled_from([None, -1.0, 0.0, 0.2, 1.0, 2.0, math.nan]),
+)
+def test_what_is_acceptable_is_what_torchrec_accepts(kernel, kind, factor):
+    """The rule is that of torchrec's `validate_compute_kernels`."""
+    tensor, module = torch.empty(1, 1, device="meta"), ("bags", torch.nn.Module())
+    cache = CacheParams(load_factor=factor)
+    option = ShardingOption(
+        "table", tensor, module, [1.0], 1, kind, "device", kernel, [], cache_params=cache
+    )
+    try:
+        validate_compute_kernels([option])
+    except PlannerError:
+        assert not _is_accepted(option)
+    else:
+        assert _is_accepted(option)

@@ -5,6 +5,8 @@ import logging
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from little_work import randoms
 from planned import OwnProposer, assert_same, decided, new_planner, problem
 from torchrec.distributed.planner.constants import DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
@@ -12,12 +14,24 @@ from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstima
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer, UniformProposer
+from torchrec.distributed.planner.proposers import (
+    EmbeddingOffloadScaleupProposer,
+    GreedyProposer,
+    UniformProposer,
+)
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import ParameterConstraints, PlanLoader, StorageReservation
+from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    PlanLoader,
+    PlannerError,
+    StorageReservation,
+)
+from torchrec.distributed.types import KeyValueParams
 
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import DistrustedSearch
+from planners.embedding.search.outcome import NotFound
 from planners.embedding.variants.copies import WhollyCopiedOption, WhollyCopiedOptionEnumerator
 
 
@@ -123,7 +137,7 @@ def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(said, factories,
         factories = {"performance_model": lambda: _OwnPerfModel(built.topology)}
     planner = assert_same(built, warned=True, **factories)
     decided(planner, built)
-    module = "planners.embedding.drop_in.planner"
+    module = "shardbench"
     said_here = [each for each in caplog.records if each.name == module]
     assert [each.getMessage() for each in said_here] == [
         f"The search is torchrec's own, since {said}."
@@ -140,7 +154,75 @@ def test_other_perf_models_and_proposers_are_left_to_torchrec(caplog):
     assert_same(problem(), warned=True, proposer=EmbeddingOffloadScaleupProposer)
 
 
-def test_key_value_kernels_are_left_to_torchrec(caplog):
+@pytest.mark.parametrize(
+    "proposer", [OwnProposer, lambda: [UniformProposer(), EmbeddingOffloadScaleupProposer()]]
+)
+def test_the_best_plan_needs_no_compiled_proposer(proposer, caplog):
+    """In mode best-plan any proposer may be given, and the plan is that of the default ones."""
+    built = problem()
+    own = new_planner(built, mode="best-plan", proposer=proposer())
+    assert decided(own, built) == decided(new_planner(built, mode="best-plan"), built)
+    assert own.bound_ms > 0
+    assert "torchrec's own" not in caplog.text
+
+
+def test_without_a_best_plan_a_proposer_of_the_users_own_proposes(monkeypatch, caplog):
+    """If the search finds nothing and proves nothing, torchrec's search asks the proposer."""
+    built = problem()
+    monkeypatch.setattr(
+        "planners.embedding.best_plan.search.best_plan", lambda *_: NotFound(None, None, 0)
+    )
+    own = new_planner(built, mode="best-plan", proposer=OwnProposer())
+    upstream = new_planner(built, EmbeddingShardingPlanner, proposer=OwnProposer())
+    assert decided(own, built) == decided(upstream, built)
+    assert "the search for the best plan finds none, and OwnProposer is not" in caplog.text
+
+
+@pytest.mark.parametrize("proposer", [GreedyProposer, EmbeddingOffloadScaleupProposer])
+def test_a_proof_that_no_plan_fits_needs_no_proposer(proposer):
+    """Whatever the proposer, torchrec's error has a note that no plan fits."""
+    built = problem("synthetic[tables=5,seed=2]")
+    for device in built.topology.devices:
+        device.storage.hbm = device.storage.ddr = 2**21
+    planner = new_planner(
+        built, mode="best-plan", proposer=proposer(), remedy_seconds=0,
+        storage_reservation=FixedPercentageStorageReservation(0.0),
+    )  # fmt: skip
+    with pytest.raises(PlannerError, match="Unable to find a plan") as caught:
+        planner.plan(built.module, built.sharders)
+    assert caught.value.__notes__ == ["It is proven that no plan fits."]
+
+
+@given(random=randoms)
+@settings(max_examples=15, deadline=None)
+def test_key_value_and_virtual_tables_are_planned_as_by_torchrec(random):
+    """Plan, counts and error are torchrec's, and the best plan is not slower."""
+    kernels = ["fused", "key_value"], ["dram_virtual_table"], ["ssd_virtual_table", "fused"]
+    built = problem("synthetic[tables=4,seed=2]")
+    constraints = {
+        table.name: ParameterConstraints(
+            compute_kernels=random.choice(kernels),
+            sharding_types=random.choice([["table_wise", "row_wise"], ["table_row_wise"]]),
+            key_value_params=KeyValueParams(max_l1_cache_size=random.choice([1, 64])),
+            pooling_factors=[random.choice([1.0, 20.0])],
+        )
+        for table in built.tables
+    }
+    for device in built.topology.devices:
+        device.storage.hbm = random.choice([2**28, 2**31])
+        device.storage.ssd = 2**40
+    built = replace(built, constraints=constraints)
+    plain, best = new_planner(built, check=True), new_planner(built, mode="best-plan", check=True)
+    upstream = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    assert decided(plain, built) == upstream
+    decided(best, built)
+    assert not plain._warned
+    assert not best._warned
+    if plain.max_rank_ms is not None:
+        assert best.max_rank_ms <= plain.max_rank_ms
+
+
+def test_key_value_kernels_by_columns_are_left_to_torchrec(caplog):
     built = problem("synthetic[tables=2,seed=2]")
     constraints = {
         table.name: ParameterConstraints(
@@ -150,7 +232,7 @@ def test_key_value_kernels_are_left_to_torchrec(caplog):
     }
     built = replace(built, constraints=constraints)
     planner = assert_same(built, warned=True)
-    assert "the placement of kernel key_value is not compiled" in caplog.text
+    assert "the placement of kernel key_value by columns is not compiled" in caplog.text
     assert decided(planner, built)[0] == decided(planner, built)[0]
 
 

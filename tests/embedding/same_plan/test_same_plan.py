@@ -198,8 +198,10 @@ def with_a_grid_and_no_whole_host(case: Case) -> None:
             "do not hold whole bytes",
         ),
         (
-            lambda case: setattr(case.options[2], "compute_kernel", "ssd_virtual_table"),
-            "kernel ssd_virtual_table",
+            lambda case: vars(case.options[2]).update(
+                compute_kernel="key_value", sharding_type="column_wise"
+            ),
+            "kernel key_value by columns",
         ),
     ],
 )

@@ -30,7 +30,7 @@ from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.estimation import Diverged, Lanes
+from planners.embedding.search.estimation import Diverged, Estimation, Lanes
 from planners.embedding.search.unmade_shards import SharedOption
 
 randoms = st.randoms(use_true_random=False)
@@ -265,3 +265,15 @@ def test_the_stored_search_space_is_returned_as_copies():
     for option in enumerator.enumerate(built.module, built.sharders):
         option.shards[0].rank = 0
     assert all(option.shards[0].rank is None for option in enumerator.last_stored_search_space)
+
+
+@pytest.mark.parametrize("broken", [(Estimation, "_in_lanes"), (Lanes, "__ceil__")])
+def test_a_failure_of_our_estimation_is_warned_of_and_leaves_torchrecs(broken, monkeypatch):
+    """The estimates are torchrec's, and the error is named, since it is ours alone."""
+    model = problem("synthetic[tables=20,seed=2]")
+    expected = described(enumerated(EmbeddingEnumerator, model, None))
+    monkeypatch.setattr(*broken, lambda *_: [][0])
+    with pytest.warns(RuntimeWarning, match="ours failed with IndexError: list index"):
+        options = enumerated(DistinctShardEnumerator, model, None)
+    assert all(option.shards for option in options)
+    assert described(options) == expected

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import highspy
 import numpy as np
@@ -41,20 +42,29 @@ def least_perf(found: Candidates) -> Floats:
 
 
 class Solver(highspy.Highs):
-    """A solver that prints nothing."""
+    """A solver that prints nothing, and that a fork of the process waits for."""
 
     def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
         """Enable callbacks, as highspy's `__init__` does; since 1.16 that would print a banner."""
         self.setOptionValue("output_flag", False)
         super().enableCallbacks()
 
+    def run(self) -> Any:
+        """Solve the programme, and return a status."""
+        with _solving:
+            return super().run()
 
-def run_solver(highs: highspy.Highs, deadline: Deadline) -> None:
+    def getDualRay(self) -> Any:  # noqa: N802 - highspy's name
+        """Return a status, whether there is a dual ray, and the ray; this may solve again."""
+        with _solving:
+            return super().getDualRay()
+
+
+def run_solver(highs: Solver, deadline: Deadline) -> None:
     """Run the solver until it finishes or the deadline passes."""
     # HiGHS's time limit applies to the sum of all its runs.
-    with _solving:
-        highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
-        highs.run()
+    highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
+    highs.run()
 
 
 _solving = threading.Lock()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
@@ -36,6 +37,7 @@ from planners.embedding.best_plan.search import (
     canonical_order,
     search_in_order,
 )
+from planners.embedding.best_plan.sharding_types import with_fewest_types
 from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -101,7 +103,7 @@ class NearSearch:
         self._work = math.ceil(effort * usual_work(space, devices, self._deadline.seconds))
         warm_up.begin(warm_up.BEST_PLAN)
         soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
-        self._unlimited = search_in_order(self._space, devices, soon, seed)
+        self._unlimited = search_in_order(self._space, devices, soon, seed, few_types=True)
         self._moves = moves(self._space.options, devices.ranks)
         self._found = with_previous(self._space, devices, self._moves)
         self._stays = previous_options(self._found, self._moves)
@@ -163,6 +165,10 @@ class NearSearch:
         if best is None:
             words = self._unlimited.tried if isinstance(self._unlimited, NotFound) else ""
             return NotFound(None, None, self._rounds, self._bound, words)
+        every = all_candidates(self._space, self._found.devices)
+        simpler = with_fewest_types(every, best, self._seed, 0, self._deadline)
+        if self._bytes(simpler) <= self._bytes(best):
+            best = simpler
         moved = self._bytes(best)
         if moved > budget:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
@@ -178,13 +184,13 @@ class NearSearch:
         so most shards stay at home; the goal falls step by step while the plan is in the budget.
         """
         state, none = self._state(self._best, budget, 0), np.empty(0, np.int64)
-        state.figures[TARGET], state.figures[PENALTY] = self._within, _MOST_PENALTY
-        above = float(state.perf.max()) / self._within - 1
+        state.figures[TARGET], state.figures[PENALTY] = self._scale, _MOST_PENALTY
+        above = float(state.perf.max()) / self._scale - 1
         while above > _NEAR and state.figures[MOVED] <= budget and not self._deadline.passed:
             above = max(_STEP * above, _NEAR)
             for doublings in (0, 2):
                 work = int(_WORK_TO_BALANCE * self._work) + 1
-                goal = self._within * (1 + above)
+                goal = self._scale * (1 + above)
                 balance(self._tables, state, doublings, work, goal, new_options=doublings > 0)
             construct(self._tables, state, none, state.chosen)  # records the plan if it fits
             self._note(state)
@@ -246,12 +252,16 @@ class NearSearch:
     def _rating(self) -> float:
         return math.inf if self._best is None else self._best.rating
 
+    @property
+    def _scale(self) -> float:
+        """Milliseconds by which ranks' loads are scaled: the bound, or a fallback if it is 0."""
+        return self._within or float(self._found.largest.max()) or 1.0
+
     def _state(self, start: Found | None, budget: float, doublings: int) -> State:
         """Return a state with plan `start`, else with the previous plan and all tables placed."""
         self._states += 1
-        scale = self._within or float(self._found.largest.max()) or 1.0
         seed = [self._seed, self._states]
-        state = new_state(self._tables, seed, self._rating, scale, doublings)
+        state = new_state(self._tables, seed, self._rating, self._scale, doublings)
         state.figures[BUDGET] = budget
         state.figures[PRICE] = 1.0 / max(float(self._moves.weight.max()), 1.0)
         if start is None:
