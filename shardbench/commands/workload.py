@@ -69,7 +69,7 @@ def show(
     if out is None:
         display.show(shown(held, sort, top))
         return
-    write(out, to_csv(held, held.rows))
+    write(out, to_csv(held))
     messages.print(held.summary)
     messages.print(f"Wrote {out}")
 

@@ -50,12 +50,12 @@ def outcome(imported: Imported, sort: str) -> RenderableType:
     )
 
 
-def to_csv(inventory: Inventory, rows: Sequence[Sequence[Cell]]) -> str:
-    """Return rows as CSV, with unprintable characters of texts escaped."""
+def to_csv(inventory: Inventory) -> str:
+    """Return all rows as CSV, with unprintable characters of texts escaped."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in inventory.columns])
-    for row in rows:
+    for row in inventory.rows:
         writer.writerow(
             printable(cell) if isinstance(cell, str) else int(cell) if cell == int(cell) else cell
             for cell in row
