@@ -97,7 +97,7 @@ bench-smoke: setup
 	SHARDBENCH_ASV_SMOKE=1 $(BIN)/python -m asv run -E existing --quick --dry-run
 
 # A library's own commits: TORCHREC or COLOSSALAI is a path or an address of its repository, RANGE is
-# A..B. Counts are kept in history/, and asv's pages are made from them.
+# A..B. Counts and the page are kept in history/.
 LIBRARY := $(if $(COLOSSALAI),colossalai,torchrec)
 UPSTREAM := upstreams/$(LIBRARY).git
 history: setup
@@ -105,10 +105,6 @@ history: setup
 	@test -d $(UPSTREAM) || git clone --quiet --mirror "$(or $(COLOSSALAI),$(TORCHREC))" $(UPSTREAM)
 	@git -C $(UPSTREAM) remote update > /dev/null
 	$(BIN)/shardbench history $(LIBRARY) $(RANGE) --repository $(UPSTREAM)
-	$(BIN)/python -m asv run --config asv.$(LIBRARY).conf.json --bench Counts --skip-existing \
-		HASHFILE:history/$(LIBRARY)/commits.txt
-	$(BIN)/python -m asv publish --config asv.$(LIBRARY).conf.json
-	@echo "history/$(LIBRARY)/index.html and .asv/$(LIBRARY)/html/index.html"
 
 # What the planners decide, count and cost, against expectations.toml. A ratio that is inconclusive
 # on a busy machine (exit code 2) is told and is no failure.

@@ -1,6 +1,6 @@
-"""An asv plugin: environments that run a commit of this project or of a library.
+"""An asv plugin: an environment that runs a commit of this project.
 
-They use the current interpreter and install nothing. All commits share the packages of `make
+It uses the current interpreter and installs nothing. All commits share the packages of `make
 setup`, so comparing two commits needs no second installation of torch. The plugin also keeps the
 results of quick runs separate. It uses private names of asv, so asv is pinned to 0.6.6.
 """
@@ -19,7 +19,6 @@ from asv.machine import Machine, MachineCollection
 from benchmarks.outline import OUTLINE_FILE
 from harness.series.git import git_environment
 
-_ROOT = Path(__file__).resolve().parents[1]
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -47,8 +46,11 @@ def _run_with_quick_results_apart(cls: Any, conf: Any, *args: Any, **options: An
     return _run(cls, conf, *args, **options)
 
 
-class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
-    """Base of the environments that use the current interpreter; subclasses add the commit."""
+class Worktree(Environment):  # type: ignore[misc]  # asv has no types
+    """An environment that imports this project from a checkout, not from the editable install."""
+
+    tool_name = "worktree"
+    dir_name = tool_name
 
     def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
         """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
@@ -57,6 +59,8 @@ class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
                 f"Environment '{self.tool_name}' runs the present Python, {_PYTHON}, not {python}."
             )
         super().__init__(conf, python, *arguments)
+        self._checkout = Path(self._build_root)
+        self._outline = Path(self._path, "outline.json")
 
     def check_presence(self) -> bool:
         """Return True, since there is nothing to install."""
@@ -65,33 +69,6 @@ class PresentPython(Environment):  # type: ignore[misc]  # asv has no types
     def create(self) -> None:
         """Create the folder of the environment."""
         Path(self._path).mkdir(parents=True, exist_ok=True)
-
-    def run_present(
-        self, args: list[str], path: str, variables: dict[str, str], **options: Any
-    ) -> Any:
-        """Run the current interpreter with a module search path and environment variables."""
-        # asv's runner reads the path from ASV_PYTHONPATH, and its child processes from PYTHONPATH.
-        environment = {
-            **options.pop("env", os.environ),
-            **self._global_env_vars,
-            "ASV_PYTHONPATH": path,
-            "PYTHONPATH": path,
-            **variables,
-        }
-        return util.check_output([sys.executable, *args], env=environment, **options)
-
-
-class Worktree(PresentPython):
-    """An environment that imports this project from a checkout, not from the editable install."""
-
-    tool_name = "worktree"
-    dir_name = tool_name
-
-    def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
-        super().__init__(conf, python, *arguments)
-        self._checkout = Path(self._build_root)
-        self._outline = Path(self._path, "outline.json")
 
     def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ARG002 - asv's
         """Check out the commit and write its entry points, unless it is already checked out."""
@@ -107,41 +84,16 @@ class Worktree(PresentPython):
             self._outline.unlink(missing_ok=True)
         # Outside the checkout, which git cleans for each commit. The kernels' keys hash their code.
         kernels = str(Path(self._path, "kernels"))
-        variables = {OUTLINE_FILE: str(self._outline), "NUMBA_CACHE_DIR": kernels}
-        return self.run_present(args, str(self._checkout), variables, **options)
-
-
-class Commits(PresentPython):
-    """An environment for a commit of the library that asv's `project` setting names.
-
-    It passes only the commit hash on and checks nothing out. The benchmarks run the commit like
-    `shardbench history` and share its stored cells.
-    """
-
-    tool_name = "commits"
-    dir_name = tool_name
-
-    def __init__(self, conf: Any, python: str, *arguments: Any) -> None:
-        """Raise EnvironmentUnavailable if `python` is not the current interpreter's version."""
-        super().__init__(conf, python, *arguments)
-        self._library, self._repository = conf.project, conf.repo
-        self._results = Path("history", conf.project, "history.jsonl").absolute()
-
-    def install_project(self, conf: Any, repo: Any, commit_hash: str) -> None:  # noqa: ARG002 - asv's
-        """Record the commit hash and the path of asv's clone of the repository."""
-        self._repository = repo._path
-        self._set_installed_commit_hash(commit_hash)
-
-    def run(self, args: list[str], **options: Any) -> Any:
-        """Run the current interpreter, with the commit in an environment variable."""
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        variables = {
-            "SHARDBENCH_LIBRARY": self._library,
-            "SHARDBENCH_REPOSITORY": str(self._repository),
-            "SHARDBENCH_RESULTS": str(self._results),
-            "SHARDBENCH_COMMIT": str(self._get_installed_commit_hash() or ""),
+        # asv's runner reads the path from ASV_PYTHONPATH, and its child processes from PYTHONPATH.
+        environment = {
+            **options.pop("env", os.environ),
+            **self._global_env_vars,
+            "ASV_PYTHONPATH": str(self._checkout),
+            "PYTHONPATH": str(self._checkout),
+            OUTLINE_FILE: str(self._outline),
+            "NUMBA_CACHE_DIR": kernels,
         }
-        return self.run_present(args, path, variables, **options)
+        return util.check_output([sys.executable, *args], env=environment, **options)
 
 
 def write_entry_points(checkout: Path) -> None:

@@ -127,7 +127,7 @@ def check_writable(path: Path | None) -> None:
 def check_out(out: Path | None, *suffixes: str) -> None:
     """Raise UsageError if `out` is given and has another suffix or cannot be written."""
     if out is not None and out.suffix.lower() not in suffixes:
-        raise UsageError(f"{out} must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}.")
+        raise UsageError(f"{out} must end in {' or '.join(suffixes)}.")
     check_writable(out)
 
 

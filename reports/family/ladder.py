@@ -16,7 +16,6 @@ from reports.core.table import (
     interval_column,
     numbers,
     outcome_column,
-    pivoted,
     table_of,
     text,
 )
@@ -75,15 +74,6 @@ def ladder(family: FamilyView) -> pd.DataFrame:
         decision=found["decision"].fillna(""),
     )
     return table.reset_index()
-
-
-def ladder_by_problem(family: FamilyView) -> pd.DataFrame:
-    """Return the measured ratios: a row per problem, a column per rung after the reference."""
-    steps = [rung for rung in family.rungs if rung != family.reference]
-    cells = family.cells[family.cells["against"] == family.reference]
-    cells = cells[cells["variant"].isin(steps)]
-    table = cells.pivot(index="problem", columns="variant", values="ratio")
-    return table.reindex(index=list(cells["problem"].unique()), columns=steps)
 
 
 def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
@@ -171,8 +161,3 @@ def _published(row: Row) -> Entry | None:
     if after != after:
         return None
     return Entry(change(row["published_before"], after, row["published_unit"]), after)
-
-
-def ladder_by_problem_table(family: FamilyView) -> Table:
-    """Return the ladder's measured shares on every problem."""
-    return pivoted("problem", ladder_by_problem(family))

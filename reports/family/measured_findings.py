@@ -22,10 +22,10 @@ from reports.core.formatting import (
     times,
     with_interval,
 )
+from reports.core.frames import DIFFERENT
 from reports.core.page import Finding
 from reports.family.data import FamilyView, rows_of
 from reports.family.ladder import ladder
-from reports.family.phases import phase_times
 from reports.family.quality import tradeoff
 
 _UNATTRIBUTED = "other"
@@ -84,7 +84,7 @@ def _sameness(family: FamilyView, row: dict[str, Any]) -> str:
 
 def _phases(family: FamilyView) -> Iterator[Finding]:
     """Compare the phases' times before and after the ladder, and explain the total's change."""
-    phases = phase_times(family)
+    phases = _phase_times(family)
     spent = phases.pivot(index="name", columns="variant", values="seconds")
     spent = spent.reindex(index=phases["name"].unique()).fillna(0.0)
     reference = family.against[family.phase_problem]
@@ -108,6 +108,26 @@ def _phases(family: FamilyView) -> Iterator[Finding]:
         # Unattributed time names no phase, and a total of zero has no shares.
         if spent[rung].sum() > 0 and (before - spent[rung]).idxmax() != _UNATTRIBUTED:
             yield _shrinkage(family, rung, before, spent[rung])
+
+
+def _phase_times(family: FamilyView) -> pd.DataFrame:
+    """Return the CPU seconds of each phase on `phase_problem`, a row per variant and phase.
+
+    The seconds are the phase's share of one observed call, which is slower than timed calls, of a
+    timed call. Variants with a different decision are left out, as in `tradeoff`.
+    """
+    cells = family.cells[family.cells["problem"] == family.phase_problem]
+    cells = cells[cells["outcome"] != DIFFERENT].set_index("cell")
+    # A ratio is from paired calls, so its product with the reference's time is free of the
+    # machine's drift.
+    reference = cells.loc[cells["outcome"] == "reference", "cpu_s"]
+    paired = cells["ratio"] * (reference.iloc[0] if len(reference) else math.nan)
+    timed = paired.fillna(cells["cpu_s"])
+    phases = family.phases[family.phases["cell"].isin(cells.index)]
+    observed = phases.groupby("cell")["seconds"].transform("sum")
+    # An empty column has the text type of the cells' ids, which cannot be multiplied.
+    whole = phases["cell"].map(timed).astype("float64").fillna(observed)
+    return phases[["variant", "name"]].assign(seconds=phases["share"] * whole)
 
 
 def _shares(phases: "pd.Series[float]", whole: float) -> str:

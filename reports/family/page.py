@@ -13,8 +13,7 @@ from reports.family.data import FamilyView
 from reports.family.flame_links import FlamePage, flames_table
 from reports.family.front import draw_fronts
 from reports.family.growth import draw_growth, growth_table
-from reports.family.ladder import draw_ladder, ladder_by_problem_table, ladder_table
-from reports.family.phases import draw_phases, phases_table
+from reports.family.ladder import draw_ladder, ladder_table
 from reports.family.quality import draw_quality, quality_table
 from reports.family.ranks import (
     RankView,
@@ -39,7 +38,6 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
             "quality": list(draw_quality(family)),
             "ranks": list(draw_ranks(family)),
             "front": list(draw_fronts(family)),
-            "phases": list(draw_phases(family)),
         }
 
 
@@ -86,7 +84,7 @@ def family_sections(
         section(
             "ladder",
             "The published changes, step by step" if _has_claims(family) else "Step by step",
-            *_ladder_tables(family, pages),
+            _ladder_table(family, pages),
             needs_figure=True,
         ),
         section("flames", "Flame graphs", *_flame_tables(pages)),
@@ -107,19 +105,13 @@ def _loads(view: RankView) -> Iterator[CaptionedTable]:
 def _checks(
     family: FamilyView, results: Results, section: Callable[..., PageSection]
 ) -> Iterator[PageSection]:
-    """Yield sections of tables that check the figures: problems, goals, phases, counters, cells."""
+    """Yield sections of tables that check the figures: problems, goals, counters, cells."""
     problems = CaptionedTable(
         problems_table(family, results), "The planned problems, and why they are here."
     )
     yield section("problems", "Problems", problems)
     goals = CaptionedTable(goals_table(family), "Every goal, and whether it is met.")
     yield section("goals", "Goals", goals, remarks=shortcomings(family))
-    yield section(
-        "phases",
-        "Where the time goes",
-        CaptionedTable(phases_table(family), f"CPU time by phase on `{family.phase_problem}`."),
-        needs_figure=True,
-    )
     counted = CaptionedTable(
         counters_table(family),
         f"Work done in one call on `{family.ladder_problem}`, counted while nothing is timed.",
@@ -133,15 +125,12 @@ def _checks(
     yield section("cells", "All cells", cells)
 
 
-def _ladder_tables(family: FamilyView, pages: Sequence[FlamePage]) -> Iterator[CaptionedTable]:
+def _ladder_table(family: FamilyView, pages: Sequence[FlamePage]) -> CaptionedTable:
     on_it = [page for page in pages if page.pair.problem == family.ladder_problem]
-    yield CaptionedTable(
+    return CaptionedTable(
         ladder_table(family, {page.pair.variant: page.link for page in reversed(on_it)}),
         f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
     )
-    by_problem = ladder_by_problem_table(family)
-    if len(by_problem.rows) > 1:
-        yield CaptionedTable(by_problem, "The measured share on every problem.")
 
 
 def _flame_tables(pages: Sequence[FlamePage]) -> Iterator[CaptionedTable]:

@@ -170,8 +170,6 @@ def _all(runner: Runner, commits: list[Point], least: float, folder: Path) -> No
     found = steps(runner, runs, changes(runner.declared, least))
     view = _view(runner, tuple(runs), tuple(found), least)
     write_series([view], folder)
-    own = (run.point.id for run in view.ran if run.is_own)
-    write(folder / "commits.txt", "".join(f"{commit}\n" for commit in own))  # for asv's HASHFILE
     lines: list[RenderableType] = [Text(view.problem, style="bold"), ""]
     for table in shown_tables(view):
         lines += [table, ""]

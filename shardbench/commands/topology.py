@@ -11,7 +11,7 @@ from harness.contract.abilities.topology import LibraryTopology, TopologyRow
 from harness.contract.family import load
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file
-from harness.model.topology import MOST_GPUS, Topology
+from harness.model.topology import MOST_GPUS
 from harness.topologies import probe
 from harness.topologies.capture import Host, capture, usable_gbits
 from harness.topologies.csv_files import read_topologies
@@ -23,7 +23,7 @@ from harness.topologies.traps import find_traps
 from shardbench import completion, display
 from shardbench.command import Command, GroupedCommands, examples
 from shardbench.display import topology as topology_views
-from shardbench.options import check_out, check_writable, found_registry, messages, write
+from shardbench.options import check_writable, found_registry, messages, write
 
 _NO_GPU = (
     "No GPU can be seen here: run this on the machine with the GPUs, or save `nvidia-smi topo -m` "
@@ -145,38 +145,22 @@ def show(
     ],
     gpus: Gpus = None,
     gpu: GpuName = "",
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write a figure, too (.svg or .png).")
-    ] = None,
 ) -> None:
     """Draw the links between a topology's GPUs and their speed."""
-    check_out(out, ".svg", ".png")
     path = Path(topology)
     is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
-    drawn: LinkMatrix | Topology
     if not is_topology and (path.suffix == ".txt" or path.exists()):
-        drawn = _read_matrix(path)
+        links = _read_matrix(path)
         if gpus is not None:
             raise UsageError("--gpus goes with a topology; a matrix has the GPUs that it has.")
         kind = require_gpu_kind(gpu) if gpu else None
-        display.show(topology_views.matrix(path.name, drawn, kind))
+        display.show(topology_views.matrix(path.name, links, kind))
     else:
         if gpu:
             raise UsageError("--gpu goes with a saved matrix; a topology names its GPU.")
-        drawn = find_topology(topology, 1)
-        drawn = drawn.sized(gpus or 2 * drawn.domain_size)
-        display.show(topology_views.topology(drawn))
-    if out is None:
-        return
-    from reports.topology import matrix_drawing, topology_drawing  # slow to import
-
-    if isinstance(drawn, Topology):
-        drawing = topology_drawing(drawn)
-    else:
-        nvlinks = require_gpu_kind(gpu).nvlinks if gpu else None
-        drawing = matrix_drawing(path.stem, drawn, nvlinks)
-    write(out, drawing.as_file(out.suffix))
-    messages.print(f"Wrote {out}")
+        found = find_topology(topology, 1)
+        found = found.sized(gpus or 2 * found.domain_size)
+        display.show(topology_views.topology(found))
 
 
 @topology_app.command(

@@ -13,10 +13,9 @@ from harness.contract.registry import Registry
 from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
-from reports.workload.text import to_csv
 from shardbench import completion, display
 from shardbench.command import Command, GroupedCommands, examples
-from shardbench.display.inventory import outcome, shown
+from shardbench.display.inventory import outcome, shown, to_csv
 from shardbench.options import check_out, check_writable, found_registry, messages, write
 from shardbench.problem_options import FamilyIfSeveral, GpusIfAny, TopologyIfAny, able_family
 
@@ -50,11 +49,11 @@ def show(
     top: Annotated[int, typer.Option(min=1, help="How many parts to show.")] = 10,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write a figure (.svg, .png) or every part (.csv)."),
+        typer.Option("--out", "-o", help="Write every part to this file (.csv)."),
     ] = None,
 ) -> None:
     """Draw a workload's contents: distributions and the largest parts."""
-    check_out(out, ".svg", ".png", ".csv")
+    check_out(out, ".csv")
     spec = WorkloadSpec.parse(workload)
     found = _family_of(found_registry(), spec, family)
     inventory = load(found.abilities.inventory)
@@ -70,12 +69,7 @@ def show(
     if out is None:
         display.show(shown(held, sort, top))
         return
-    if out.suffix.lower() == ".csv":
-        write(out, to_csv(held, held.rows))
-    else:
-        from reports.workload.figure import draw  # slow to import
-
-        write(out, draw(held, sort, top).as_file(out.suffix))
+    write(out, to_csv(held))
     messages.print(held.summary)
     messages.print(f"Wrote {out}")
 

@@ -130,15 +130,10 @@ class TestShow:
         assert "[7]" in out
         assert "Links: not known." in out
 
-    def test_the_gpus_of_a_matrix_meet_in_the_switch(self, topology, tmp_path):
-        code, out, _ = topology(
-            "show", str(OUTPUTS / "nv18_8_nvswitch.txt"), "--gpu", "H200", "--out", "s.svg"
-        )
+    def test_the_gpus_of_a_matrix_meet_in_the_switch(self, topology):
+        code, out, _ = topology("show", str(OUTPUTS / "nv18_8_nvswitch.txt"), "--gpu", "H200")
         assert code == 0
         assert out.count("┴") == 8
-        figure = (tmp_path / "s.svg").read_text()
-        assert ">switch<" in figure
-        assert figure.lower().count("#009e73") < 28, "pairs are not drawn"
         _, out, _ = topology("show", str(OUTPUTS / "h100_4_hgx.txt"), "--gpu", "H100 SXM")
         assert "┴" not in out
 
@@ -161,27 +156,6 @@ class TestShow:
             row = next(line.split() for line in lines if line.split()[:1] == [gpu])
             kinds = [matrix.link(gpu, other).replace("X", "·") for other in matrix.gpus]
             assert row[1:] == kinds
-
-    @pytest.mark.parametrize("suffix", ["svg", "png"])
-    @pytest.mark.parametrize(
-        "shown",
-        [
-            "dgx_h100",
-            "gb200_nvl72_tray4",
-            "v100_x8",
-            "mi300x_x8",
-            "aws_g5_48xlarge",
-            str(EXAMPLES / "v100_mesh.txt"),
-        ],
-    )
-    def test_figures_are_written(self, topology, tmp_path, shown, suffix):
-        code, _, err = topology("show", shown, "--out", f"links.{suffix}")
-        assert (code, err.strip()) == (0, f"Wrote links.{suffix}")
-        content = (tmp_path / f"links.{suffix}").read_bytes()
-        assert content.startswith(b"<?xml" if suffix == "svg" else b"\x89PNG")
-        if suffix == "svg" and shown.endswith(".txt"):
-            assert b"NV2" in content
-            assert b"NODE" in content
 
 
 class TestCheck:

@@ -64,19 +64,10 @@ def test_every_family_shows_what_its_workloads_hold(workload, arguments, said):
     assert said in out
 
 
-def test_a_figure_and_a_file_are_written(workload):
-    for name, begins in (("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.csv", b"name,rows,dim")):
-        code, _, err = workload("show", "dlrm-dcnv2", "--out", name)
-        assert code == 0
-        assert err.strip().endswith(f"Wrote {name}")
-        assert Path(name).read_bytes().startswith(begins)
-    svg = Path("a.svg").read_text()
-    assert "The 10 largest tables of 26 by bytes" in svg
-    assert "Tables by dim (elements)" in svg
-
-
 def test_the_file_that_is_written_is_a_workload_itself(workload):
-    workload("show", "merlin-tiny", "--out", "a.csv")
+    code, _, err = workload("show", "merlin-tiny", "--out", "a.csv")
+    assert code == 0
+    assert err.strip().endswith("Wrote a.csv")
     assert read_tables("a.csv") == load_tables(WorkloadSpec("merlin-tiny"))
     Path("b.csv").write_text(
         "name,rows,dim,pooling_factor,dtype,lookup\n"

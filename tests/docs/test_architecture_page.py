@@ -9,7 +9,7 @@ PACKAGES = ("harness", "planners", "reports", "shardbench", "benchmarks")
 # The first word of the rows of its tables of folders.
 NAMED = set(re.findall(rf"^\| `((?:{'|'.join(PACKAGES)})[\w/]*)` \|", PAGE, re.MULTILINE))
 # What only holds folders needs no row.
-ONLY_FOLDERS = {"harness"}
+ONLY_FOLDERS = {"harness", "reports"}
 
 
 def folders() -> set[str]:

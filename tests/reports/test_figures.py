@@ -48,7 +48,6 @@ def crowded(count):
                     same_as="slow-copy",
                     decision="same",
                     claim={"before": 1200 - 10 * index, "after": 1190 - 10 * index, "unit": "s"},
-                    phases={f"phase {n}": ratio * boxes / 9 for n in range(9)},
                 )
             )
     return lines
@@ -93,7 +92,7 @@ def test_labels_avoid_each_other_and_the_points(seed):
 
 
 def test_every_view_is_drawn_with_its_data(whole):
-    assert list(whole) == ["boxing-ladder", "boxing-size-1", "boxing-quality", "boxing-phases"]
+    assert list(whole) == ["boxing-ladder", "boxing-size-1", "boxing-quality"]
     for drawing, _ in whole.values():
         assert drawing.png.startswith(b"\x89PNG")
         assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
@@ -134,8 +133,7 @@ def test_a_different_decision_gets_words_in_place_of_a_bar(tmp_path):
     said = {t.get_text() for t in texts_of(made["boxing-ladder"][1])}
     assert "different decision" in said
     assert not any(text.startswith("0.370") for text in said)
-    for slug in ("boxing-quality", "boxing-phases"):
-        assert "quick-copy" not in {t.get_text() for t in texts_of(made[slug][1])}
+    assert "quick-copy" not in {t.get_text() for t in texts_of(made["boxing-quality"][1])}
 
 
 def test_projections_are_hollow_and_named(whole):
@@ -148,13 +146,10 @@ def test_projections_are_hollow_and_named(whole):
     assert drawing.data["projected"].sum() == 1
 
 
-def test_names_and_what_takes_far_longer(tmp_path):
-    lines = [*family_lines((10,))[::5], cell("cost_$a^2$", ratio=0.4, phases={"copy": 0.4})]
+def test_a_name_is_not_read_as_a_formula(tmp_path):
+    lines = [*family_lines((10,))[::5], cell("cost_$a^2$", ratio=0.4)]
     made = draw(tmp_path, lines)
-    assert "cost_$a^2$" in made["boxing-quality"][0].svg, "a name was read as a formula"
-    phases = made["boxing-phases"][0]
-    assert "`exhaustive` (6.00 s)" in phases.caption
-    assert "exhaustive" in set(phases.data["variant"])
+    assert "cost_$a^2$" in made["boxing-quality"][0].svg
 
 
 def test_the_quality_is_drawn_with_its_bound_and_the_gaps(past):
@@ -208,7 +203,7 @@ def test_without_a_measurement_there_is_no_such_figure(tmp_path):
 
 
 def test_where_the_budget_ended_is_drawn(tmp_path):
-    lines = [line | {"settings": {"budget": 30.0}, "phases": {}} for line in family_lines()]
+    lines = [line | {"settings": {"budget": 30.0}} for line in family_lines()]
     lines[-2] |= {"status": "over budget", "cpu_s": None, "wall_s": None, "ratio": None}
     drawing, figure = draw(tmp_path, lines, draw_growth)["boxing-size-1"]
     said = {t.get_text() for t in texts_of(figure)}

@@ -106,7 +106,7 @@ def test_sources_are_links_and_the_words_are_explained(page):
 def test_every_figure_has_its_files_and_its_data(report, page):
     out = report[0].parent
     slugs = {path.stem for path in (out / "figures").iterdir()}
-    drawn = {"boxing-ladder", "boxing-size-1", "boxing-quality", "boxing-phases"}
+    drawn = {"boxing-ladder", "boxing-size-1", "boxing-quality"}
     assert slugs == {"gains", "published", *drawn}
     embedded = {a["download"]: a["href"] for _, a in page.tags if "download" in a}
     for slug in slugs:

@@ -30,8 +30,6 @@ BLUE, VERMILION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, SILVER = "#E69F00", "#56B4E9", "#000000", "#767676"
 PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
 GREY, PALE = "#6B6B6B", "#D0D0D0"
-# One more pattern than colours, so that the two do not repeat together.
-HATCHES = ("", "///", "\\\\\\\\\\\\", "---", "|||", "xxx", "+++", "/|/|", "-\\\\-\\\\")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
 
@@ -172,7 +170,7 @@ def _own_ids(svg: str, slug: str) -> str:
 
 
 def colour_of(position: int) -> str:
-    """Return the colour of a family's nth variant or phase, the same in all of its figures."""
+    """Return the colour of a family's nth variant or part, the same in all of its figures."""
     return PALETTE[position % len(PALETTE)]
 
 

@@ -1,4 +1,4 @@
-"""Texts on figures: labels of points without overlaps, and readable colours of text."""
+"""Labels of points on figures, without overlaps."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from reports.core.drawing.canvas import BLACK, GREY, PALE, settle
+from reports.core.drawing.canvas import GREY, settle
 
-# Nearly white and black: dark mode inverts neither them nor the colour behind the text.
-_WHITE_ON_COLOUR, _BLACK_ON_COLOUR = "#FEFEFE", "#010101"
 _OFFSETS = (
     *((8, 0), (-8, 0), (0, 10), (0, -10), (8, 10), (8, -10), (-8, 10), (-8, -10)),
     *((dx, dy) for far in range(22, 160, 12) for dx in (0, 30, -30, 70, -70) for dy in (far, -far)),
@@ -57,23 +55,3 @@ def _place(label: Annotation, dx: float, dy: float) -> None:
     label.set_position((dx, dy))
     label.set_horizontalalignment("left" if dx > 0 else "right" if dx < 0 else "center")
     label.set_verticalalignment("bottom" if dy > 0 else "top" if dy < 0 else "center")
-
-
-def luminance(colour: str) -> float:
-    """Return the relative luminance of an sRGB colour `#RRGGBB`, from 0 to 1 (WCAG 2.2)."""
-    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast of two sRGB colours, from 1 to 21 (WCAG 2.2)."""
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def text_colour_on(colour: str) -> str:
-    """Return black or white, whichever reads better on a colour, in light and dark mode."""
-    if colour in (BLACK, PALE):  # dark mode inverts these, and must invert the text on them
-        return "#FFFFFF" if colour == BLACK else "#000000"
-    return max(_WHITE_ON_COLOUR, _BLACK_ON_COLOUR, key=lambda text: contrast(text, colour))
