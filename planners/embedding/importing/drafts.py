@@ -14,7 +14,7 @@ from planners.embedding.tables.files import MOST_DIM, MOST_TABLES, Table, value_
 _MOST_NAMED = 4
 _MOST_NAME = 30
 _DIM_STEP = 4
-DIM = Annotated[int, Meta(ge=1, le=MOST_DIM, description=f"a whole number from 1 to {MOST_DIM:,}")]
+_DIM = Annotated[int, Meta(ge=1, le=MOST_DIM, description=f"a whole number from 1 to {MOST_DIM:,}")]
 # A cell that starts so is a formula in a spreadsheet; a line may be read as a comment.
 _NOT_FIRST = "=+-@#"
 _DTYPES = {
@@ -86,7 +86,7 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
         if number == MOST_TABLES:
             raise UsageError(f"{source} lists more tables than {MOST_TABLES:,}.")
         rows = value_of("rows", draft.rows, draft.place)
-        given = value_of("dim", draft.dim, draft.place, DIM)
+        given = value_of("dim", draft.dim, draft.place, _DIM)
         factors = value_of("pooling_factor", draft.pooling_factors, draft.place)
         lookup = value_of("lookup", draft.lookup, draft.place)
         wanted = draft.name or f"table_{number}"

@@ -4,18 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from harness.contract import (
-    Imported,
-    Importing,
-    ImportRequest,
-    UsageError,
-    is_captured_file,
-    read_file,
-    read_json,
-    unknown,
-)
+from harness.contract import Imported, Importing, ImportRequest, UsageError, unknown
 from planners.embedding.importing import csv_parquet
-from planners.embedding.importing.drafts import DIM, Draft, Notes, finished, sentences
+from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
 from planners.embedding.inventory import inventory_of
 from planners.embedding.tables.files import (
     FIELDS,
@@ -29,13 +20,11 @@ from planners.embedding.tables.files import (
 FORMATS = {
     "csv": "a CSV file with a row per table and columns of any usual name",
     "parquet": "the same in a Parquet file",
-    "tzrec": "the config of a TorchEasyRec model, as .config or .json",
     "model": "module:function that makes a torchrec model",
 }
 _BY_SUFFIX = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), "csv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".config", ".pbtxt", ".textproto", ".prototxt", ".json"), "tzrec"),
 }
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -81,37 +70,19 @@ def _format(request: ImportRequest) -> str:
     if suffix not in _BY_SUFFIX:
         raise UsageError(
             f"The format of {request.source} cannot be told from its name; give it with --format "
-            f"{', '.join(FORMATS)}."
+            "csv or parquet, or import a model, such as one of TorchEasyRec, by module:function."
         )
     return _BY_SUFFIX[suffix]
 
 
 def _drafts(request: ImportRequest, kind: str, notes: Notes) -> Iterator[Draft]:
-    source, assumed = request.source, request.assumed
-    if kind in ("csv", "parquet"):
+    if kind != "model":
         return csv_parquet.drafts_of(request, kind == "parquet", notes)
-    if kind == "model":
-        if not _FUNCTION.fullmatch(source):
-            raise UsageError(f"'{source}' must be module:function, such as my_model:build.")
-        from planners.embedding.importing import torchrec_model
+    if not _FUNCTION.fullmatch(request.source):
+        raise UsageError(f"'{request.source}' must be module:function, such as my_model:build.")
+    from planners.embedding.importing import torchrec_model
 
-        return torchrec_model.drafts_of(source, _pooling_factor(assumed), notes)
-    from planners.embedding.importing import tzrec
-    from planners.embedding.importing.tzrec_config import parse_json, parse_text
-
-    if is_captured_file(source):
-        config = parse_json(read_json(source), source)
-    else:
-        config = parse_text(read_file(source), source)
-    rows, dim = (
-        value_of(field, csv_parquet.plain_number(assumed[field]), "--assume", kind)
-        if field in assumed
-        else None
-        for field, kind in (("rows", None), ("dim", DIM))
-    )
-    return tzrec.drafts_of(
-        config, source, tzrec.Defaults(rows, dim, _pooling_factor(assumed)), notes
-    )
+    return torchrec_model.drafts_of(request.source, _pooling_factor(request.assumed), notes)
 
 
 def _pooling_factor(assumed: Mapping[str, str]) -> float:
