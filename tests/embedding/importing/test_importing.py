@@ -127,6 +127,14 @@ def test_tables_of_other_data_types_are_left_out_and_reported(source):
     assert any("int8" in text and text.endswith(": a") for text in found.left_out)
 
 
+def test_a_table_without_a_name_has_one_number_in_notes_and_in_the_file(source):
+    """A table that is left out keeps its number, so that notes name the tables of the file."""
+    found = imported(source("mine.csv", "rows,dim,dtype\n9,4,int8\n9,6,fp32\n"))
+    assert [table.name for table in parse_tables(found.content, "t.csv")] == ["table_1"]
+    assert found.left_out[0].endswith(": table_0")
+    assert found.changed[0].endswith(": table_1 6 to 8")
+
+
 HOSTILE = (
     *("a\nb", "\x00\x1b[31m", "#x", "=1+1", "@SUM(1)", "-1+1", "a.b", "type", "forward", " ", ""),
     *("\u202eabc", "a,b", 'a"b', "'", "日本語", "n" * 3000, "x\r\ny", "\ufeff", "\xa0a", "table_1"),
