@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.contract import Imported, Importing, ImportRequest, UsageError, read_file, unknown
+from harness.contract import Imported, ImportRequest, UsageError, read_file, unknown
 from planners.embedding.importing.drafts import Draft, Notes, finished, sentences
 from planners.embedding.inventory import inventory_of
 from planners.embedding.tables.files import (
@@ -17,11 +17,7 @@ from planners.embedding.tables.files import (
     parse_tables,
 )
 
-FORMATS = {
-    "csv": "a CSV file with a row per table and columns of any usual name",
-    "parquet": "the same in a Parquet file",
-    "model": "module:function that makes a torchrec model",
-}
+_FORMATS = ("csv", "parquet", "model")
 _BY_SUFFIX = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), "csv"),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
@@ -79,9 +75,6 @@ def read(request: ImportRequest) -> Imported:
     )
 
 
-IMPORTING = Importing(formats=FORMATS, suffixes=SUFFIXES, fields=tuple(FIELDS), read=read)
-
-
 def _format(request: ImportRequest) -> str:
     source, kind = request.source, request.format
     is_function = _FUNCTION.fullmatch(source) is not None
@@ -92,8 +85,8 @@ def _format(request: ImportRequest) -> str:
             f"The format of {source} cannot be told from its name; give it with --format "
             "csv or parquet, or import a model, such as one of TorchEasyRec, by module:function."
         )
-    if kind not in FORMATS:
-        raise unknown("format", kind, FORMATS)
+    if kind not in _FORMATS:
+        raise unknown("format", kind, _FORMATS)
     if kind == "model" and not is_function:
         raise UsageError(f"'{source}' must be module:function, such as my_model:build.")
     return kind
