@@ -30,7 +30,6 @@ from harness.contract.abilities.explanation import (
 from harness.contract.abilities.inventory import (
     Column as Column,
     Imported as Imported,
-    Importing as Importing,
     ImportRequest as ImportRequest,
     Inventory as Inventory,
 )

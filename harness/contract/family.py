@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 from harness.contract.abilities.captured_file import Names
 from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.abilities.explanation import Explaining
-from harness.contract.abilities.inventory import Importing, Inventory
+from harness.contract.abilities.inventory import Imported, ImportRequest, Inventory
 from harness.contract.abilities.series import Series
 from harness.contract.abilities.topology import LibraryTopology
 from harness.contract.declarations import (
@@ -102,7 +102,8 @@ class Abilities(Generic[P, D]):
             that cannot be written.
         inventory: the function for `shardbench workload show`; it returns a workload's parts, and
             raises UsageError if they depend on the topology and none is given.
-        importing: the reader of other programs' files, for `shardbench workload import`.
+        importing: the function for `shardbench workload import`; it reads files of other programs,
+            and raises UsageError if a source cannot be used.
         series: the library with the releases of `shardbench releases` and the commits of
             `shardbench history`.
         figures: a function that computes figures common to all decisions on a problem, such as a
@@ -118,7 +119,7 @@ class Abilities(Generic[P, D]):
     explain_table: Explaining[P, D] | str | None = None
     capture: Capturing | str | None = None
     inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
-    importing: Importing | str | None = None
+    importing: Callable[[ImportRequest], Imported] | str | None = None
     series: Series | str | None = None
     topology: LibraryTopology | str | None = None
     measuring: Callable[[BenchOptions], Workbench[P]] | str | None = None

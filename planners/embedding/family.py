@@ -6,7 +6,6 @@ This module does not import torchrec, so that listing variants is quick and work
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.inventory import inventory
 from planners.embedding.series.declared import SERIES
 from planners.embedding.studies import GOALS, OVERVIEW, STUDIES
@@ -76,7 +75,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         explain_table="planners.embedding.explain.table:explain_table",
         capture="planners.embedding.capture.recording:recording",
         inventory=inventory,
-        importing=IMPORTING,
+        importing="planners.embedding.importing.importer:read",
         series=SERIES,
         topology="planners.embedding.importing.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",

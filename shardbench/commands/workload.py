@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.contract import Family
-from harness.contract.abilities.inventory import Importing, ImportRequest
+from harness.contract.abilities.inventory import ImportRequest
 from harness.contract.family import load
 from harness.contract.registry import Registry
 from harness.model.errors import UnknownName, UsageError, unknown
@@ -134,8 +134,8 @@ def import_workload(
 ) -> None:
     """Import a workload from another tool's format."""
     found = able_family(found_registry(), family, "importing", "import")
-    importing: Importing | None = load(found.abilities.importing)
-    if importing is None:
+    read = load(found.abilities.importing)
+    if read is None:
         raise UsageError(f"Workloads of family '{family}' cannot be imported.")
     _check_target(source, out)
     request = ImportRequest(
@@ -145,7 +145,7 @@ def import_workload(
         columns=_pairs("--column", column or []),
         assumed=_pairs("--assume", assume or []),
     )
-    imported = importing.read(request)
+    imported = read(request)
     write(out, imported.content)
     display.show(outcome(imported, imported.inventory.sort))
     command = f"shardbench compare {found.name} -w {shlex.quote(str(out))} {_EXAMPLE}"

@@ -133,14 +133,9 @@ def test_an_import_writes_a_workload_and_says_how_to_go_on(workload):
     assert re.findall(r"^(\w+) .*fp", out, re.MULTILINE) == ["item", "user"]
 
 
-@pytest.mark.parametrize("source", ["model.config", "my_model.py"])
-def test_the_examples_of_the_docs_are_imported(workload, monkeypatch, source):
-    if source.endswith(".py"):
-        monkeypatch.syspath_prepend(EXAMPLES)
-        source = "my_model:build"
-    else:
-        source = str(EXAMPLES / source)
-    code, out, _ = workload("import", source, "-o", "out.parquet")
+def test_the_model_of_the_docs_is_imported(workload, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    code, out, _ = workload("import", "my_model:build", "-o", "out.parquet")
     assert code == 0
     assert "Assumed, since the source does not say it:" in out
     assert "Left out:" in out

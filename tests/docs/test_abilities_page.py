@@ -123,9 +123,8 @@ def test_the_parts_of_a_workload_are_shown(able):
 
 def test_a_workload_is_imported(able, tmp_path):
     (tmp_path / "numbers.json").write_text("[3, 1, 2]")
-    importing = able("importing")
     asked = ImportRequest(str(tmp_path / "numbers.json"), str(tmp_path / "numbers.txt"))
-    imported = importing.read(asked)
+    imported = able("importing")(asked)
     assert imported.content == b"3\n1\n2"
     assert outcome(imported, imported.inventory.sort)
 

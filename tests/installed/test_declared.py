@@ -15,8 +15,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 NOT_DECLARED = {"torch", "torchrec", "fbgemm_gpu", "colossalai", "paddle"}
 OPTIONAL = {"distributed": "dask", "pynvml": "nvml"}
 """The extra of each module."""
-OTHERWISE_NAMED = {"google": "protobuf"}
-"""The library of a module that is not called so."""
 
 
 def imported(path: Path) -> set[str]:
@@ -36,8 +34,7 @@ def test_what_is_imported_is_declared():
     assert found >= NOT_DECLARED
     declared = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
     named = found - NOT_DECLARED - set(OPTIONAL)
-    needed = {canonicalize_name(OTHERWISE_NAMED.get(name, name)) for name in named}
-    assert needed <= declared
+    assert set(map(canonicalize_name, named)) <= declared
     assert set(OPTIONAL.values()) == set(PROJECT["optional-dependencies"])
 
 

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -165,7 +165,7 @@ class ImportRequest:
     Attributes:
         source: the file to read, or `module:function`.
         target: the file to write the workload to; its suffix selects the file format.
-        format: the source's format, a key of `Importing.formats`; empty to guess from its name.
+        format: the source's format, in the family's words; empty to guess from its name.
         columns: by field, the source's column with its values.
         assumed: by field, the value to use if the source lacks the field.
     """
@@ -191,20 +191,3 @@ class Imported:
     assumed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Importing:
-    """A family's import of workloads from other programs.
-
-    Attributes:
-        formats: the readable formats: a short description by name.
-        suffixes: the suffixes of the workload files that it writes.
-        fields: the allowed keys of `ImportRequest.columns` and `.assumed`.
-        read: imports a workload; raises UsageError if the source cannot be used.
-    """
-
-    formats: Mapping[str, str]
-    suffixes: tuple[str, ...]
-    fields: tuple[str, ...]
-    read: Callable[[ImportRequest], Imported]

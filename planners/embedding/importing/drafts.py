@@ -14,7 +14,7 @@ from planners.embedding.tables.files import MOST_DIM, MOST_TABLES, Table, value_
 _MOST_NAMED = 4
 _MOST_NAME = 30
 _DIM_STEP = 4
-DIM = Annotated[int, Meta(ge=1, le=MOST_DIM, description=f"a whole number from 1 to {MOST_DIM:,}")]
+_DIM = Annotated[int, Meta(ge=1, le=MOST_DIM, description=f"a whole number from 1 to {MOST_DIM:,}")]
 # A cell that starts so is a formula in a spreadsheet; a line may be read as a comment.
 _NOT_FIRST = "=+-@#"
 _DTYPES = {
@@ -62,19 +62,11 @@ def _short(name: str) -> str:
     return name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
 
 
-def known_dtype(text: str, name: str, notes: Notes) -> str | None:
-    """Return the data type with this usual name; if it is unknown, add a note and return None."""
-    dtype = _DTYPES.get(re.sub(r"[\W_]", "", text.lower()))
-    if dtype is None:
-        reason = f"tables of data type {text}, which the planner here does not know"
-        notes.left_out[reason].append(name)
-    return dtype
-
-
 def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table, ...]:
     """Return valid tables; raises UsageError for an invalid draft, no table or too many tables.
 
-    Names that torch rejects and dims that fbgemm rejects are changed, with a note.
+    Names that torch rejects and dims that fbgemm rejects are changed, and tables of other data
+    types are left out; each with a note.
     """
     from torch import nn
 
@@ -85,11 +77,16 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
     for number, draft in enumerate(drafts):
         if number == MOST_TABLES:
             raise UsageError(f"{source} lists more tables than {MOST_TABLES:,}.")
+        wanted = draft.name or f"table_{number}"
+        dtype = _DTYPES.get(re.sub(r"[\W_]", "", draft.dtype.lower()))
+        if dtype is None:
+            reason = f"tables of data type {draft.dtype}, which the planner here does not know"
+            notes.left_out[reason].append(wanted)
+            continue
         rows = value_of("rows", draft.rows, draft.place)
-        given = value_of("dim", draft.dim, draft.place, DIM)
+        given = value_of("dim", draft.dim, draft.place, _DIM)
         factors = value_of("pooling_factor", draft.pooling_factors, draft.place)
         lookup = value_of("lookup", draft.lookup, draft.place)
-        wanted = draft.name or f"table_{number}"
         name = _free_name(wanted, taken, numbers)
         if name != wanted:
             reason = "names were changed to unique ones that torch and files of tables take"
@@ -97,8 +94,8 @@ def finished(drafts: Iterable[Draft], source: str, notes: Notes) -> tuple[Table,
         dim = -(-given // _DIM_STEP) * _DIM_STEP
         if dim != given:
             reason = f"dim was rounded up to a multiple of {_DIM_STEP}, which fbgemm's kernels need"
-            notes.changed[reason].append(f"{draft.name} {given} to {dim}")
-        tables.append(Table(name, rows, dim, factors, draft.dtype, lookup))
+            notes.changed[reason].append(f"{wanted} {given} to {dim}")
+        tables.append(Table(name, rows, dim, factors, dtype, lookup))
     if not tables:
         reasons = "; ".join(sentences(notes.left_out))
         raise UsageError(

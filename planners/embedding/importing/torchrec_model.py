@@ -15,9 +15,9 @@ from torchrec.modules.embedding_modules import (
     EmbeddingCollectionInterface,
 )
 
-from harness.contract import UsageError, one_line
-from planners.embedding.importing.drafts import Draft, Notes, known_dtype
-from planners.embedding.tables.files import Lookup, lookup_of
+from harness.contract import ImportRequest, UsageError, one_line
+from planners.embedding.importing.drafts import Draft, Notes
+from planners.embedding.tables.files import Lookup, lookup_of, value_of
 
 _PLAIN = "nn.Embedding and nn.EmbeddingBag, which torchrec's planner does not place"
 _COLLECTIONS = (EmbeddingBagCollection, EmbeddingCollection)
@@ -25,11 +25,16 @@ _COLLECTIONS = (EmbeddingBagCollection, EmbeddingCollection)
 _SETTINGS = ("use_virtual_table", "total_num_buckets", "stash_weights")
 
 
-def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draft]:
+def drafts_of(request: ImportRequest, notes: Notes) -> Iterator[Draft]:
     """Yield a Draft for each table of the model or list of configs that `module:function` returns.
 
     Raises UsageError if the function is missing, raises an error, or returns another type.
     """
+    source = request.source
+    assumed = request.assumed.get("pooling_factor", "1")
+    factors: tuple[float, ...] = value_of("pooling_factor", assumed, "--assume")
+    if len(factors) != 1:
+        raise UsageError("--assume: pooling_factor must be one number.")
     made = _made_by(source)
     if isinstance(made, nn.Module):
         configs = list(_configs(made, notes))
@@ -50,18 +55,17 @@ def drafts_of(source: str, pooling_factor: float, notes: Notes) -> Iterator[Draf
         for setting in _SETTINGS:
             if getattr(config, setting, None):
                 notes.left_out[f"{setting} of tables"].append(config.name)
-        if dtype := known_dtype(config.data_type.value, config.name, notes):
-            reason = f"pooling factor {pooling_factor:g} for each feature, which no model holds"
-            notes.assumed[reason].append("every table")
-            yield Draft(
-                f"{source}, table '{config.name}'",
-                config.name,
-                config.num_embeddings,
-                config.embedding_dim,
-                (pooling_factor,) * max(1, len(config.feature_names)),
-                dtype,
-                lookup,
-            )
+        reason = f"pooling factor {factors[0]:g} for each feature, which no model holds"
+        notes.assumed[reason].append("every table")
+        yield Draft(
+            f"{source}, table '{config.name}'",
+            config.name,
+            config.num_embeddings,
+            config.embedding_dim,
+            factors * max(1, len(config.feature_names)),
+            config.data_type.value,
+            lookup,
+        )
 
 
 def _made_by(source: str) -> object:

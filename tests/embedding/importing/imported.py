@@ -23,7 +23,3 @@ def refusal(source: str, **options) -> str:
     assert said.isprintable()
     assert said.endswith((".", "?"))
     return said
-
-
-def feature(kind: str, fields: str) -> str:
-    return f"feature_configs {{ {kind} {{ {fields} }} }}\n"

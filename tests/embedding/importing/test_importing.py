@@ -6,10 +6,9 @@ import io
 import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
-from imported import feature, imported, refusal, tables_of
+from imported import imported, refusal, tables_of
 
 from harness.model.errors import UsageError
-from planners.embedding.importing.importer import IMPORTING
 from planners.embedding.tables.files import Table, parse_tables, read_tables
 
 
@@ -128,6 +127,14 @@ def test_tables_of_other_data_types_are_left_out_and_reported(source):
     assert any("int8" in text and text.endswith(": a") for text in found.left_out)
 
 
+def test_a_table_without_a_name_has_one_number_in_notes_and_in_the_file(source):
+    """A table that is left out keeps its number, so that notes name the tables of the file."""
+    found = imported(source("mine.csv", "rows,dim,dtype\n9,4,int8\n9,6,fp32\n"))
+    assert [table.name for table in parse_tables(found.content, "t.csv")] == ["table_1"]
+    assert found.left_out[0].endswith(": table_0")
+    assert found.changed[0].endswith(": table_1 6 to 8")
+
+
 HOSTILE = (
     *("a\nb", "\x00\x1b[31m", "#x", "=1+1", "@SUM(1)", "-1+1", "a.b", "type", "forward", " ", ""),
     *("\u202eabc", "a,b", 'a"b', "'", "日本語", "n" * 3000, "x\r\ny", "\ufeff", "\xa0a", "table_1"),
@@ -204,9 +211,13 @@ def test_the_format_follows_from_the_name_or_is_given(source):
     assert len(tables_of(source("mine.TXT", text))) == 1
     assert len(tables_of(source("mine.data", text), format="csv")) == 1
     assert "cannot be told from its name" in refusal(source("mine.data", text))
-    assert "--column is for CSV" in refusal(
-        source("my.config", feature("id_feature", "feature_name: 'a'")), columns={"rows": "x"}
-    )
+    assert "--column is for CSV" in refusal("my_model:build", columns={"rows": "x"})
     with pytest.raises(UsageError, match=r"must end in .csv or .parquet"):
         imported(source("mine.csv", text), "tables.json")
-    assert set(IMPORTING.formats) == {"csv", "parquet", "tzrec", "model"}
+
+
+@pytest.mark.parametrize("name", ["my.config", "my.pbtxt", "my.json"])
+def test_a_configuration_of_torcheasyrec_is_refused_with_the_way_to_import_its_model(source, name):
+    """The error for a file of an unknown kind says how TorchEasyRec's models are imported."""
+    said = refusal(source(name, "feature_configs { }"))
+    assert "import a model, such as one of TorchEasyRec, by module:function" in said
