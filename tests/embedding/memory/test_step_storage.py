@@ -3,7 +3,10 @@
 import built_problem
 import pytest
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingPerfEstimator,
+    EmbeddingStorageEstimator,
+)
 from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 
 from planners.embedding.memory.estimator import StepStorageEstimator
@@ -18,8 +21,11 @@ PROBLEM = built_problem.problem("synthetic[tables=4,seed=3,memory=roomy]", gpus=
 def options(
     problem: EmbeddingProblem, kind: type[ShardEstimator], enumerator: type[EmbeddingEnumerator]
 ) -> dict[tuple[str, str, str], ShardingOption]:
-    estimator = kind(topology=problem.topology, constraints=problem.constraints)
-    found = problem.enumerator(enumerator, [estimator]).enumerate(problem.module, problem.sharders)
+    estimators = [
+        made(topology=problem.topology, constraints=problem.constraints)
+        for made in (EmbeddingPerfEstimator, kind)
+    ]
+    found = problem.enumerator(enumerator, estimators).enumerate(problem.module, problem.sharders)
     return {(one.fqn, one.sharding_type, one.compute_kernel): one for one in found}
 
 
