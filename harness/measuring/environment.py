@@ -78,6 +78,15 @@ def used_packages(package: str) -> tuple[str, ...]:
     return PACKAGES
 
 
+def other_code(there: Environment, here: Environment) -> str:
+    """Return what makes results of two environments incomparable on any machine; "" if nothing."""
+    if there.code != here.code:
+        return "other code of shardbench or of its families"
+    if (there.python, there.packages) != (here.python, here.packages):
+        return "other versions of Python or packages"
+    return ""
+
+
 def environment(seed: int, package: str = "") -> Environment:
     """Return the code, the versions and the machine of this process; `seed` is copied into it.
 

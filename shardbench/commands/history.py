@@ -29,7 +29,6 @@ from shardbench.options import (
     check_seconds,
     found_registry,
     messages,
-    name_machine,
     warn,
     write,
 )
@@ -80,7 +79,7 @@ def history(
     repeat: Annotated[int, typer.Option(help="Calls of each commit to time; none by default.")] = 0,
     jobs: Annotated[int, typer.Option(help="Commits that run at a time.")] = 1,
     budget: Annotated[float, typer.Option(help="Seconds that a commit may take.")] = 300.0,
-    machine: Machine = "",
+    _: Machine = "",
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the history; history/LIBRARY by default."),
@@ -91,7 +90,6 @@ def history(
     A commit runs from its checkout, without installation. Results are stored, and a stopped
     command resumes from them.
     """
-    name_machine(machine)
     check_seconds("--budget", budget)
     if not 1 <= least < float("inf"):
         raise UsageError(f"--least must be a factor of at least 1, not {least:g}.")

@@ -60,14 +60,13 @@ def sweep_command(
     seconds: options.Seconds = options.SUITE_SECONDS,
     seed: options.Seed = 0,
     memory: options.Memory = None,
-    machine: options.Machine = "",
+    _: options.Machine = "",
     fresh: options.Fresh = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,
 ) -> None:
     """Measure a suite of problems, or resume a stopped run."""
-    options.name_machine(machine)
     settings = options.settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
     name, requests = _suite(suite, options.found_registry())
