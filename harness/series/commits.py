@@ -169,10 +169,7 @@ class Runner:
 
     def _why_unused(self, cell: Cell) -> str:
         """Return why a stored cell does not count here; empty if it does."""
-        here = self._environment
-        if cell.environment.code in self.declared.earlier:
-            here = structs.replace(here, code=cell.environment.code)
-        why = other_code(cell.environment, here)
+        why = other_code(cell.environment, self._environment, self.declared.earlier)
         if why or cell.status == "failed":
             return why
         samples = cell.cpu_s.samples if cell.cpu_s else ()

@@ -35,11 +35,13 @@ class Site:
     """The environment of a sweep; with `several`, it has several machines of any hardware.
 
     With `by_family`, stored cells are valid until the source files of their family change.
+    `earlier` has the codes of earlier versions whose cells are still valid.
     """
 
     environment: Environment
     several: bool = False
     by_family: bool = False
+    earlier: Sequence[str] = ()
 
     def difference(self, cell: Cell, settings: Settings) -> str:
         """Return why a stored cell does not count here, such as "other code"; empty if it does.
@@ -55,7 +57,7 @@ class Site:
         if self.by_family:
             here = msgspec.structs.replace(here, code=here.family_code)
             there = msgspec.structs.replace(there, code=there.family_code)
-        if why := other_code(there, here):
+        if why := other_code(there, here, self.earlier):
             return why
         changed = [
             name
@@ -191,20 +193,15 @@ def resumed(
     for cell in told_apart(results, settings, site)[0]:
         machines = stored.setdefault((cell.family, str(cell.problem)), {})
         machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    return [
-        _resumed(request, stored.get((request.family.name, legible(str(request.problem))), {}))
-        for request in requests
-    ]
-
-
-def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]) -> Request:
-    names = request.names()
-    usable = [_usable(request, cells) for cells in machines.values()]
-    return replace(
-        request,
-        stored=tuple(cell for cells in usable for cell in cells.values()),
-        is_measured=any(names <= cells.keys() for cells in usable),
-    )
+    resumed = []
+    for request in requests:
+        names = request.names()
+        machines = stored.get((request.family.name, legible(str(request.problem))), {})
+        usable = [_usable(request, cells) for cells in machines.values()]
+        cells = tuple(cell for cells in usable for cell in cells.values())
+        is_measured = any(names <= cells.keys() for cells in usable)
+        resumed.append(replace(request, stored=cells, is_measured=is_measured))
+    return resumed
 
 
 def _usable(request: Request, cells: Mapping[str, Cell]) -> dict[str, Cell]:
