@@ -86,7 +86,11 @@ class Comparison:
         self._time_left = ComparisonTime(able, timed, self._settings.sampling)
         start_server_for([self.family])
         cells = self._empty_cells()
-        self._work_out_figures()
+        # Figures common to all decisions; errors are ignored here, because the checks repeat them.
+        if self.family.abilities.figures is not None and len(able) > 1:
+            outcome = self._run(run_figures, event=Event("preparing", "the problem", 1, 1))
+            if not isinstance(outcome, Failed | OverBudget):
+                self._job = with_fields(self._job, figures=outcome)
         for step, variant in enumerate(self._order, start=1):
             self._time_left.begins(variant.name)
             self._check(variant, cells[variant.name], step)
@@ -159,15 +163,6 @@ class Comparison:
             },
             settings=self._settings,
         )
-
-    def _work_out_figures(self) -> None:
-        """Compute the figures common to all decisions; ignore errors, which the checks repeat."""
-        able = [variant for variant in self._order if not variant.missing()]
-        if self.family.abilities.figures is None or len(able) < 2:
-            return
-        outcome = self._run(run_figures, event=Event("preparing", "the problem", 1, 1))
-        if not isinstance(outcome, Failed | OverBudget):
-            self._job = with_fields(self._job, figures=outcome)
 
     def _check(self, variant: Variant[Any, Any], cell: Cell, step: int) -> None:
         if missing := variant.missing():

@@ -111,23 +111,17 @@ def history(
     results = folder / "history.jsonl"
     with measuring_into(results), resumable(results):
         runner = Runner(declared, source, asked, topology, results, budget, repeat, jobs)
-        _tell_of_resumption(runner)
+        if runner.elsewhere:
+            kept = plural(runner.elsewhere, "stored commit")
+            messages.print(f"Used without times: {kept}, with {ELSEWHERE}.")
+        for why, amount in Counter(runner.unused.values()).items():
+            messages.print(f"Not used: {plural(amount, 'stored commit')}, with {why}.")
         if sought:
             _find(runner, first, last, sought)
         elif judged:
             _gate(runner, first, last, least, folder)
         else:
             _all(runner, _commits(source, declared, first, last), least, folder)
-
-
-def _tell_of_resumption(runner: Runner) -> None:
-    """Print how many stored commits count without their times, or not at all, and why."""
-    if runner.elsewhere:
-        messages.print(
-            f"Used without times: {plural(runner.elsewhere, 'stored commit')}, with {ELSEWHERE}."
-        )
-    for why, amount in Counter(runner.unused.values()).items():
-        messages.print(f"Not used: {plural(amount, 'stored commit')}, with {why}.")
 
 
 def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:
