@@ -75,6 +75,8 @@ class PullRequest:
     def _comments(self, path: str) -> Iterator[dict[str, Any]]:
         for page in range(1, _MOST_PAGES + 1):
             comments = self._ask("GET", f"{path}?per_page={_PER_PAGE}&page={page}")
+            if not isinstance(comments, list):
+                raise ValueError("GitHub's answer is no list of comments")
             yield from filter(None, comments)
             if len(comments) < _PER_PAGE:
                 return
