@@ -132,8 +132,7 @@ class FamilyBenchmarks(ABC):
         against = checks[family.name, reference, problem]
         if variant == reference or isinstance(against, NotApplicable):
             return math.nan
-        if isinstance(against, ShardbenchError):
-            raise against
+        self._checked(checks, reference, problem)
         if is_different(checks, family, variant, problem) == 1:
             raise ShardbenchError("It makes another decision, so its time says nothing.")
         samples = pair_ratios(family, variant, build(family, problem))

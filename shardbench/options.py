@@ -41,9 +41,20 @@ Json = Annotated[
         help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
     ),
 ]
+
+
+def _name_machine(name: str) -> str:
+    """Name the class of this machine, for this process and those that it starts."""
+    if name:
+        os.environ[MACHINE] = name
+    return name
+
+
 Machine = Annotated[
     str,
     typer.Option(
+        "--machine",
+        callback=_name_machine,
         metavar="NAME",
         help="Name this machine's class: times of machines with this name, processor and number "
         "of cores count as this machine's own. By default each host is its own class.",
@@ -59,12 +70,6 @@ SUITE_SECONDS = 4.0
 def warn(text: str) -> None:
     """Print a warning on standard error."""
     messages.print(text, style="yellow")
-
-
-def name_machine(name: str) -> None:
-    """Name the class of this machine, for this process and those that it starts."""
-    if name:
-        os.environ[MACHINE] = name
 
 
 def found_registry() -> Registry:

@@ -52,8 +52,18 @@ class ProgressDisplay:
         text = (
             _step(event) if event.steps else f"{event.stage}, block {event.step}, {event.variant}"
         )
-        self._tell_step(event)
-        self._tell_whole(event)
+        step = _step(event) if event.steps else event.stage
+        # Without a terminal, print each new step of a single comparison.
+        if not self._total and step != self._step and not self._bar.console.is_terminal:
+            self._step = step
+            said = "; ".join(filter(None, (step, time_left(event.left_s))))
+            self._bar.console.print(said, markup=False, soft_wrap=True, highlight=False)
+        if self._overall is not None:
+            if not self._running:  # without `begun`, the problems run one after another
+                self.begun(next(iter(self._left.names), ""))
+            if event.left_s is not None:
+                self._left.expects(next(iter(self._running)), event.left_s)
+            self._bar.update(self._overall, description=self._standing())
         done, total = event.step - 1, event.steps or None
         if event.progress is not None:
             done, total = event.progress.done, event.progress.total
@@ -63,25 +73,6 @@ class ProgressDisplay:
             text += f": {event.doing}"
         text = ", ".join(filter(None, (text, time_left(event.left_s), self._now_running())))
         self._bar.update(self._call, description=text, total=total, completed=done)
-
-    def _tell_whole(self, event: Event) -> None:
-        """Show the remaining time of all problems; without `begun` they run one after another."""
-        if self._overall is None:
-            return
-        if not self._running:
-            self.begun(next(iter(self._left.names), ""))
-        if event.left_s is not None:
-            self._left.expects(next(iter(self._running)), event.left_s)
-        self._bar.update(self._overall, description=self._standing())
-
-    def _tell_step(self, event: Event) -> None:
-        """Print each new step, but only for a single comparison and without a terminal."""
-        step = _step(event) if event.steps else event.stage
-        if self._total or step == self._step or self._bar.console.is_terminal:
-            return
-        self._step = step
-        text = "; ".join(filter(None, (step, time_left(event.left_s))))
-        self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
 
     def begun(self, name: str) -> None:
         """Show the first running problem, and the number of others."""

@@ -82,7 +82,10 @@ def measure(
             f"measured already in {results}; --fresh measures {'it' if stored == 1 else 'them'} "
             "again."
         )
-    pieces = {title_of(request): Piece(request.family.name, _able(request)) for request in left}
+    pieces: dict[str, Piece] = {}
+    for request in left:  # variants that are not installed take no time
+        able = sum(not request.family.find(name).missing() for name in request.names())
+        pieces[title_of(request)] = Piece(request.family.name, able)
     left_time = TimeLeft(pieces, workers.at_once() if workers else 1)
     done: list[Finished] = []
     with progress_display("", left_time) as show:
@@ -95,11 +98,6 @@ def measure(
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
             show.finished(title_of(problem.request), _outcome(problem), failed)
     return requests, done
-
-
-def _able(request: Request) -> int:
-    """Return the number of the request's variants that are installed; others take no time."""
-    return sum(not request.family.find(name).missing() for name in request.names())
 
 
 def _outcome(finished: Finished) -> str:

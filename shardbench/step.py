@@ -24,12 +24,10 @@ from harness.model.cell import Ratio
 
 
 class StepComparison(NamedTuple):
-    """The result for a step.
+    """The wall time of a step with the drop-in / without, and whether losses are equal.
 
-    Attributes:
-        ratio: the wall time of a step with the drop-in / without, with a 99 % interval.
-        are_losses_equal: whether losses are equal to the last bit; None if the step's losses differ
-            between two runs without the drop-in.
+    The ratio has a 99 % interval. `are_losses_equal` compares losses to the last bit; it is None if
+    they differ between two runs without the drop-in.
     """
 
     ratio: Ratio
@@ -71,8 +69,7 @@ def compare_step(
         on: a function that returns the drop-in's context; by default `accelerate`.
         state: what a step changes, such as model and optimizer: objects with `state_dict` and
             `load_state_dict`. They are as before in the end. A copy is kept in memory.
-        blocks: pairs of turns on each side; at least 1.
-        steps: timed steps in a turn; at least 2.
+        blocks, steps: pairs of turns on each side, at least 1; timed steps in a turn, at least 2.
         clock: the clock to time with.
 
     Raises UsageError for other numbers, or a step that returns no loss.
@@ -81,8 +78,7 @@ def compare_step(
         raise UsageError("compare_step needs at least 1 block and 2 steps in a turn.")
     state = tuple(state)
     saved = deepcopy([part.state_dict() for part in state])
-    random_state = torch.get_rng_state()
-    of_gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     on = on or import_module("shardbench").accelerate
     prepared = {
         "off": Prepared(lambda: _loss(step)),
@@ -92,13 +88,10 @@ def compare_step(
     def restore() -> None:
         for part, content in zip(state, deepcopy(saved), strict=True):
             part.load_state_dict(content)
-        torch.set_rng_state(random_state)
-        if of_gpu is not None:
-            torch.cuda.set_rng_state(of_gpu)
 
     def losses(name: str) -> list[str]:
         restore()
-        with prepared[name].installed():
+        with torch.random.fork_rng(gpus), prepared[name].installed():
             return [_loss(step).hex() for _ in range(steps)]
 
     try:
@@ -107,11 +100,12 @@ def compare_step(
         variants = Variants(prepared, calls, {}, clock or SystemClock(), Observer())
         seconds: dict[str, list[float]] = {name: [] for name in prepared}
         names, rng = list(prepared), random.Random(0)
-        for _ in range(blocks):
-            rng.shuffle(names)
-            for sample in in_turns(variants, names, rng):
-                assert sample.wall_s is not None  # None only where calls share a core
-                seconds[sample.name].append(sample.wall_s)
+        with torch.random.fork_rng(gpus):
+            for _ in range(blocks):
+                rng.shuffle(names)
+                for sample in in_turns(variants, names, rng):
+                    assert sample.wall_s is not None  # None only where calls share a core
+                    seconds[sample.name].append(sample.wall_s)
     finally:
         restore()
     ratio = estimate_ratio(seconds["on"], seconds["off"])

@@ -42,14 +42,14 @@ def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
 def write_out(text: str) -> None:
     """Write to standard output now; a reader that has closed it is no error.
 
-    Raises:
-        ShardbenchError: it cannot be written, e.g. because the disk is full.
+    Raise ShardbenchError if it cannot be written, e.g. because the disk is full.
     """
+    if sys.stdout is None:  # it was closed before this program started
+        return
     try:
-        if sys.stdout is not None:  # None if it was closed before this program started
-            if text:  # writing nothing fails on a full disk, too
-                sys.stdout.write(text)
-            sys.stdout.flush()
+        if text:  # writing nothing fails on a full disk, too
+            sys.stdout.write(text)
+        sys.stdout.flush()
     except OSError as error:
         _discard(1)
         if error.errno != errno.EPIPE:

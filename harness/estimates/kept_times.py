@@ -19,7 +19,7 @@ from harness.model.cell import Ratio
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file, replace_file
-from harness.store.results import cannot_be_written, whole_lines
+from harness.store.results import append_lines, cannot_be_written, whole_lines
 
 Seconds = Annotated[float, Meta(gt=0)]
 OnProgress = Callable[[str, int, int], None]
@@ -70,11 +70,7 @@ class TimesFile:
     def add(self, pair: Pair) -> None:
         """Store a pair in memory and append it to the file; raise ShardbenchError on failure."""
         self._keep(pair)
-        try:
-            with self._path.open("ab") as file:
-                file.write(msgspec.json.encode(pair) + b"\n")
-        except OSError as error:
-            raise cannot_be_written(self._path, error) from None
+        append_lines(self._path, [msgspec.json.encode(pair).decode()])
 
     def pairs(self, key: str) -> int:
         """Return the smallest number of pairs that a pass of work `key` has; 0 for unknown work."""

@@ -44,7 +44,10 @@ class Lines:
             if self._output in ready:
                 self._output.read()
             if self._pipe in ready:
-                self._read()
+                piece = os.read(self._pipe.fileno(), _CHUNK)
+                if not piece:
+                    raise EOFError
+                self._pieces.append(piece)
             elif has_ended:
                 raise EOFError
             elif left <= 0:
@@ -54,12 +57,6 @@ class Lines:
         line, _, rest = b"".join(self._pieces).partition(b"\n")
         self._pieces = [rest]
         return line
-
-    def _read(self) -> None:
-        piece = os.read(self._pipe.fileno(), _CHUNK)
-        if not piece:
-            raise EOFError
-        self._pieces.append(piece)
 
 
 def write_line(pipe: Connection, line: bytes) -> None:

@@ -82,24 +82,19 @@ def _ensure_server() -> None:
 
 @contextmanager
 def _folder_for_sockets() -> Iterator[None]:
-    """Let multiprocessing make its socket in a folder whose path is short enough, in the block.
+    """In the block, let multiprocessing make its socket in a folder with a short path.
 
-    The path of a Unix socket has at most 107 bytes, and some systems have long temporary folders.
-
-    Raises:
-        ShardbenchError: no short folder can be written.
+    The path of a Unix socket has at most 107 bytes. Raise ShardbenchError without such a folder.
     """
     before = tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_FOLDER:
-        try:
-            tempfile.tempdir = next(
-                folder for folder in _SHORT_FOLDERS if os.access(folder, os.W_OK | os.X_OK)
-            )
-        except StopIteration:
+        short = [folder for folder in _SHORT_FOLDERS if os.access(folder, os.W_OK | os.X_OK)]
+        if not short:
             raise ShardbenchError(
                 f"The temporary folder {tempfile.gettempdir()} has a path too long for a socket, "
                 f"and none of {', '.join(_SHORT_FOLDERS)} can be written; set TMPDIR to another."
-            ) from None
+            )
+        tempfile.tempdir = short[0]
     try:
         yield
     finally:

@@ -37,7 +37,10 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     handlers: Mapping[str, Handler] | BaseException
     try:
-        handlers = _handlers(driver)
+        if driver.endswith(".py"):
+            handlers = runpy.run_path(driver)["HANDLERS"]
+        else:
+            handlers = importlib.import_module(driver).HANDLERS
     except (Exception, SystemExit) as error:
         handlers = error
     with os.fdopen(requests, "rb") as lines, os.fdopen(answers, "wb") as stream:
@@ -52,15 +55,6 @@ def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_FOR_PARENT_SECONDS)
     os._exit(0)
-
-
-def _handlers(driver: str) -> Mapping[str, Handler]:
-    if driver.endswith(".py"):
-        found: Any = runpy.run_path(driver)["HANDLERS"]
-    else:
-        found = importlib.import_module(driver).HANDLERS
-    handlers: Mapping[str, Handler] = found
-    return handlers
 
 
 def _answer(handlers: Mapping[str, Handler] | BaseException, line: bytes) -> str:

@@ -1,6 +1,6 @@
 """Compare the variants of a family on one problem: check each, then time those that pass."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace as with_fields
 from typing import Any, TypeGuard
 
@@ -43,12 +43,16 @@ class Comparison:
         names = request.names()
         self._against = request.reference
         self._stored = {cell.variant: cell for cell in request.stored}
-        if (held := self._stored.get(self._against.name)) and held.status == "not applicable":
+        held = self._stored.get(self._against.name)
+        if held and held.status == "not applicable":
             self._against = family.variants.get(held.against, self._against)
+            held = self._stored.get(self._against.name)
         self.problem = request.problem
-        self._variants = self._left_to_run(
-            [v for v in family.variants.values() if v.name in names or v is self._against]
-        )
+        # Those without stored cells; then the one to compare with runs again, to be timed.
+        left = {name for name in (*names, self._against.name) if name not in self._stored}
+        if left and held and held.status == "ok":
+            left.add(self._against.name)
+        self._variants = [v for v in family.variants.values() if v.name in left]
         # The variant to compare with is checked first: until then, no cell is final.
         self._order = sorted(self._variants, key=lambda variant: variant is not self._against)
         self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
@@ -62,13 +66,6 @@ class Comparison:
         self._given = set(self._stored)
         self._checked: dict[str, Checked] = {}
         self._unbuilt: Failed | None = None
-
-    def _left_to_run(self, variants: Sequence[Variant[Any, Any]]) -> list[Variant[Any, Any]]:
-        """Return the variants to run: those without stored cells, and the one to compare with."""
-        left = [variant for variant in variants if variant.name not in self._stored]
-        held = self._stored.get(self._against.name)
-        again = self._against if left and held and held.status == "ok" else None
-        return [variant for variant in variants if variant in left or variant is again]
 
     def cell_id(self, variant: str) -> CellId:
         """Return the id of a variant's cell."""
@@ -89,7 +86,11 @@ class Comparison:
         self._time_left = ComparisonTime(able, timed, self._settings.sampling)
         start_server_for([self.family])
         cells = self._empty_cells()
-        self._work_out_figures()
+        # Figures common to all decisions; errors are ignored here, because the checks repeat them.
+        if self.family.abilities.figures is not None and len(able) > 1:
+            outcome = self._run(run_figures, event=Event("preparing", "the problem", 1, 1))
+            if not isinstance(outcome, Failed | OverBudget):
+                self._job = with_fields(self._job, figures=outcome)
         for step, variant in enumerate(self._order, start=1):
             self._time_left.begins(variant.name)
             self._check(variant, cells[variant.name], step)
@@ -162,15 +163,6 @@ class Comparison:
             },
             settings=self._settings,
         )
-
-    def _work_out_figures(self) -> None:
-        """Compute the figures common to all decisions; ignore errors, which the checks repeat."""
-        able = [variant for variant in self._order if not variant.missing()]
-        if self.family.abilities.figures is None or len(able) < 2:
-            return
-        outcome = self._run(run_figures, event=Event("preparing", "the problem", 1, 1))
-        if not isinstance(outcome, Failed | OverBudget):
-            self._job = with_fields(self._job, figures=outcome)
 
     def _check(self, variant: Variant[Any, Any], cell: Cell, step: int) -> None:
         if missing := variant.missing():

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -32,14 +33,6 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def _machine(cores: int | None) -> str:
-    memory_gib = round(psutil.virtual_memory().total / 2**30)
-    described = f"{platform.node()}\n{_processor()}\n{cores}\n{memory_gib}"
-    if name := os.environ.get(MACHINE):
-        described = f"{name}\n{_processor()}\n{cores}"
-    return hashlib.sha256(described.encode()).hexdigest()[:8]
 
 
 def source_digest() -> str:
@@ -78,6 +71,18 @@ def used_packages(package: str) -> tuple[str, ...]:
     return PACKAGES
 
 
+def other_code(there: Environment, here: Environment, earlier: Sequence[str] = ()) -> str:
+    """Return what makes results of two environments incomparable on any machine; "" if nothing.
+
+    `earlier` has the codes of earlier versions whose results are still valid.
+    """
+    if there.code != here.code and there.code not in earlier:
+        return "other code of shardbench or of its families"
+    if (there.python, there.packages) != (here.python, here.packages):
+        return "other versions of Python or packages"
+    return ""
+
+
 def environment(seed: int, package: str = "") -> Environment:
     """Return the code, the versions and the machine of this process; `seed` is copied into it.
 
@@ -85,6 +90,10 @@ def environment(seed: int, package: str = "") -> Environment:
     are of the packages that it uses.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory_gib = psutil.virtual_memory().total / 2**30
+    machine = f"{platform.node()}\n{_processor()}\n{cores}\n{round(memory_gib)}"
+    if name := os.environ.get(MACHINE):
+        machine = f"{name}\n{_processor()}\n{cores}"
     return Environment(
         shardbench=metadata.version("shardbench"),
         code=source_digest(),
@@ -92,10 +101,10 @@ def environment(seed: int, package: str = "") -> Environment:
         python=platform.python_version(),
         packages=installed_versions(used_packages(package)),
         system=f"{platform.system()} {platform.machine()}",
-        machine=_machine(cores),
+        machine=hashlib.sha256(machine.encode()).hexdigest()[:8],
         cpu=_processor(),
         cores=cores,
-        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        memory_gib=round(memory_gib, 1),
         load=round(psutil.getloadavg()[0] / (cores or 1), 2),
         seed=seed,
         started=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

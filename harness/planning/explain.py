@@ -39,9 +39,7 @@ def explain(
 
     Args:
         request: the problem, one variant, and optionally a variant `against` to compare it with.
-        rank: the rank to explain; None for the rank with the heaviest load.
-        top: the number of items to show in detail.
-        table: the table to explain; the whole decision if it is empty.
+        rank, top, table: see `Question`.
         clock: the clock for timing, by default the machine's.
         begins: called with each stage that begins, in a few words.
 
@@ -51,8 +49,7 @@ def explain(
         InfeasibleDecision: a decision is invalid.
         ShardbenchError: a variant is not installed, or found no decision.
     """
-    family = request.family
-    abilities = family.abilities
+    family, abilities = request.family, request.family.abilities
     explanation_of = load(abilities.explain_table if table else abilities.explain)
     if explanation_of is None:
         parts = "single tables" if table else "its decisions"

@@ -1,4 +1,4 @@
-"""Make one plan for use: build the problem, call one variant, and check its decision."""
+"""Make one plan for use: build the problem, call one variant, check its decision; find remedies."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.contract import Family, Measured, Moving, Planning
+from harness.contract import Family, Measured, Moving, Planning, Remedies, Remedy
 from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
@@ -15,6 +15,8 @@ from harness.model.cell import RankTable
 from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.model.ids import CellId
 from harness.model.quality import Bound, Quality, find_bound
+
+_REMEDY_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,7 @@ def plan(
 ) -> Planned:
     """Plan once in this process, with the request's variant or else the family's default.
 
-    Args:
-        request: the problem, and at most one variant.
-        seconds: the time limit of the search.
-        near: the current plan, and the GiB that the new plan may move.
-        clock: the clock for timing, by default the machine's.
-        begins: called with each stage that begins, in a few words.
+    `seconds` limits the search, and `begins` is called with each stage that begins.
 
     Raises:
         UsageError: the family does not support planning, the variant or a time limit, or cannot
@@ -204,3 +201,29 @@ def decide(
     decision = result.decision if isinstance(result, Measured) else result
     family.work.validate(problem, decision)
     return decision, started, ended
+
+
+def find_remedies(
+    request: Request, begins: Callable[[str], None] = lambda stage: None
+) -> Remedies[Any, Any]:
+    """Return the remedies for a problem without a decision; none if the family searches for none.
+
+    `begins` is called with each stage that begins.
+    """
+    planning: Planning[Any, Any] | None = load(request.family.abilities.planning)
+    if planning is None or planning.remedies is None:
+        return Remedies((), (), ())
+    begins(BUILDING)
+    problem = request.build()
+    begins("looking for remedies")
+    return planning.remedies(problem, _REMEDY_SECONDS)
+
+
+def fixed(request: Request, remedy: Remedy[Any, Any], planning_s: float) -> Planned:
+    """Return the record of a remedy's decision, after checking it on the changed problem."""
+    planning: Planning[Any, Any] = load(request.family.abilities.planning)
+    problem, decision = remedy.problem, remedy.decision
+    request.family.work.validate(problem, decision)
+    return Planned.of(
+        request, planning.variant, problem, decision, planning_s, changes=remedy.changes
+    )

@@ -19,7 +19,7 @@ from harness.execution.bootstrap import Report
 from harness.execution.child import run
 from harness.execution.messages import Failed, Stage
 from harness.execution.server import start_server
-from harness.measuring.environment import ELSEWHERE, environment
+from harness.measuring.environment import ELSEWHERE, environment, other_code
 from harness.model.cell import Cell, Summary
 from harness.model.declared import checked
 from harness.model.ids import CellId, ProblemId
@@ -94,29 +94,30 @@ class Runner:
         start_server((__name__, *self.commits.preloaded))
         self._stored: dict[str, Cell] = {}
         self._by_tree: dict[str, Cell] = {}
+        self.unused: dict[str, str] = {}
         self._appending = threading.Lock()
         self._read_stored()
 
     def _read_stored(self) -> None:
         """Find the stored cells that count here, without the times of other machines."""
-        own: dict[str, Cell] = {}
-        others: dict[str, Cell] = {}
-        unused: dict[str, str] = {}
-        for cell in read_cells(self._results) if self._results.exists() else ():
+        cells = list(read_cells(self._results)) if self._results.exists() else []
+        cells.sort(key=self._is_own)  # own cells replace those of other machines
+        for cell in cells:
             if cell.problem != self.problem or cell.variant.partition("+")[2] != self._planner:
                 continue
-            is_own = cell.environment.machine == self._environment.machine
-            if not is_own:  # counts are the same on all machines
+            if not self._is_own(cell):  # counts are the same on all machines
                 cell.cpu_s = cell.wall_s = None
             if why := self._why_unused(cell):
-                unused[cell.variant] = why
+                self.unused[cell.variant] = why
             else:
-                (own if is_own else others)[cell.variant] = cell
-        self._stored = others | own
-        for cell in (*own.values(), *others.values()):
+                self._stored[cell.variant] = cell
+        for cell in sorted(self._stored.values(), key=self._is_own, reverse=True):
             self._by_tree.setdefault(str(cell.facts.get(TREE, "")), cell)
-        self.elsewhere = len(others.keys() - own.keys())
-        self.unused = {name: why for name, why in unused.items() if name not in self._stored}
+            self.unused.pop(cell.variant, None)
+        self.elsewhere = sum(not self._is_own(cell) for cell in self._stored.values())
+
+    def _is_own(self, cell: Cell) -> bool:
+        return cell.environment.machine == self._environment.machine
 
     def _variant(self, commit: Point) -> str:
         return f"{commit.id}+{self._planner}" if self._planner else commit.id
@@ -168,18 +169,13 @@ class Runner:
 
     def _why_unused(self, cell: Cell) -> str:
         """Return why a stored cell does not count here; empty if it does."""
-        there, here = cell.environment, self._environment
-        if there.code not in (here.code, *self.declared.earlier):
-            return "another driver"
-        if (there.python, there.packages) != (here.python, here.packages):
-            return "other versions of Python or packages"
+        why = other_code(cell.environment, self._environment, self.declared.earlier)
+        if why or cell.status == "failed":
+            return why
         samples = cell.cpu_s.samples if cell.cpu_s else ()
-        is_timed = len(samples) >= self._repeat or max(samples, default=0) >= LONG_CALL_S
-        if cell.status != "failed" and not is_timed:
-            return ELSEWHERE if there.machine != here.machine else "fewer timed calls than wanted"
-        if cell.status != "failed" and self._counted and not cell.counters:
-            return "no counts"
-        return ""
+        if len(samples) < self._repeat and max(samples, default=0) < LONG_CALL_S:
+            return "fewer timed calls than wanted" if self._is_own(cell) else ELSEWHERE
+        return "no counts" if self._counted and not cell.counters else ""
 
     def _tree(self, commit: Point) -> str:
         return self.repository.tree(commit, self.commits.paths, self.commits.ignored)

@@ -62,13 +62,10 @@ def measure(
     lock of `results`. Failed releases are not stored, so the next call runs them again.
     """
     described = environment_of(declared)
-    held: dict[str, Cell] = {}
-    for code in (*declared.earlier, described.code):
-        site = Site(structs.replace(described, code=code))
-        (request,) = resumed([request], results, settings, site)
-        held |= {cell.variant: cell for cell in request.stored if cell.status == "ok"}
-    stored = tuple(held.values())
-    if held.keys() >= request.names():
+    site = Site(described, earlier=declared.earlier)
+    (request,) = resumed([request], results, settings, site)
+    stored = tuple(cell for cell in request.stored if cell.status == "ok")
+    if {cell.variant for cell in stored} >= request.names():
         return list(stored)
     registry = partial(release_registry, declared, tuple(places))
     cells = Comparison(replace(request, stored=stored), settings, registry).run(listen)

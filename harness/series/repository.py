@@ -34,7 +34,13 @@ class Repository:
         try:
             folder = run_git(*asked, command="rev-parse")
         except GitError as error:
-            raise _unreadable(path, error) from None
+            why = str(error)
+            if "not a git repository" in error.printed:
+                why = f"{path} is no git repository."
+            elif allowed := re.search(r"git config .*safe\.directory .+", error.printed):
+                why = f"git does not read {path}, which belongs to another user; this allows it: "
+                why += allowed[0]
+            raise UsageError(why) from None
         # From there, paths are those of the repository's root.
         self._folder = os.fsdecode(folder).removesuffix("\n")
 
@@ -108,25 +114,9 @@ class Repository:
         return run_git(*named, *arguments, command=f"{command} in {self.path}")
 
 
-def _unreadable(path: Path, error: GitError) -> UsageError:
-    if "not a git repository" in error.printed:
-        return UsageError(f"{path} is no git repository.")
-    allowed = re.search(r"git config .*safe\.directory .+", error.printed)
-    if allowed:
-        return UsageError(
-            f"git does not read {path}, which belongs to another user; this allows it: {allowed[0]}"
-        )
-    return UsageError(str(error))
-
-
 def _commit(name: str, date: str, title: str, body: str) -> Point:
-    number = _pull_request(title, body)
-    return Point(name, date, title.removesuffix(f"(#{number})").rstrip(), number)
-
-
-def _pull_request(title: str, body: str) -> str:
-    """Return the pull request number in a commit message, or an empty string."""
-    found = re.search(r"\(#(\d+)\)\s*$", title) or re.search(
+    pull_request = re.search(r"\(#(\d+)\)\s*$", title) or re.search(
         r"^Pull Request resolved: .*/pull/(\d+)\s*$", body, re.MULTILINE
     )
-    return found[1] if found else ""
+    number = pull_request[1] if pull_request else ""
+    return Point(name, date, title.removesuffix(f"(#{number})").rstrip(), number)

@@ -64,16 +64,13 @@ def difference_in(declared: Series, name: str) -> Difference:
     def differ(one: Run, two: Run) -> float:
         if name == DECISION:
             return float(one.cell.fingerprint != two.cell.fingerprint)
-        return _apart(one.value(name), two.value(name))
+        values = one.value(name), two.value(name)
+        before, after = (0.0 if math.isnan(value) else value for value in values)
+        if before == after:
+            return 0.0
+        return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf
 
     return differ
-
-
-def _apart(one: float, two: float) -> float:
-    one, two = (0.0 if math.isnan(value) else value for value in (one, two))
-    if one == two:
-        return 0.0
-    return abs(math.log(two / one)) if one > 0 and two > 0 else math.inf
 
 
 def changes(declared: Series, least: float) -> Difference:

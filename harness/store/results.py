@@ -241,17 +241,12 @@ def set_damaged_aside(path: Path) -> list[Damage]:
         block = b"".join(lines[place] + b"\n" for place in sorted(moved))
         kept = b"\n".join(line for place, line in enumerate(lines) if place not in moved)
         try:
-            _append_once(path.with_name(f"{path.name}.damaged"), block)
+            with path.with_name(f"{path.name}.damaged").open("a+b", buffering=0) as file:
+                length = file.seek(0, os.SEEK_END)
+                file.seek(max(0, length - len(block)))
+                if file.readall() != block:  # else a killed earlier attempt has appended it
+                    _append(file, block, length)
             replace_file(path, kept)
         except OSError as error:
             raise cannot_be_written(path, error) from None
     return damaged
-
-
-def _append_once(path: Path, block: bytes) -> None:
-    """Append a block of lines unless the file ends with it, after a killed earlier attempt."""
-    with path.open("a+b", buffering=0) as file:
-        length = file.seek(0, os.SEEK_END)
-        file.seek(max(0, length - len(block)))
-        if file.readall() != block:
-            _append(file, block, length)

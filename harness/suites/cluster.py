@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import structs
+
 from harness.model.errors import ShardbenchError, UsageError
 from harness.suites.sweep import Site, Workers
-from harness.suites.tasks import Worker, check_worker, code_of, describe
+from harness.suites.tasks import Worker, check_worker, describe
 
 _CONNECT_SECONDS = 5
 
@@ -43,7 +45,7 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
     try:
         described = _described(client, address)
         first = next(iter(described.values())).environment
-        wanted = code_of(first)._replace(code=code)
+        wanted = structs.replace(first, code=code)
         for name, found in described.items():
             check_worker(found, wanted, f"Worker {name}")
         yield Workers(

@@ -61,7 +61,13 @@ def outcomes(
                 number = waiting.popleft()
                 attempts[number] += 1
                 begun(number)
-                running[_submitted(executor, call, tasks[number])] = number
+                try:
+                    running[executor.submit(call, tasks[number])] = number
+                except RuntimeError as error:  # the executor is shut down or broken
+                    raise ShardbenchError(
+                        f"The executor takes no more tasks ({one_line(error)}); what was measured "
+                        "is kept, and the next run goes on there."
+                    ) from None
             if not running:
                 threading.Event().wait(_LOOK_SECONDS)
             ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
@@ -81,16 +87,6 @@ def outcomes(
     finally:
         for future in running:
             future.cancel()
-
-
-def _submitted(executor: Executor, call: Callable[[T], R], task: T) -> "Future[R]":
-    try:
-        return executor.submit(call, task)
-    except RuntimeError as error:  # the executor is shut down or broken
-        raise ShardbenchError(
-            f"The executor takes no more tasks ({one_line(error)}); what was measured is kept, and "
-            "the next run goes on there."
-        ) from None
 
 
 class LocalProcesses(Executor):

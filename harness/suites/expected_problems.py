@@ -54,22 +54,18 @@ def expected_problems(
     if not expectations.cells:
         raise ShardbenchError("The expectations name no cell, so there is nothing to measure.")
     grouped: dict[tuple[str, ProblemId], list[tuple[CellId, Expectation]]] = {}
-    for cell, expected in _with_given(expectations):
+    rows = expectations.cells.items()
+    # `given` stands at one cell of a problem, and counts for all.
+    shared = {(cell.family, cell.problem): row.given for cell, row in rows if row.given}
+    for cell, row in rows:
+        own = row.given or shared.get((cell.family, cell.problem), "")
+        expected = replace(row, given=own)
         given = ProblemId.parse(expected.given) if expected.given else cell.problem
         grouped.setdefault((cell.family, given), []).append((cell, expected))
     return [
         _problem(families.find(family), given, cells, settings, registry)
         for (family, given), cells in grouped.items()
     ]
-
-
-def _with_given(expectations: Expectations) -> Iterator[tuple[CellId, Expectation]]:
-    """Yield the cells; copy `given` of a problem to its other cells that have none."""
-    cells = expectations.cells.items()
-    given = {(cell.family, cell.problem): row.given for cell, row in cells if row.given}
-    for cell, expected in cells:
-        problem = expected.given or given.get((cell.family, cell.problem), "")
-        yield cell, replace(expected, given=problem)
 
 
 def _problem(

@@ -15,7 +15,7 @@ import msgspec
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.environment import ELSEWHERE, environment
+from harness.measuring.environment import ELSEWHERE, environment, other_code
 from harness.measuring.jobs import start_server_for
 from harness.measuring.monitor import Event
 from harness.measuring.request import Request
@@ -26,7 +26,7 @@ from harness.model.settings import Settings
 from harness.model.versions import PACKAGES, installed_versions
 from harness.store.results import append_cells, read_cells
 from harness.suites.executors import WORKER_DIED, outcomes
-from harness.suites.tasks import Code, code_of, measure
+from harness.suites.tasks import measure
 from harness.topologies.lookup import placed_on
 
 
@@ -35,11 +35,13 @@ class Site:
     """The environment of a sweep; with `several`, it has several machines of any hardware.
 
     With `by_family`, stored cells are valid until the source files of their family change.
+    `earlier` has the codes of earlier versions whose cells are still valid.
     """
 
     environment: Environment
     several: bool = False
     by_family: bool = False
+    earlier: Sequence[str] = ()
 
     def difference(self, cell: Cell, settings: Settings) -> str:
         """Return why a stored cell does not count here, such as "other code"; empty if it does.
@@ -47,28 +49,22 @@ class Site:
         A cell has times, which only count on the same machine.
         """
         here, there = self.environment, cell.environment
-        if not self.several and _hardware(here) != _hardware(there):
+        hardware = [(where.machine, where.cpu, where.cores) for where in (here, there)]
+        if not self.several and hardware[0] != hardware[1]:
             return ELSEWHERE
-        codes = [code_of(where) for where in (here, there)]
         if not there.packages.keys() <= set(PACKAGES):  # of a family of another distribution
-            codes[0] = codes[0]._replace(packages=installed_versions(there.packages))
+            here = msgspec.structs.replace(here, packages=installed_versions(there.packages))
         if self.by_family:
-            codes[0] = codes[0]._replace(code=here.family_code)
-            codes[1] = codes[1]._replace(code=there.family_code)
-        for what, mine, theirs in zip(Code._fields, *codes, strict=True):
-            if mine != theirs:
-                return f"other {what.capitalize() if what == 'python' else what}"
-        names = (
+            here = msgspec.structs.replace(here, code=here.family_code)
+            there = msgspec.structs.replace(there, code=there.family_code)
+        if why := other_code(there, here, self.earlier):
+            return why
+        changed = [
             name
             for name in Settings.__struct_fields__
             if getattr(settings, name) != getattr(cell.settings, name, None)
-        )
-        changed = ", ".join(names)
-        return f"other settings ({changed})" if changed else ""
-
-
-def _hardware(environment: Environment) -> tuple[Any, ...]:
-    return environment.machine, environment.cpu, environment.cores
+        ]
+        return f"other settings ({', '.join(changed)})" if changed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,20 +193,15 @@ def resumed(
     for cell in told_apart(results, settings, site)[0]:
         machines = stored.setdefault((cell.family, str(cell.problem)), {})
         machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    return [
-        _resumed(request, stored.get((request.family.name, legible(str(request.problem))), {}))
-        for request in requests
-    ]
-
-
-def _resumed(request: Request, machines: Mapping[str | None, Mapping[str, Cell]]) -> Request:
-    names = request.names()
-    usable = [_usable(request, cells) for cells in machines.values()]
-    return replace(
-        request,
-        stored=tuple(cell for cells in usable for cell in cells.values()),
-        is_measured=any(names <= cells.keys() for cells in usable),
-    )
+    resumed = []
+    for request in requests:
+        names = request.names()
+        machines = stored.get((request.family.name, legible(str(request.problem))), {})
+        usable = [_usable(request, cells) for cells in machines.values()]
+        cells = tuple(cell for cells in usable for cell in cells.values())
+        is_measured = any(names <= cells.keys() for cells in usable)
+        resumed.append(replace(request, stored=cells, is_measured=is_measured))
+    return resumed
 
 
 def _usable(request: Request, cells: Mapping[str, Cell]) -> dict[str, Cell]:
@@ -289,7 +280,7 @@ def _over(
     begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
     site = workers.site
-    call = partial(measure, code=code_of(site.environment))
+    call = partial(measure, expected=site.environment)
     jobs = [request.job(settings, registry) for request in requests]
     started: dict[int, float] = {}
 

@@ -2,12 +2,10 @@
 
 import multiprocessing
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from harness.measuring.comparison import Comparison
-from harness.measuring.environment import environment
+from harness.measuring.environment import environment, other_code
 from harness.measuring.request import Job
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError
@@ -16,30 +14,17 @@ from harness.model.errors import ShardbenchError
 _ONE_AT_A_TIME = threading.Lock()
 
 
-class Code(NamedTuple):
-    """The versions that comparable results must share: shardbench, packages and Python."""
-
-    code: str | None
-    packages: Mapping[str, str]
-    python: str | None
-
-
-def code_of(environment: Environment) -> Code:
-    """Return the versions of shardbench, packages and Python in an environment."""
-    return Code(environment.code, environment.packages, environment.python)
-
-
-def measure(job: Job, code: Code) -> list[Cell]:
+def measure(job: Job, expected: Environment) -> list[Cell]:
     """Measure a problem in this process and its child processes; return the new cells.
 
     Cells that this machine has already stored are not measured again.
 
     Raises:
         UsageError: the problem cannot be built.
-        ShardbenchError: this process may not start processes, or its code is not `code`.
+        ShardbenchError: this process may not start processes, or has other code than `expected`.
     """
     seed = job.settings.sampling.seed
-    check_worker(describe(seed), code)
+    check_worker(describe(seed), expected)
     with _ONE_AT_A_TIME:
         here = environment(seed).machine
         request = job.request()
@@ -64,17 +49,15 @@ def describe(seed: int = 0) -> Worker:
     return Worker(environment(seed), multiprocessing.current_process().daemon)
 
 
-def check_worker(worker: Worker, code: Code, name: str = "A worker") -> None:
-    """Raise ShardbenchError if a worker may not start processes or has other code than `code`."""
+def check_worker(worker: Worker, expected: Environment, name: str = "A worker") -> None:
+    """Raise ShardbenchError if a worker may not start processes or has other code."""
     if worker.is_daemonic:
         raise ShardbenchError(
             f"{name} may not start processes, which measuring needs; start it with --no-nanny, or "
             "with DASK_DISTRIBUTED__WORKER__DAEMON=False in its environment."
         )
-    for what, mine, theirs in zip(Code._fields, code_of(worker.environment), code, strict=True):
-        if mine != theirs:
-            names = {"code": "code of shardbench or of its families", "packages": "versions"}
-            raise ShardbenchError(
-                f"{name} has other {names.get(what, what)} than the rest; install the same on all, "
-                "since results of different code are not compared."
-            )
+    if what := other_code(worker.environment, expected):
+        raise ShardbenchError(
+            f"{name} has {what} than the rest; install the same on all, since results of "
+            "different code are not compared."
+        )

@@ -56,18 +56,20 @@ class PullRequest:
     def post(self, text: str, name: str) -> str:
         """Post the comment called `name`, or replace its text; return `posted` or `updated`.
 
-        Raises RefusedError; OSError or HTTPException if GitHub cannot be reached or fails twice;
-        ValueError for an answer that is no list of comments.
+        Raises RefusedError, or an error of any kind if GitHub fails twice or answers nonsense.
         """
         marker = f"<!-- shardbench gate: {' '.join(name.split())} -->\n"
-        body = {"body": _shortened(marker + text)}
+        body = marker + text
+        if len(body) > _LONGEST:
+            body = body[: _LONGEST - len(_REST)].rpartition("\n")[0] + _REST
+        content = {"body": body}
         issues = f"repos/{self.repository}/issues"
         for comment in self._comments(f"{issues}/{self.number}/comments"):
             is_marked = (comment.get("body") or "").startswith(marker.strip())
             if is_marked and self._is_own(comment.get("user") or {}):
-                self._ask("PATCH", f"{issues}/comments/{comment['id']}", body)
+                self._ask("PATCH", f"{issues}/comments/{comment['id']}", content)
                 return "updated"
-        self._ask("POST", f"{issues}/{self.number}/comments", body)
+        self._ask("POST", f"{issues}/{self.number}/comments", content)
         return "posted"
 
     def _comments(self, path: str) -> Iterator[dict[str, Any]]:
@@ -75,15 +77,12 @@ class PullRequest:
             comments = self._ask("GET", f"{path}?per_page={_PER_PAGE}&page={page}")
             if not isinstance(comments, list):
                 raise ValueError("GitHub's answer is no list of comments")
-            yield from (comment for comment in comments if isinstance(comment, dict))
+            yield from filter(None, comments)
             if len(comments) < _PER_PAGE:
                 return
 
     def _is_own(self, author: Mapping[str, Any]) -> bool:
-        """Return whether a job's token, or the person whose token this is, wrote a comment.
-
-        A person may copy a comment of a job, marker included.
-        """
+        """Return whether a job, or the person with this token, wrote a comment; others may copy."""
         if author.get("type") == "Bot":
             return True
         try:
@@ -113,12 +112,6 @@ class PullRequest:
                     raise
             time.sleep(_WAIT_SECONDS)
         raise AssertionError("the second attempt returns or raises")
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= _LONGEST:
-        return text
-    return text[: _LONGEST - len(_REST)].rpartition("\n")[0] + _REST
 
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> str:

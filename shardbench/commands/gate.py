@@ -72,7 +72,10 @@ class GateCommand(Command):
         except typer.Exit:
             raise
         except (Exception, SystemExit) as error:  # rich exits if standard error is closed
-            _report(error)
+            with suppress(Exception, SystemExit):
+                if not isinstance(error, ShardbenchError):
+                    traceback.print_exception(error)
+                options.messages.print(_reason_of(error), style="red")
         raise typer.Exit(HARNESS_FAILED)
 
 
@@ -290,13 +293,6 @@ def _in_terminal(
         for command in commands:
             console.print(Text(f"  {command}"), soft_wrap=True)
     return buffer.getvalue()
-
-
-def _report(error: BaseException) -> None:
-    with suppress(Exception, SystemExit):
-        if not isinstance(error, ShardbenchError):
-            traceback.print_exception(error)
-        options.messages.print(_reason_of(error), style="red")
 
 
 def _reason_of(error: BaseException) -> str:

@@ -29,7 +29,6 @@ from shardbench.options import (
     check_seconds,
     found_registry,
     messages,
-    name_machine,
     warn,
     write,
 )
@@ -80,7 +79,7 @@ def history(
     repeat: Annotated[int, typer.Option(help="Calls of each commit to time; none by default.")] = 0,
     jobs: Annotated[int, typer.Option(help="Commits that run at a time.")] = 1,
     budget: Annotated[float, typer.Option(help="Seconds that a commit may take.")] = 300.0,
-    machine: Machine = "",
+    _: Machine = "",
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the history; history/LIBRARY by default."),
@@ -91,7 +90,6 @@ def history(
     A commit runs from its checkout, without installation. Results are stored, and a stopped
     command resumes from them.
     """
-    name_machine(machine)
     check_seconds("--budget", budget)
     if not 1 <= least < float("inf"):
         raise UsageError(f"--least must be a factor of at least 1, not {least:g}.")
@@ -113,23 +111,17 @@ def history(
     results = folder / "history.jsonl"
     with measuring_into(results), resumable(results):
         runner = Runner(declared, source, asked, topology, results, budget, repeat, jobs)
-        _tell_of_resumption(runner)
+        if runner.elsewhere:
+            kept = plural(runner.elsewhere, "stored commit")
+            messages.print(f"Used without times: {kept}, with {ELSEWHERE}.")
+        for why, amount in Counter(runner.unused.values()).items():
+            messages.print(f"Not used: {plural(amount, 'stored commit')}, with {why}.")
         if sought:
             _find(runner, first, last, sought)
         elif judged:
             _gate(runner, first, last, least, folder)
         else:
             _all(runner, _commits(source, declared, first, last), least, folder)
-
-
-def _tell_of_resumption(runner: Runner) -> None:
-    """Print how many stored commits count without their times, or not at all, and why."""
-    if runner.elsewhere:
-        messages.print(
-            f"Used without times: {plural(runner.elsewhere, 'stored commit')}, with {ELSEWHERE}."
-        )
-    for why, amount in Counter(runner.unused.values()).items():
-        messages.print(f"Not used: {plural(amount, 'stored commit')}, with {why}.")
 
 
 def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:

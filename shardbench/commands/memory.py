@@ -16,7 +16,7 @@ from harness.contract import Family
 from harness.contract.abilities.estimates import BenchOptions
 from harness.contract.family import load
 from harness.estimates.memory import MemoryValidation, validate_memory
-from harness.measuring.environment import environment
+from harness.measuring.environment import environment, other_code
 from harness.measuring.jobs import start_server_for
 from harness.model.declared import checked
 from harness.model.errors import ShardbenchError, UsageError
@@ -25,7 +25,6 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.lock import hold
 from harness.store.results import to_json
-from harness.suites.tasks import code_of
 from reports.core.terminal import as_terminal
 from reports.estimates.memory_table import peaks_table, terms_table
 from shardbench.command import resumable
@@ -86,14 +85,11 @@ def _kept(path: Path, device: str, plans: int, seed: int) -> MemoryValidation | 
         found = checked(read_json(path), MemoryValidation, str(path))
     except UsageError:
         return None
-    here = environment(seed)
-    there = found.environment
-    same = (
-        (found.device, found.plans, there.seed) == (device, plans, here.seed)
-        and there.machine == here.machine
-        and code_of(there) == code_of(here)
-    )
-    return found if same else None
+    there, here = found.environment, environment(seed)
+    same = (found.device, found.plans, there.seed) == (device, plans, seed)
+    if not same or there.machine != here.machine or other_code(there, here):
+        return None
+    return found
 
 
 def _show_progress(bar: Progress, task: TaskID, what: str, done: int, of: int) -> None:

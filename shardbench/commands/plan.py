@@ -13,8 +13,7 @@ from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.baseline import baseline
-from harness.planning.plan import Near, Planned, front, plan as make_plan
-from harness.planning.remedies import find_remedies, fixed
+from harness.planning.plan import Near, Planned, find_remedies, fixed, front, plan as make_plan
 from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display

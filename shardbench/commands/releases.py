@@ -27,7 +27,6 @@ from shardbench.options import (
     check_seconds,
     found_registry,
     messages,
-    name_machine,
     warn,
 )
 from shardbench.progress import progress_display
@@ -79,7 +78,7 @@ def releases(
     budget: Annotated[
         float, typer.Option(help="Seconds that one call of a release may take.")
     ] = 300.0,
-    machine: Machine = "",
+    _: Machine = "",
     out: Annotated[
         Path, typer.Option(help="Folder for the history, its figure and its page.")
     ] = Path("history"),
@@ -88,7 +87,6 @@ def releases(
 
     Installs missing releases first, each in its own folder.
     """
-    name_machine(machine)
     check_seconds("--seconds", seconds)
     check_seconds("--budget", budget)
     if repeat < _LEAST_TURNS:

@@ -59,13 +59,12 @@ def report(
     seconds: options.Seconds = options.SUITE_SECONDS,
     seed: options.Seed = 0,
     memory: options.Memory = None,
-    machine: options.Machine = "",
+    _: options.Machine = "",
 ) -> None:
     """Write an offline page of results, or of changes between two.
 
     Also writes Markdown, figures and their data next to the page.
     """
-    options.name_machine(machine)
     if results is not None and other is not None:
         if large or fresh or flames:
             raise UsageError("A report of two files takes no --large, --fresh or --flames.")

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -60,14 +60,13 @@ def sweep_command(
     seconds: options.Seconds = options.SUITE_SECONDS,
     seed: options.Seed = 0,
     memory: options.Memory = None,
-    machine: options.Machine = "",
+    _: options.Machine = "",
     fresh: options.Fresh = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
     ] = False,
 ) -> None:
     """Measure a suite of problems, or resume a stopped run."""
-    options.name_machine(machine)
     settings = options.settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
     name, requests = _suite(suite, options.found_registry())
@@ -102,7 +101,12 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
     here = environment(settings.sampling.seed)
     if executor == "dask":
         with connected(scheduler, here.code) as cluster:
-            _warn_of_neighbours(cluster.machines)
+            for machine, count in Counter(cluster.machines.values()).items():
+                if count > 1:
+                    options.warn(
+                        f"{count} workers share machine {machine}, and disturb each other: one "
+                        "worker for each machine measures best."
+                    )
             yield cluster
     elif workers == 1:  # each cell has its own process anyway
         yield Workers(Site(here))
@@ -116,15 +120,6 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
             yield Workers(Site(here), pool, lambda: workers)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _warn_of_neighbours(machines: Mapping[str, str]) -> None:
-    for machine, count in Counter(machines.values()).items():
-        if count > 1:
-            options.warn(
-                f"{count} workers share machine {machine}, and disturb each other: one worker for "
-                "each machine measures best."
-            )
 
 
 def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:

@@ -63,6 +63,7 @@ def _facts(cells: Sequence[Cell]) -> dict[str, Any]:
 def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
     """Render a comparison: times, decisions and failures; with `details`, counts too."""
     first = cells[0]
+    proven = [cell.variant for cell in cells if cell.bound and cell.bound.is_reached(cell.quality)]
     parts: list[RenderableType] = [
         Text(f"{first.family} on {first.problem}", style="bold"),
         Text(", ".join(fact(name, value) for name, value in _facts(cells).items() if value != "")),
@@ -70,8 +71,9 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
         as_terminal(_times_and_qualities(cells)),
         *_decisions(cells),
         *_notes(cells),
-        *_proven(cells),
     ]
+    if proven:
+        parts.append(Text(f"Proven best: {listing(proven)}."))
     tables = {"Goals": _goals(cells)}
     parts += [Text(test.sentence(), style="dim") for test in _self_test(cells)]
     if details:
@@ -118,13 +120,6 @@ def _times_and_qualities(cells: Sequence[Cell]) -> Table:
         in_figures = numbers(quality, lambda cell: cell.quality.get(quality), figure)
         columns += [text("verdict", _verdict), decision, in_figures]
     return table_of(cells, *columns)
-
-
-def _proven(cells: Sequence[Cell]) -> Iterator[Text]:
-    """Yield a line that lists the variants with proven best decisions, if any."""
-    best = [cell.variant for cell in cells if cell.bound and cell.bound.is_reached(cell.quality)]
-    if best:
-        yield Text(f"Proven best: {listing(best)}.")
 
 
 def _median(measured: Summary | None) -> float | None:

@@ -32,14 +32,11 @@ def expected_seconds(calls: Collection[float], rule: SamplingRule) -> float:
     once = sum(calls)
     turns = sum(max(call, rule.turn_seconds) for call in calls)
     block = block_seconds(rule) + FORK_SECONDS + turns
-    blocks = max(_LEAST_BLOCKS, min(_typical_blocks(len(calls)), rule.seconds / block))
+    # Until all verdicts, if the noise is unknown: 5 blocks for two variants, 7 for nine.
+    typical = _LEAST_BLOCKS + math.sqrt(max(0, len(calls) - 1))
+    blocks = max(_LEAST_BLOCKS, min(typical, rule.seconds / block))
     warm_up = once if once > rule.warmup_seconds else 2 * once
     return warm_up + blocks * block + counting_seconds(calls, rule)
-
-
-def _typical_blocks(variants: int) -> float:
-    """Return the blocks until all verdicts if the noise is unknown: 5 for two, 7 for nine."""
-    return _LEAST_BLOCKS + math.sqrt(max(0, variants - 1))
 
 
 def counting_seconds(calls: Collection[float], rule: SamplingRule) -> float:

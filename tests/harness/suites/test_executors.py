@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import run_sweep
 import toy
+from msgspec import structs
 from processes import is_running
 from sweeping import expected, ids, swept, workers_of
 
@@ -23,7 +24,7 @@ from harness.model.ids import CellId, WorkloadSpec
 from harness.store.results import read_cells
 from harness.suites.executors import LocalProcesses, outcomes
 from harness.suites.sweep import resumed, sweep
-from harness.suites.tasks import Worker, check_worker, code_of, measure
+from harness.suites.tasks import Worker, check_worker, measure
 from harness.topologies.lookup import find_topology
 
 
@@ -181,7 +182,7 @@ class TestAnyExecutor:
 
 
 class TestMeasure:
-    CODE = code_of(environment(0))
+    CODE = environment(0)
 
     def job(self, *stored: Cell) -> Job:
         topology = find_topology("dgx_a100_80gb", 2)
@@ -217,7 +218,7 @@ class TestMeasure:
 
     def test_other_code_is_refused(self):
         with pytest.raises(ShardbenchError, match="has other code of shardbench or of its fam"):
-            measure(self.job(), self.CODE._replace(code="0123456789ab"))
+            measure(self.job(), structs.replace(self.CODE, code="0123456789ab"))
 
     def test_a_process_that_may_have_no_children_is_refused(self):
         with pytest.raises(ShardbenchError, match="start it with --no-nanny"):
