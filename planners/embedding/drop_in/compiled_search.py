@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
 from torchrec.distributed.planner.types import (
     Enumerator,
     Partitioner,
@@ -263,7 +264,7 @@ class CompiledSearch(Proposer, Partitioner):
         self, proposal: list[ShardingOption], storage_constraint: Topology
     ) -> list[ShardingOption]:
         """Return a proposal that is the plan found, or else call the planner's own partitioner."""
-        if isinstance(self._outcome, Found):
+        if isinstance(self._outcome, Found) and self._proposals:
             return proposal
         if self._summed:
             raise PlannerError("The proposal with the least memory cannot be placed.")
@@ -292,6 +293,20 @@ class CompiledSearch(Proposer, Partitioner):
                 f"the compiled search rates its plan {found} ms, torchrec {perf_rating}"
             )
         self._proposals.pop(0)
+
+
+class LargerCaches(EmbeddingOffloadScaleupProposer):
+    """TorchRec's proposer of larger caches, on copies of the options.
+
+    It changes load factors, so its proposals are no choices among the options that are searched.
+    """
+
+    @override
+    def load(
+        self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
+    ) -> None:
+        """Load copies of the options, because the proposer changes them."""
+        super().load([_copied(option, ShardingOption) for option in search_space], enumerator)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ import torchrec
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
 from torchrec.distributed.planner.types import (
     Enumerator,
     ParameterConstraints,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from planners.embedding.plan_files.previous import PreviousPlan
 
 # Named, because it builds problems, and those may hold planners of this class.
+_ROUNDING = 1e-9
 _REMEDIES = "planners.embedding.remedies.planner_note"
 
 # The search is imported where it is used, since it may not load on an untested release.
@@ -79,7 +81,8 @@ class Planner(EmbeddingShardingPlanner):
     Mode `same-plan` finds torchrec's plan to the last bit, with the same counts and errors; each
     call ignores state that proposers have from earlier calls. Mode `best-plan` searches for the
     best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none. It does
-    not need the proposers, so these may be of any kind.
+    not need the proposers, so these may be of any kind; only the plans with larger caches of
+    EmbeddingOffloadScaleupProposer are rated, too.
 
     If a component is not compiled, such as a user's own partitioner, torchrec's own search is used,
     and a message is logged once. If the compiled search fails, or torchrec rates its plan
@@ -233,6 +236,8 @@ class Planner(EmbeddingShardingPlanner):
         self.from_cache, self.bound_ms, self.verdict, self._planned = "", 0.0, "", False
         plan = self._plan(module, sharders)
         self._planned = bool(plan.plan and self._best_plan)
+        if (self.gap or 0.0) < -_ROUNDING:
+            self.bound_ms = 0.0  # a plan with larger caches, of which the bound knows nothing
         if self._planned and self._mode == "best-plan" and logger.isEnabledFor(logging.INFO):
             above = "without a bound" if self.gap is None else f"{self.gap:.1%} above the bound"
             logger.info("%.4g ms, %s", self.max_rank_ms, above.replace("%", " %"))
@@ -333,15 +338,22 @@ class Planner(EmbeddingShardingPlanner):
     def _plan_compiled(
         self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
     ) -> ShardingPlan:
-        from planners.embedding.drop_in.compiled_search import CompiledSearch
+        from planners.embedding.drop_in.compiled_search import CompiledSearch, LargerCaches
         from planners.embedding.drop_in.method_log import unlogged
 
         reservation, enumerator = self._storage_reservation, self._enumerator
         cached = self._cache.search(self, module, sharders) if self._cache else None
         stand_in = cached or CompiledSearch(self)
+        larger_caches = [
+            LargerCaches(proposer.use_depth)
+            for proposer in self._proposers
+            if type(proposer) is EmbeddingOffloadScaleupProposer
+            and self._mode == "best-plan"
+            and self._previous is None
+        ]
         attributes = [
             (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),
-            (self, "_proposers", [stand_in]),
+            (self, "_proposers", [stand_in, *larger_caches]),
             (self, "_partitioner", stand_in),
         ]
         if cached:

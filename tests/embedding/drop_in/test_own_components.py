@@ -30,7 +30,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import KeyValueParams
 
 from planners.embedding.drop_in.compiled_search import CompiledSearch
-from planners.embedding.drop_in.planner import DistrustedSearch
+from planners.embedding.drop_in.planner import DistrustedSearch, Planner
 from planners.embedding.search.outcome import NotFound
 from planners.embedding.variants.copies import WhollyCopiedOption, WhollyCopiedOptionEnumerator
 
@@ -154,9 +154,7 @@ def test_other_perf_models_and_proposers_are_left_to_torchrec(caplog):
     assert_same(problem(), warned=True, proposer=EmbeddingOffloadScaleupProposer)
 
 
-@pytest.mark.parametrize(
-    "proposer", [OwnProposer, lambda: [UniformProposer(), EmbeddingOffloadScaleupProposer()]]
-)
+@pytest.mark.parametrize("proposer", [OwnProposer, lambda: [UniformProposer(), OwnProposer()]])
 def test_the_best_plan_needs_no_compiled_proposer(proposer, caplog):
     """In mode best-plan any proposer may be given, and the plan is that of the default ones."""
     built = problem()
@@ -164,6 +162,29 @@ def test_the_best_plan_needs_no_compiled_proposer(proposer, caplog):
     assert decided(own, built) == decided(new_planner(built, mode="best-plan"), built)
     assert own.bound_ms > 0
     assert "torchrec's own" not in caplog.text
+
+
+def test_larger_caches_that_rate_better_are_taken():
+    """With TorchRec's proposer of larger caches, the plan is its plan, or one that rates better."""
+    built = problem("synthetic[tables=6,seed=2,memory=roomy]")
+    constraints = {
+        name: replace(given, compute_kernels=["fused_uvm_caching"])
+        for name, given in built.constraints.items()
+    }
+    made = {
+        kind: new_planner(
+            built, kind, constraints=constraints, proposer=EmbeddingOffloadScaleupProposer(), **mode
+        )
+        for kind, mode in ((EmbeddingShardingPlanner, {}), (Planner, {"mode": "best-plan"}))
+    }
+    for planner in made.values():
+        planner.plan(built.module, built.sharders)
+    upstream, own = made.values()
+    rating = own._perf_model.rate(own._best_plan)
+    assert rating <= upstream._perf_model.rate(upstream._best_plan)
+    factors = {option.cache_params.load_factor for option in own._best_plan}
+    assert max(factors) > 0.2, "the default load factor is the least"
+    assert own.gap is None or own.gap >= 0
 
 
 def test_without_a_best_plan_a_proposer_of_the_users_own_proposes(monkeypatch, caplog):
