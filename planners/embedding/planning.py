@@ -1,6 +1,5 @@
 """Exports plans as documents, and searches for plans close to a current plan."""
 
-import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -22,8 +21,6 @@ from planners.embedding.remedies.remedies import remedies
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.tables.torchrec_objects import perf_by_rank
 
-logger = logging.getLogger("shardbench")
-
 _GIB = 2**30
 
 # A front of plans near a measured plan is searched only if tables times ranks are at most this
@@ -39,8 +36,7 @@ _PARTS = (0.0, *(2.0**-power for power in range(7, -1, -1)))
 def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     """Return a valid plan as plain JSON types, in the form of `PlanDocument`.
 
-    A warning on the logger `shardbench` says why a training job cannot load the plan, if so. Raises
-    UsageError if two modules have tables of the same name, since a document identifies
+    Raises UsageError if two modules have tables of the same name, since a document identifies
     tables by name.
     """
     for name, times in Counter(table.name for table in problem.tables).items():
@@ -49,8 +45,6 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     made = PlanDocument.of(
         problem.topology, quality(problem, plan), _entries(problem, plan), *problem.changes
     )
-    if obstacle := made.obstacle(problem.topology):
-        logger.warning("No training job can load this plan: %s", obstacle)
     builtins: dict[str, Any] = msgspec.to_builtins(made, enc_hook=plain)
     return builtins
 

@@ -128,7 +128,7 @@ class CachedSearch(CompiledSearch):
         """Store the plan that torchrec took, unless it was known."""
         if self.use == "hit" or not plan:
             return
-        planner, topology = self._planner, self._planner._topology
+        planner = self._planner
         quality = {
             "max_rank_ms": float(planner._perf_model.rate(plan)),
             "bound_ms": float(self.bound),
@@ -136,9 +136,7 @@ class CachedSearch(CompiledSearch):
             "plans": planner._num_plans,
         }
         tables = [TableEntry.of(_table(option), option) for option in plan]
-        document = PlanDocument.of(topology, quality, tables)
-        if obstacle := document.obstacle(topology):
-            self._folder.report(f"No training job can load this plan: {obstacle}")
+        document = PlanDocument.of(planner._topology, quality, tables)
         subject = _subject({option.name for option in plan})
         self._folder.write(subject, self._key, msgspec.json.encode(document, enc_hook=plain))
 

@@ -1,5 +1,6 @@
 """Defines, reads and checks the JSON document of a plan."""
 
+import logging
 import re
 from collections import Counter
 from contextlib import suppress
@@ -15,6 +16,8 @@ from torchrec.distributed.types import CacheParams, ParameterSharding
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, Table
 from planners.embedding.tables.shard_checks import ShardedTable, check_memory
+
+logger = logging.getLogger("shardbench")
 
 # What training reads of a table's constraints: all that a ParameterSharding has but the option.
 _OPTION = ("sharding_type", "compute_kernel", "ranks", "sharding_spec")
@@ -194,8 +197,8 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
     def of(
         cls, topology: Topology, quality: dict[str, float], tables: list[TableEntry], *changes: str
     ) -> "PlanDocument":
-        """Return the document of a plan for a topology."""
-        return cls(
+        """Return the document of a plan, with a warning if no job on the topology can load it."""
+        document = cls(
             format="shardbench-plan",
             version=1,
             world_size=topology.world_size,
@@ -204,6 +207,11 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
             tables=tables,
             changes=list(changes),
         )
+        try:
+            document.check(topology)
+        except InfeasibleDecision as error:
+            logger.warning("No training job can load this plan: %s", error)
+        return document
 
     def check(self, topology: Topology | None) -> None:
         """Raise InfeasibleDecision unless the plan can be trained, on `topology` if given."""
@@ -217,14 +225,6 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
             shards = [entry.shard() for table in self.tables for entry in table.shards]
             storages = [device.storage for device in topology.devices]
             check_memory(shards, [s.hbm for s in storages], [s.ddr for s in storages])
-
-    def obstacle(self, topology: Topology) -> str | None:
-        """Return why a training job on `topology` cannot load the plan, as a sentence, or None."""
-        try:
-            self.check(topology)
-        except InfeasibleDecision as error:
-            return str(error)
-        return None
 
 
 def parse_plan(path: str | Path, data: bytes) -> PlanDocument:

@@ -28,7 +28,7 @@ from planners.embedding.best_plan.candidates import (
 from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import changed
-from planners.embedding.remedies.searching import Amounts, Flat, in_order, not_enough, remedy
+from planners.embedding.remedies.searching import Flat, in_order, not_enough, remedy
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Ints, search_space
@@ -52,10 +52,10 @@ def relaxed(
     `flat` is the problem as arrays, `infeasible` whether it is proven that no plan fits without.
     The remedy has as few tables as possible, then few changes, then a fast plan.
     """
-    wide = _Relaxation(problem, flat)
-    if wide.too_large:
+    if int(flat.space.first_shard[-1]) > _MOST_SHARDS:
         yield f"Other constraints: not tried, as all options have over {_MOST_SHARDS:,} shards."
         return
+    wide = _Relaxation(problem, flat)
     if not wide.changes.any():
         yield "All kernels, sharding types and cuts are allowed already."
         return
@@ -64,14 +64,16 @@ def relaxed(
         yield "No choice of kernels, sharding types and finer columns is enough alone."
         return
     fewest = max(math.ceil(least - 1e-6), int(infeasible))
-    for allowed in wide.growing(most):
-        plan = wide.any_plan(allowed, deadline.after(_SHARE_OF_TEST))
-        if isinstance(plan, Found):
-            yield wide.shown(wide.pruned(plan, fewest, deadline), fewest, deadline)
-            return
-        if deadline.passed:
+    plan = wide.any_plan(most, deadline.after(_SHARE_OF_TEST))
+    for table in wide.largest_first:
+        if isinstance(plan, Found) or deadline.passed:
             break
-    yield not_enough("Other constraints", 0.0, deadline)
+        most[table] = wide.changes.max()
+        plan = wide.any_plan(most, deadline.after(_SHARE_OF_TEST))
+    if isinstance(plan, Found):
+        yield wide.shown(wide.pruned(plan, fewest, deadline), fewest, deadline)
+    else:
+        yield not_enough("Other constraints", 0.0, deadline)
 
 
 class _Relaxation:
@@ -82,9 +84,6 @@ class _Relaxation:
 
     def __init__(self, problem: EmbeddingProblem, flat: Flat) -> None:
         self._problem = problem
-        self.too_large = int(flat.space.first_shard[-1]) > _MOST_SHARDS
-        if self.too_large:
-            return
         known = {_key(option): option for option in flat.space.options}
         options = dict(known)
         for finer in (1, _FINER):
@@ -95,12 +94,18 @@ class _Relaxation:
                     options.setdefault(_key(option), option)
         self._flat = replace(flat, space=in_order(search_space([*options.values()])))
         self._space = self._flat.space
-        self.changes = np.array(
-            [
-                0 if _key(option) in known else len(self._changes(option))
-                for option in self._space.options
-            ]
-        )
+        counts = [
+            0 if _key(option) in known else len(self._changes(option))
+            for option in self._space.options
+        ]
+        self.changes = np.array(counts)
+
+    @property
+    def largest_first(self) -> Ints:
+        """The tables in the order of the memory that their largest option takes."""
+        size = np.zeros(self._space.tables)
+        np.maximum.at(size, self._space.table, self._space.option_storage.sum(axis=1))
+        return np.argsort(-size, kind="stable")
 
     def _changes(self, option: ShardingOption) -> dict[str, Any]:
         """Return the fields of a table's constraint that exclude an option, with its value."""
@@ -121,8 +126,11 @@ class _Relaxation:
 
         Of the solutions with this number of tables, it is the one whose slowest host is fastest.
         """
-        numbers = (np.flatnonzero(self.changes == count) for count in np.unique(self.changes))
-        kept = [*map(self._fitting, numbers)]
+        kept = []  # the options that fit and that none with as many changes dominates
+        for count in np.unique(self.changes):
+            numbers = np.flatnonzero(self.changes == count)
+            alone = self._flat.with_options(numbers).space
+            kept.append(numbers[candidates(alone, self._flat.devices).options])
         options = np.sort(np.concatenate(kept))
         options = options[np.argsort(self._space.table[options], kind="stable")]
         counts = np.bincount(self._space.table[options], minlength=self._space.tables)
@@ -136,21 +144,6 @@ class _Relaxation:
         most[self._space.table[solution]] = self.changes[solution]
         return least, most
 
-    def _fitting(self, options: Ints) -> Ints:
-        """Return the options, of these, that fit and are not dominated by others of these."""
-        alone = search_space([self._space.options[number] for number in options])
-        return np.asarray(options[candidates(alone, self._flat.devices).options])
-
-    def growing(self, most: Ints) -> Iterator[Ints]:
-        """Yield `most`, then allow all changes of one more table after the other, largest first."""
-        yield most
-        size = np.zeros(len(most))
-        np.maximum.at(size, self._space.table, self._space.option_storage.sum(axis=1))
-        for table in np.argsort(-size, kind="stable").tolist():
-            most = most.copy()
-            most[table] = self.changes.max()
-            yield most
-
     def _allowed(self, most: Ints) -> Ints:
         return np.flatnonzero(self.changes <= most[self._space.table])
 
@@ -159,13 +152,8 @@ class _Relaxation:
         allowed = self._allowed(most)
         if len(np.unique(self._space.table[allowed])) < self._space.tables:
             return NotFound(None, None, 0)
-        plan = self._with(allowed).any_plan(deadline)
+        plan = self._flat.with_options(allowed).any_plan(deadline)
         return replace(plan, options=allowed[plan.options]) if isinstance(plan, Found) else plan
-
-    def _with(self, options: Ints) -> Flat:
-        """Return the problem with these options alone."""
-        named = [self._space.options[number] for number in options.tolist()]
-        return replace(self._flat, space=search_space(named))
 
     def _needed(self, plan: Found) -> Ints:
         most = np.zeros(self._space.tables, np.int64)
@@ -189,7 +177,7 @@ class _Relaxation:
         """Return the remedy with the fastest plan that needs no more changes than a plan."""
         problem, tables = self._problem, self._space.tables
         allowed = self._allowed(self._needed(plan))
-        flat = self._with(allowed)
+        flat = self._flat.with_options(allowed)
         plan = replace(plan, options=np.searchsorted(allowed, plan.options))
         plan = flat.best_from(plan, deadline)
         chosen = [flat.space.options[number] for number in plan.options.tolist()]
@@ -205,7 +193,7 @@ class _Relaxation:
             changed(problem, constraints=constraints, kernels=kernels, options=None),
             flat,
             plan,
-            Amounts("tables to relax", f"of {tables}", 0, count, min(fewest, count)),
+            ("tables to relax", f"of {tables}", 0, count, min(fewest, count)),
             *sentences,
         )
 

@@ -21,14 +21,14 @@ from planners.embedding.remedies.searching import (
     DDR,
     GIB,
     HBM,
-    Amounts,
+    KINDS,
     Flat,
     fitting_nowhere,
     not_enough,
     remedy,
 )
 from planners.embedding.search import warm_up
-from planners.embedding.search.outcome import Deadline, Found
+from planners.embedding.search.outcome import Deadline, Found, NotFound
 
 Results = Iterator[Remedy[EmbeddingProblem, Plan] | str]
 """Remedies, and sentences on remedies that were not found."""
@@ -118,65 +118,84 @@ class _Search:
         else:
             yield from fitting_nowhere(self.now)
 
+    def _least_memory(self, kind: int, deadline: Deadline) -> Found | NotFound:
+        """Search for the plan with the least memory of a kind; note a proof that no plan fits."""
+        found = self.now.least_memory(kind, deadline)
+        self._infeasible |= found.bound * GIB > int(self.now.devices.storage[:, kind].max())
+        return found
+
     def _hbm(self, deadline: Deadline) -> Results:
         """A smaller reservation, and more HBM on each GPU."""
-        found = self.now.least_memory(HBM, deadline.after(0.5))
-        self._infeasible |= math.isinf(found.bound)
+        found = self._least_memory(HBM, deadline.after(0.5))
         if not isinstance(found, Found):
             yield not_enough("More HBM", found.bound, deadline)
             return
-        usable, proven = _bytes(found)
-        present, now = self._present, int(self.now.devices.storage[:, HBM].min())
-        self._infeasible |= proven > int(self.now.devices.storage[:, HBM].max())
-        self.has_plan = usable <= now
+        usable, _ = _bytes(found)
+        self.has_plan = usable <= int(self.now.devices.storage[:, HBM].min())
         if self.has_plan:
             best = self.now.best_from(found, deadline)
-            yield remedy(self._problem, self.now, best, Amounts("nothing", "", 0, 0, 0))
+            yield remedy(self._problem, self.now, best, ("nothing", "", 0, 0, 0))
             return
-        if usable > present:
+        if usable > self._present:
             yield "A smaller reservation is not enough: the tables need more than all HBM."
         else:
-            yield self._reservation(self.now, found, deadline.after(0.4))
-            # The plan with the least HBM has tables in host memory, if it may, and that is slow.
-            in_hbm = self.now.in_hbm()
-            fast = in_hbm and in_hbm.least_memory(HBM, deadline.after(0.4))
-            if in_hbm and isinstance(fast, Found) and usable < _bytes(fast)[0] <= present:
-                how = ", with all tables in HBM"
-                yield self._reservation(in_hbm, fast, deadline.after(0.5), how)
-        totals = least_total(self._problem, "hbm", usable)
-        if totals is None:
-            yield "More HBM is not enough: the reservation takes all of it."
-            return
-        need = totals[1]
-        least = least_total(self._problem, "hbm", proven) if proven < usable else totals
-        least_gib = (least[0] if least else present) / GIB
-        flat = self.now.with_memory(HBM, usable)
-        yield remedy(
-            changed(self._problem, topology=with_memory(self._problem.topology, hbm=need)),
-            flat,
-            flat.best_from(found, deadline),
-            Amounts("HBM per GPU", "GiB", present / GIB, need / GIB, least_gib),
-            f"Give each GPU {_gib(need)} GiB of HBM in place of {_gib(present)}.",
-        )
+            yield from self._reservation(found, deadline)
+        yield from self._more_memory(HBM, found, deadline, "GPU", 1)
 
-    def _reservation(
-        self, flat: Flat, found: Found, deadline: Deadline, how: str = ""
-    ) -> Remedy[EmbeddingProblem, Plan]:
-        """Return the remedy of a reservation that leaves what a plan of `flat` needs."""
-        usable, proven = _bytes(found)
+    def _reservation(self, found: Found, deadline: Deadline) -> Results:
+        """A smaller reservation, and one for plans in HBM alone.
+
+        The plan with the least HBM has tables in host memory, if it may, and that is slow.
+        """
+        plans: list[tuple[Flat, Found | NotFound, str]] = [(self.now, found, "")]
+        if in_hbm := self.now.in_hbm():
+            fast = in_hbm.least_memory(HBM, deadline.after(0.4))
+            plans.append((in_hbm, fast, ", with all tables in HBM"))
         present, now = self._present, int(self.now.devices.storage[:, HBM].min())
-        share = share_leaving(present, usable)
         reserved = "more than all" if self._refused else f"{100 * (1 - now / present):.4g} %"
-        flat = flat.with_memory(HBM, usable)
-        percent = (
-            100 * part for part in (1 - now / present, share, 1 - max(proven, now) / present)
-        )
-        return remedy(
-            reserving(self._problem, share),
+        text = "Reserve at most {:.4g} % of each GPU's HBM in place of {}{}."
+        least = 0
+        for flat, plan, how in plans:
+            if not isinstance(plan, Found) or not least < _bytes(plan)[0] <= present:
+                continue
+            least, proven = _bytes(plan)
+            share = share_leaving(present, least)
+            percents = (
+                100 * (1 - now / present),
+                100 * share,
+                100 * (1 - max(proven, now) / present),
+            )
+            flat = flat.with_memory(HBM, least)
+            yield remedy(
+                reserving(self._problem, share),
+                flat,
+                flat.best_from(plan, deadline.after(0.4)),
+                ("HBM reserved", "%", *percents),
+                text.format(100 * share, reserved, how),
+            )
+
+    def _more_memory(
+        self, kind: int, found: Found, deadline: Deadline, holder: str, gpus: int
+    ) -> Results:
+        """More memory of a kind on each holder, which serves a number of GPUs."""
+        name, topology, (usable, proven) = KINDS[kind], self._problem.topology, _bytes(found)
+        field = name.lower()
+        totals = least_total(self._problem, field, usable)
+        if totals is None:
+            yield f"More {name} is not enough: the reservation takes all of it."
+            return
+        least, need = (least_total(self._problem, field, proven) or totals)[0], totals[1]
+        present = min(getattr(device.storage, field) for device in topology.devices)
+        each = f", {_gib(need)} GiB per GPU," if gpus > 1 else ""
+        flat = self.now.with_memory(kind, usable)
+        now_gib, need_gib, least_gib = (gpus * amount / GIB for amount in (present, need, least))
+        yield remedy(
+            changed(self._problem, topology=with_memory(topology, **{field: need})),
             flat,
             flat.best_from(found, deadline),
-            Amounts("HBM reserved", "%", *percent),
-            f"Reserve at most {100 * share:.4g} % of each GPU's HBM in place of {reserved}{how}.",
+            (f"{name} per {holder}", "GiB", now_gib, need_gib, least_gib),
+            f"Give each {holder} {_gib(gpus * need)} GiB of {name}{each} in place of "
+            f"{_gib(gpus * present)}.",
         )
 
     def _constraints(self, deadline: Deadline) -> Results:
@@ -188,19 +207,28 @@ class _Search:
         """A smaller batch, by bisection."""
         self._check_can_enumerate(deadline)
         now = self._problem.batch_size
-        tests = _Batches(self._problem, now + (not self._infeasible))
-        while (size := tests.next()) and not deadline.passed:
-            tests.test(size, deadline.after(_SHARE_OF_TEST))
-        if tests.fits is None:
-            bound = math.inf if tests.excluded == 1 else 0.0
-            yield not_enough("A smaller batch", bound, deadline)
+        fits = None
+        above = excluded = now + (not self._infeasible)  # a size that fits not; proven not to fit
+        size = 1 if excluded > 1 else 0
+        while size and not deadline.passed:
+            problem = with_batch(self._problem, size)
+            flat = Flat.of(problem)
+            found = flat.any_plan(deadline.after(_SHARE_OF_TEST))
+            if isinstance(found, Found):
+                fits = size, problem, flat, found
+            else:
+                above = size
+                excluded = size if math.isinf(found.bound) else excluded
+            size = (fits[0] + above) // 2 if fits and above - 1 > fits[0] * _NEAR_ENOUGH else 0
+        if fits is None:
+            yield not_enough("A smaller batch", math.inf if excluded == 1 else 0.0, deadline)
             return
-        size, problem, flat, found = tests.fits
+        size, problem, flat, plan = fits
         yield remedy(
             problem,
             flat,
-            flat.best_from(found, deadline),
-            Amounts("batch size", "", now, size, tests.excluded - 1),
+            flat.best_from(plan, deadline),
+            ("batch size", "", now, size, excluded - 1),
             f"Use a batch size of {size} per GPU in place of {now}.",
         )
 
@@ -231,7 +259,7 @@ class _Search:
                     problem,
                     flat,
                     flat.best_from(found, deadline),
-                    Amounts("GPUs", "", now, gpus, least if self._infeasible else now),
+                    ("GPUs", "", now, gpus, least if self._infeasible else now),
                     f"Use {gpus} GPUs, {number} hosts of {host}, in place of {now}.",
                 )
                 break
@@ -247,64 +275,12 @@ class _Search:
         if self._refused:
             yield "More host memory is not enough: the reservation needs more than all HBM."
             return
-        found = self.now.least_memory(DDR, deadline.after(0.5))
-        self._infeasible |= math.isinf(found.bound)
+        found = self._least_memory(DDR, deadline.after(0.5))
         if not isinstance(found, Found):
             yield not_enough("More host memory", found.bound, deadline)
-            return
-        usable, proven = _bytes(found)
-        self._infeasible |= proven > max(self._problem.usable_ddr)
-        topology = self._problem.topology
-        totals = least_total(self._problem, "ddr", usable)
-        if usable <= min(self._problem.usable_ddr) or totals is None:
-            return
-        need, least = totals[1], least_total(self._problem, "ddr", proven)
-        host, now = topology.local_world_size, min(d.storage.ddr for d in topology.devices)
-        flat = self.now.with_memory(DDR, usable)
-        gib = (host * amount / GIB for amount in (now, need, least[0] if least else now))
-        yield remedy(
-            changed(self._problem, topology=with_memory(topology, ddr=need)),
-            flat,
-            flat.best_from(found, deadline),
-            Amounts("DDR per host", "GiB", *gib),
-            f"Give each host of {host} GPUs {_gib(host * need)} GiB of DDR, "
-            f"{_gib(need)} GiB per GPU, in place of {_gib(host * now)}.",
-        )
-
-
-class _Batches:
-    """Bisects for the largest batch size that fits and the smallest that is proven not to fit."""
-
-    def __init__(self, problem: EmbeddingProblem, excluded: int) -> None:
-        self._problem = problem
-        self.excluded = excluded  # the smallest size proven not to fit
-        self.fits: tuple[int, EmbeddingProblem, Flat, Found] | None = None
-        self._undecided: tuple[int, int] | None = None  # the smallest and the largest such size
-
-    def next(self) -> int | None:
-        """Return the next size to test, or None if the two are near enough."""
-        if self.fits is None:
-            return 1 if self.excluded > 1 and self._undecided is None else None
-        low, high = self._undecided or (self.excluded, 0)
-        for begin, end in ((self.fits[0], low), (high, self.excluded)):
-            if begin and end - 1 > begin * _NEAR_ENOUGH:
-                return (begin + end) // 2
-        return None
-
-    def test(self, size: int, deadline: Deadline) -> None:
-        """Search for a plan with a batch size, or for a proof that none fits."""
-        problem = with_batch(self._problem, size)
-        flat = Flat.of(problem)
-        found = flat.any_plan(deadline)
-        if isinstance(found, Found):
-            self.fits = size, problem, flat, found
-            if self._undecided and self._undecided[0] <= size:
-                self._undecided = None
-        elif math.isinf(found.bound):
-            self.excluded = size
-        else:
-            low, high = self._undecided or (size, size)
-            self._undecided = min(low, size), max(high, size)
+        elif _bytes(found)[0] > min(self._problem.usable_ddr):
+            host = self._problem.topology.local_world_size
+            yield from self._more_memory(DDR, found, deadline, "host", host)
 
 
 def _bytes(found: Found) -> tuple[int, int]:

@@ -9,7 +9,6 @@ searches and its proofs serve here too.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,12 +24,22 @@ from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import memory_left
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Floats, SearchSpace, devices_of, search_space
+from planners.embedding.search.space import (
+    Devices,
+    Floats,
+    Ints,
+    SearchSpace,
+    devices_of,
+    search_space,
+)
 
 GIB = 2**30
-_KINDS = ("HBM", "DDR")
+KINDS = ("HBM", "DDR")
 HBM, DDR = 0, 1  # columns of storage
 _MOST_LONELY = 5  # tables named that fit nowhere on their own
+
+Amounts = tuple[str, str, float, float, float]
+"""How much changes: a Remedy's name, unit, present, sufficient and proven value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +66,13 @@ class Flat:
         """Return the problem with the options without host memory; None if a table has none."""
         space = self.space
         options = np.flatnonzero(space.option_storage[:, DDR] == 0)
-        if len(np.unique(space.table[options])) < space.tables:
-            return None
-        return replace(self, space=search_space([space.options[o] for o in options.tolist()]))
+        complete = len(np.unique(space.table[options])) == space.tables
+        return self.with_options(options) if complete else None
+
+    def with_options(self, options: Ints) -> "Flat":
+        """Return the problem with these options alone."""
+        named = [self.space.options[number] for number in options.tolist()]
+        return replace(self, space=search_space(named))
 
     def any_plan(self, deadline: Deadline) -> Found | NotFound:
         """Search for a plan that fits, whatever its milliseconds, or for a proof that none does."""
@@ -81,17 +94,10 @@ class Flat:
 
     def best_from(self, plan: Found, deadline: Deadline) -> Found:
         """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
-        known = replace(plan, rating=self.rating(plan))
+        rating = candidates(self.space, self.devices).rate(plan.options, plan.ranks)
+        known = replace(plan, rating=rating)
         found = search_in_order(self.space, self.devices, deadline, known=known, few_types=True)
         return found if isinstance(found, Found) else known
-
-    def rating(self, plan: Found) -> float:
-        """Return the milliseconds of a plan's slowest rank."""
-        return candidates(self.space, self.devices).rate(plan.options, plan.ranks)
-
-    def plan(self, found: Found) -> Plan:
-        """Return a plan as torchrec's options, with a rank for each shard."""
-        return Plan(tuple(placed(self.space, found)))
 
 
 def in_order(space: SearchSpace) -> SearchSpace:
@@ -118,27 +124,13 @@ def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
     )
 
 
-class Amounts(NamedTuple):
-    """The fields of a Remedy that say how much changes."""
-
-    name: str
-    unit: str
-    now: float
-    sufficient: float
-    proven: float
-
-
 def remedy(
     problem: EmbeddingProblem, flat: Flat, plan: Found, amounts: Amounts, *changes: str
 ) -> Remedy[EmbeddingProblem, Plan]:
     """Return the remedy whose changes make `problem`, with a plan of `flat`, its arrays."""
-    return Remedy(
-        **amounts._asdict(),
-        changes=changes,
-        rating=plan.rating,
-        problem=replace(problem, changes=changes),
-        decision=flat.plan(plan),
-    )
+    decision = Plan(tuple(placed(flat.space, plan)))
+    changed_problem = replace(problem, changes=changes)
+    return Remedy(*amounts, changes, plan.rating, changed_problem, decision)
 
 
 def not_enough(what: str, bound: float, deadline: Deadline) -> str:
@@ -162,7 +154,7 @@ def fitting_nowhere(flat: Flat) -> Iterator[str]:
         need = space.storage[shards[part[shards].argmax()]]
         needs = " and ".join(
             f"{amount / GIB:.4g} GiB of {kind} (of {max(whole, 0) / GIB:.4g})"
-            for kind, amount, whole in zip(_KINDS, need.tolist(), capacity.tolist(), strict=False)
+            for kind, amount, whole in zip(KINDS, need.tolist(), capacity.tolist(), strict=False)
             if amount
         )
         named = space.options[option]
