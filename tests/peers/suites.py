@@ -1,6 +1,6 @@
 """The suites of upstream's tests, and the drop-ins to run them with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +15,8 @@ class PeerSuite:
         paths: files and folders with tests, in the checkout.
         recent: paths that only recent checkouts have.
         drop_ins: the arguments of `put_in_place`, by their names in the table.
+        other_plans: the ends of names of tests that demand the plan of one proposer, by the drop-in
+            that makes a better plan.
         from_checkout: whether the library can be imported from the checkout's own sources.
     """
 
@@ -24,6 +26,7 @@ class PeerSuite:
     drop_ins: dict[str, str]
     from_checkout: bool = True
     recent: tuple[str, ...] = ()
+    other_plans: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def paths_in(self, checkout: Path) -> list[Path]:
         """Return the paths of the tests in a checkout."""
@@ -56,6 +59,13 @@ SUITES = (
             "Planner, same-plan": "same-plan",
             "Planner, best-plan": "best-plan",
             "Planner, same-plan, cache": "same-plan+cache",
+        },
+        # They demand `fused_uvm_caching`, which EmbeddingOffloadScaleupProposer alone proposes.
+        other_plans={
+            "Planner, best-plan": (
+                "TestAutoPlannerWithScaleupProposer::test_auto_sharder_solution",
+                "TestAutoPlannerWithScaleupProposer::test_planner_with_virtual_table",
+            )
         },
     ),
     PeerSuite(
