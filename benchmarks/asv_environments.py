@@ -17,7 +17,7 @@ from asv.environment import Environment, EnvironmentUnavailable
 from asv.machine import Machine, MachineCollection
 
 from benchmarks.outline import OUTLINE_FILE
-from harness.series.git import git_environment
+from harness.execution.git import git_environment
 
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -14,7 +15,9 @@ import psutil
 from packaging.requirements import Requirement
 
 from harness.contract.registry import ENTRY_POINTS, family_modules
+from harness.execution.git import run_git
 from harness.model.cell import Environment
+from harness.model.errors import ShardbenchError
 from harness.model.versions import PACKAGES, installed_versions
 
 _OWN = "shardbench"
@@ -53,6 +56,19 @@ def digest_of(*packages: str) -> str:
                     digest.update(f"{package}/{path.relative_to(root).as_posix()}".encode())
                     digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
+
+
+@cache
+def commit_of(package: str) -> str | None:
+    """Return the commit of a package's sources, with a + if they differ; None outside of git."""
+    spec = find_spec(package)
+    for root in (spec and spec.submodule_search_locations) or ():
+        with suppress(ShardbenchError):  # no repository, or no git
+            if run_git("-C", root, "ls-files", "--", ".", command="ls-files"):
+                commit = run_git("-C", root, "rev-parse", "--short=9", "HEAD", command="rev-parse")
+                changed = run_git("-C", root, "status", "--porcelain", "--", ".", command="status")
+                return commit.decode().strip() + ("+" if changed else "")
+    return None
 
 
 @cache
@@ -98,6 +114,7 @@ def environment(seed: int, package: str = "") -> Environment:
         shardbench=metadata.version("shardbench"),
         code=source_digest(),
         family_code=digest_of(package) if package else None,
+        commit=commit_of(package) if package else None,
         python=platform.python_version(),
         packages=installed_versions(used_packages(package)),
         system=f"{platform.system()} {platform.machine()}",

@@ -150,6 +150,7 @@ class Environment(Struct, frozen=True, omit_defaults=True):
     """The code, versions and machine of a measurement; unknown fields are None.
 
     `code` is a hash of the harness and of all families, `family_code` of the cell's family alone.
+    `commit` is of the family's sources if they are in a git checkout, with a + if they differ.
     `machine` is a hash that identifies the machine; only times of the same machine are compared.
     `load` is the one-minute load average per core.
     """
@@ -157,6 +158,7 @@ class Environment(Struct, frozen=True, omit_defaults=True):
     shardbench: str | None = None
     code: str | None = None
     family_code: str | None = None
+    commit: str | None = None
     python: str | None = None
     packages: dict[str, str] = field(default_factory=dict)
     system: str | None = None

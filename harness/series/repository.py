@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from harness.execution.git import GitError, run_git
 from harness.model.errors import UsageError
-from harness.series.git import GitError, run_git
 from harness.series.points import Point
 
 _FIELDS = ("%H", "%cs", "%s", "%b")

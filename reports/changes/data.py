@@ -161,7 +161,9 @@ def _measured_with(results: Results) -> dict[str, str]:
 
 def _facts(cell: Cell) -> dict[str, Any]:
     stored = to_builtins(cell.environment)
-    versions = {name: stored[name] for name in ("shardbench", "code", "python") if name in stored}
+    versions = {
+        name: stored[name] for name in ("shardbench", "code", "commit", "python") if name in stored
+    }
     machine = ("system", "machine", "cpu", "cores", "memory_gib")
     facts = versions | cell.environment.packages | {n: stored[n] for n in machine if n in stored}
     if cell.settings:

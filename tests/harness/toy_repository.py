@@ -6,7 +6,7 @@ from typing import Any
 
 from toy_library import library_files, write_files
 
-from harness.series.git import git_environment
+from harness.execution.git import git_environment
 
 
 class ToyRepository:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
 from torchrec.distributed.planner.types import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from planners.embedding.plan_files.previous import PreviousPlan
     from planners.embedding.same_plan.search import SamePlan
 
+_CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 SMALL = 50_000
 """Options times tables times ranks up to which torchrec's search takes less time than loading the
 compiled search into a process."""
@@ -305,8 +307,12 @@ class LargerCaches(EmbeddingOffloadScaleupProposer):
     def load(
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
-        """Load copies of the options, because the proposer changes them."""
-        super().load([_copied(option, ShardingOption) for option in search_space], enumerator)
+        """Load copies of the options, because the proposer changes them.
+
+        If a cached table lacks cache parameters, which TorchRec asserts, nothing is proposed.
+        """
+        if all(o.cache_params for o in search_space if o.compute_kernel == _CACHED):
+            super().load([_copied(option, ShardingOption) for option in search_space], enumerator)
 
 
 @contextmanager

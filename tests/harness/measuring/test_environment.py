@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from toy_repository import ToyRepository
 
 from harness.measuring.environment import environment, used_packages
 from harness.model.versions import PACKAGES
@@ -25,6 +26,18 @@ def test_the_versions_of_a_users_family_are_those_of_its_packages(
     packages = environment(0, "their_planners").packages
     assert set(packages) == {"their-planners", "numpy"}
     assert packages["their-planners"] == "1.5"
+
+
+def test_the_commit_of_a_users_family_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A family's sources in a checkout have a commit, and a mark if they differ from it."""
+    repository = ToyRepository(tmp_path / "checkout")
+    monkeypatch.syspath_prepend(repository.folder)
+    files = {f"{name}/__init__.py": "" for name in ("kept_planners", "changed_planners")}
+    head = repository.commit("Add planners", files)
+    (repository.folder / "changed_planners" / "__init__.py").write_text("x = 1")
+    for package, mark in (("kept_planners", ""), ("changed_planners", "+")):
+        commit = environment(0, package).commit
+        assert commit == f"{head[:9]}{mark}"
 
 
 def test_the_versions_of_a_built_in_family_are_those_of_the_libraries():

@@ -193,4 +193,4 @@ def test_one_module_runs_git():
         for file in (ROOT / folder).rglob("*.py")
         if called.search(file.read_text(encoding="utf-8"))
     ]
-    assert files == [ROOT / "harness" / "series" / "git.py"]
+    assert files == [ROOT / "harness" / "execution" / "git.py"]
