@@ -134,4 +134,6 @@ def main(arguments: list[str] | None = None) -> Any:
 def _end(error: ShardbenchError) -> None:
     with suppress(OSError):  # standard error may be full, too
         messages.print(str(error), style="red")
+    with suppress(ShardbenchError):
+        flush_streams()
     sys.exit(2 if isinstance(error, UsageError) else 1)
