@@ -172,7 +172,7 @@ def test_a_type_checker_sees_real_types(made: MadeEnvironment):
     said = [line.partition(": ")[2] for line in done.stdout.splitlines()]
     assert said[0] == 'note: Revealed type is "int"', done.stdout
     assert said[1] == 'note: Revealed type is "planners.embedding.drop_in.planner.Planner"'
-    assert "def (path: str | pathlib.Path) ->" in said[2]
+    assert "def (path: str | pathlib.Path, " in said[2]
     assert "planners.embedding.plan_files.loader.JsonPlanLoader" in said[3]
     assert "Unexpected keyword argument" in said[4]
     assert "Found 1 error in 1 file" in done.stdout
