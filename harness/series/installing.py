@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.model.errors import ShardbenchError, UsageError
 from harness.series.naming import installed_release, is_build_of, pip_reason, version_of
-from harness.store.lock import hold
+from harness.store.lines import hold
 
 _INSTALL_SECONDS = 900.0
 

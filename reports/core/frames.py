@@ -11,7 +11,8 @@ from harness.model.cell import Cell
 from harness.model.declared import LEAST
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
-from harness.store.results import Damage, read_cells
+from harness.store.cells import CellStore
+from harness.store.lines import Damage
 
 DIFFERENT = "different decision"
 _EARLIER = (
@@ -68,11 +69,12 @@ def read_results(path: Path) -> Results:
     `against` variant and its last machine are kept. Damaged lines, such as a last line that a
     killed sweep cut short, are left out. `notes` reports both.
     """
-    damaged: list[Damage] = []
+    store = CellStore(path)
+    damaged = store.damaged
     cells: dict[CellId, Cell] = {}
     against: dict[tuple[str, ProblemId], str] = {}
     machine: dict[tuple[str, ProblemId], str] = {}
-    for cell in read_cells(path, damaged.append):
+    for cell in (entry.value for entry in store.entries):
         cells[cell.id] = cell
         against[cell.family, cell.problem] = cell.against
         if cell.environment.machine:

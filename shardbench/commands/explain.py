@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from harness.model.errors import InfeasibleDecision, UsageError
+from harness.model.files import to_json
 from harness.planning.explain import Explained, explain as make_explanation
-from harness.store.results import to_json
 from shardbench import display
 from shardbench.commands.plan import show_remedies
 from shardbench.display.explanation import shown, to_markdown

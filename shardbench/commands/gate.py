@@ -19,8 +19,8 @@ from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
-from harness.store.lock import hold
-from harness.store.results import check_is_file, read_whole
+from harness.store.cells import CellStore, read_whole
+from harness.store.lines import check_is_file, hold
 from harness.suites.expectations import Expectations, load_expectations, to_toml
 from harness.suites.expected_problems import (
     as_results_name_them,
@@ -219,11 +219,12 @@ def _measure(
     problems = expected_problems(expected, options.found_registry(), settings, load_registry)
     expected, renamed = as_results_name_them(expected, problems)
     check_is_file(results)
+    store = CellStore(results)
     with hold(results):
-        keep_earlier(results)
+        keep_earlier(store)
         pieces = {p.title: Piece(p.comparison.family.name, len(p.expected)) for p in problems}
         with progress_display("", TimeLeft(pieces)) as listen:
-            for problem, cells in measure(problems, results, listen):
+            for problem, cells in measure(problems, store, listen):
                 ended = ", ".join(
                     f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
                 )

@@ -12,6 +12,7 @@ from harness.measuring.jobs import start_server_for
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
+from harness.store.cells import CellStore
 from harness.suites.sweep import registered_requests
 from shardbench import options
 from shardbench.command import resumable
@@ -71,7 +72,7 @@ def report(
         from reports.changes.page import write_comparison
 
         for file in (results, other):
-            tell_damaged(file)
+            tell_damaged(CellStore(file).damaged)
         _tell(write_comparison(results, other, out or Path("comparison"), title))
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
@@ -80,13 +81,14 @@ def report(
     is_default = results is None
     if results is None:
         results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
-        with measuring_into(results), resumable(results, fresh):
+        store = CellStore(results)
+        with measuring_into(store), resumable(results, fresh):
             requests = registered_requests(options.found_registry().families, large)
-            measure(requests, results, settings, fresh)
+            measure(requests, store, settings, fresh)
     elif large:
         raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
     else:
-        tell_damaged(results)
+        tell_damaged(CellStore(results).damaged)
     if flames or is_default:
         options.check_folder(profiles)
         _profile(results, profiles, options.found_registry(), settings, with_ladders=flames)

@@ -1,21 +1,23 @@
 """`shardbench sweep`: command lines, output, and exit codes."""
 
 import io
-import json
 import os
 import platform
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import toy
+from msgspec import structs
 from rich.console import Console
 
 from harness.measuring.environment import MACHINE
 from harness.measuring.monitor import Event
 from harness.measuring.time_left import Piece, TimeLeft
-from harness.store.lock import hold
-from harness.store.results import parse_line
+from harness.store.cells import CellStore
+from harness.store.keys import Key
+from harness.store.lines import hold
 from shardbench.progress import ProgressDisplay, progress_bar, time_left
 
 SUITE = """
@@ -40,7 +42,7 @@ def shardbench(shardbench, use_families, tmp_path):
 
 
 def cells(path: Path) -> list[str]:
-    return [json.loads(line)["cell"] for line in path.read_text().splitlines()]
+    return [entry.id for entry in CellStore(path).entries]
 
 
 def test_a_suite_is_measured_told_of_and_not_measured_again(shardbench, tmp_path):
@@ -139,21 +141,21 @@ def test_results_of_this_machine_stay_when_others_go(shardbench, tmp_path):
     """Only the cells that do not count here are measured again."""
     path = tmp_path / "results" / "tiny.jsonl"
     shardbench("sweep", "tiny.toml", *QUICK)
-    lines = path.read_text().splitlines()
-    theirs = [line for line in lines if "toy[size=4]" in line]
-    ours = [line for line in lines if line not in theirs]
-    machine = json.loads(lines[0])["environment"]["machine"]
-    changed = [line.replace(f'"machine": "{machine}"', '"machine": "another"') for line in theirs]
-    assert changed != theirs
-    path.write_text("\n".join([*changed, *ours]) + "\n")
+    store = CellStore(path)
+    theirs = {entry.id for entry in store.entries if "toy[size=4]" in entry.id}
+    changed = [
+        replace(entry, key=str(structs.replace(Key.parse(entry.key), machine="another")))
+        if entry.id in theirs
+        else entry
+        for entry in store.entries
+    ]
+    store.set_aside(changed)
     code, _, err = shardbench("sweep", "tiny.toml", *QUICK)
     assert code == 0
     assert "Not used: 4 cells in results/tiny.jsonl" in err
-    kept = path.read_text().splitlines()[:4]
-    assert [parse_line(line.encode()) for line in kept] == [
-        parse_line(line.encode()) for line in ours
-    ]
-    assert sorted(cells(path)) == sorted(json.loads(line)["cell"] for line in lines)
+    again = CellStore(path).entries
+    assert again[:-4] == [entry for entry in changed if entry.id not in theirs]
+    assert {entry.id for entry in again[-4:]} == theirs
 
 
 def test_what_would_run_is_listed(shardbench, tmp_path):

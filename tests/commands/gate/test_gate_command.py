@@ -10,7 +10,7 @@ from gated import WIDE, results
 from made_up_cells import ended, line, write
 
 from harness.model.ids import CellId
-from harness.store.results import read_whole
+from harness.store.cells import read_whole
 from harness.suites.expectations import Expectation, Expectations, load_expectations
 from harness.suites.gate import judge_cells
 

@@ -14,7 +14,7 @@ from harness.model.settings import Settings
 from harness.series.installing import Place, install, kept_releases
 from harness.series.points import Point, Run
 from harness.series.releases import family_of, measure, settings_of
-from harness.store.results import read_cells
+from harness.store.cells import read_cells
 from harness.topologies.lookup import find_topology
 
 SETTINGS = settings_of(turns=3, seconds=60, budget=60)
