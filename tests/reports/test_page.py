@@ -165,7 +165,7 @@ def test_each_problem_compared_with_another_has_a_table(past):
     assert compiled["max_widget_ms [ms]"] == "800"
     assert compiled["least_widget_ms [ms]"] == "640"
     assert compiled["gap"] == "25.0 %"
-    assert large["compiled"]["times as fast (projected)"] == "≥ 214x"
+    assert large["compiled"]["times as fast\n(projected)"] == "≥ 214x"
     assert large["compiled"]["verdict"] == "same"
     assert "### Compared with no-copy" in markdown
     sentence = "compared with no-copy on 2 problems and with slow-copy on all others."
