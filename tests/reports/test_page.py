@@ -184,7 +184,7 @@ def test_bound_gap_and_memory_are_in_every_table_of_cells(past):
     assert row["of the call [MiB]"] == "2,320"
     stopped = cells["boxing/no-copy@crates[boxes=1600,seed=1]/toy_rack:4"]
     assert stopped["peak memory [MiB]"].startswith("≥ ")
-    assert stopped["memory of the call [MiB]"] == "—"
+    assert stopped["of the call [MiB]"] == "—"
     quality = {row["variant"]: row for row in rows_of_table(page, "boxing-quality-table-1")}
     assert quality["certified"]["gap"] == "0.05 %"
 
