@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from harness.model.cell import SCHEMA, SHARED, Cell, plain_number
 from harness.model.declared import fault
-from harness.model.errors import ShardbenchError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import finite, legible
 from harness.model.ids import CellId
 from harness.store.keys import key_of
@@ -53,13 +53,20 @@ class CellStore(Store[Cell]):
         return Entry(str(cell.id), cell.key, cell)
 
 
+def stored_cells(path: Path) -> CellStore:
+    """Return the cells of a file; raise UsageError if it does not exist."""
+    if not path.exists():
+        raise UsageError(f"{path} cannot be read: No such file or directory.")
+    return CellStore(path)
+
+
 def read_cells(path: Path) -> Iterator[Cell]:
     """Return the cells of a results file in order.
 
     Raise UsageError if it cannot be read, or has a damaged line other than an incomplete last line,
     the only damage that a killed writer leaves.
     """
-    return CellStore(path).values()
+    return stored_cells(path).values()
 
 
 def read_whole(path: Path) -> dict[CellId, Cell]:
@@ -68,7 +75,7 @@ def read_whole(path: Path) -> dict[CellId, Cell]:
     Raise ShardbenchError if the file cannot be read, has no cell, has a damaged or incomplete line,
     or has two different cells with the same id.
     """
-    store = CellStore(path)
+    store = stored_cells(path)
     cells: dict[CellId, Cell] = {}
     for entry in store.entries:
         if cells.setdefault(entry.value.id, entry.value) != entry.value:

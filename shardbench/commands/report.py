@@ -12,7 +12,7 @@ from harness.measuring.jobs import start_server_for
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
-from harness.store.cells import CellStore
+from harness.store.cells import CellStore, stored_cells
 from harness.suites.sweep import registered_requests
 from shardbench import options
 from shardbench.command import resumable
@@ -72,7 +72,7 @@ def report(
         from reports.changes.page import write_comparison
 
         for file in (results, other):
-            tell_damaged(CellStore(file).damaged)
+            tell_damaged(stored_cells(file).damaged)
         _tell(write_comparison(results, other, out or Path("comparison"), title))
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
@@ -88,7 +88,7 @@ def report(
     elif large:
         raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
     else:
-        tell_damaged(CellStore(results).damaged)
+        tell_damaged(stored_cells(results).damaged)
     if flames or is_default:
         options.check_folder(profiles)
         _profile(results, profiles, options.found_registry(), settings, with_ladders=flames)

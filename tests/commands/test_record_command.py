@@ -1,16 +1,12 @@
 """`shardbench record`: what it lists, measures, and refuses."""
 
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from fake_clock import FakeClock
 
-from harness.measuring.time_left import TimeLeft
-from harness.record.parts import RecordPart
-from shardbench.commands import record as command
+from harness.store.cells import read_cells
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 SUITE = """
@@ -42,7 +38,7 @@ def test_a_dry_run_lists_the_parts_and_writes_no_cell(shardbench, folder):
 
 def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, folder):
     assert shardbench("record")[0] == 0
-    assert (folder / "cells.jsonl").read_text().count("\n") == 4
+    assert len(list(read_cells(folder / "cells.jsonl"))) == 4
     code, out, _ = shardbench("record", "--dry-run", "--stale")
     assert (code, out.count("measured ")) == (0, 2)
     assert len(re.findall(r", [\d.]+ m?s last time$", out, re.MULTILINE)) == 2
@@ -57,26 +53,6 @@ def test_the_kind_of_a_part_is_listed_once(shardbench, folder):
     kinds = [line.split()[2:4] for line in out.splitlines()[:-1]]
     assert [kind for kind, _ in kinds] == ["study", "study", "profile"]
     assert kinds[-1][1].startswith("reshard-sync-each")
-
-
-def test_the_last_seconds_of_parts_tell_the_remaining_time(monkeypatch):
-    said, clock = [], FakeClock()
-    monkeypatch.setattr(command.messages, "print", said.append)
-    monkeypatch.setattr(command, "TimeLeft", partial(TimeLeft, now=clock.wall))
-    sizes = {"long a": 200.0, "long b": 100.0, "c": 40.0}
-    parts = [
-        RecordPart(name, "study", name.startswith("long"), False, 1.0, lambda _: "ok")
-        for name in sizes
-    ]
-
-    class Held:
-        def measure(self, parts, listen, ended) -> None:
-            listen(parts[1])
-            clock.advance(110)
-            ended(parts[1], "ok", 110.0)
-
-    command._measure(Held(), parts, sizes)
-    assert said == ["1/3 long b in 110 s: ok; about 4 min left"], "1.1 times 200 s, and 40 s"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +82,7 @@ def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folde
     code, _, said = shardbench("record")
     assert code == 1
     assert "torchrec=PATH" in said
-    assert (folder / "cells.jsonl").read_text().count("\n") == 4
+    assert len(list(read_cells(folder / "cells.jsonl"))) == 4
 
 
 def test_a_suite_for_a_device_ends_with_the_outcome_of_each_part(shardbench, folder):

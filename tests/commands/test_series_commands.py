@@ -7,13 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from toy_library import DRIVER, declared, family, write_installed, write_wheel
 from toy_repository import ToyRepository
 
 from harness.contract import Series
 from harness.contract.registry import Registry
 from harness.measuring.environment import MACHINE
-from harness.store.cells import read_cells
+from harness.store.cells import CellStore, read_cells
+from harness.store.keys import Key
+from harness.store.lines import Entry
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")
 SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
@@ -237,7 +240,10 @@ def test_stored_commits_of_other_versions_are_named(history, repository):
     repository.version("the first")
     history("toylib", "-r", "clone")
     path = Path("history/toylib/history.jsonl")
-    path.write_text(path.read_text().replace('"python": "', '"python": "2.'))
+    store = CellStore(path)
+    (entry,) = store.entries
+    other = structs.replace(Key.parse(entry.key), versions="other")
+    store.set_aside([Entry(entry.id, str(other), entry.value)])
     _, _, err = history("toylib", "-r", "clone")
     assert "Not used: 1 stored commit, with other versions of Python or packages." in err
     assert len(stored()) == 2

@@ -13,12 +13,10 @@ from msgspec import structs
 from rich.console import Console
 
 from harness.measuring.environment import MACHINE
-from harness.measuring.monitor import Event
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.store.cells import CellStore
 from harness.store.keys import Key
 from harness.store.lines import hold
-from shardbench.progress import ProgressDisplay, progress_bar, time_left
+from shardbench.progress import ProgressDisplay, progress_bar
 
 SUITE = """
 name = "tiny"
@@ -57,9 +55,7 @@ def test_a_suite_is_measured_told_of_and_not_measured_again(shardbench, tmp_path
     ]
     first, second = err.splitlines()
     assert re.match(r"1/2 toy on toy\[size=4\]/dgx_a100_80gb:2: raises failed \(ValueError:", first)
-    assert re.search(r"; about \d+ s left$", first)
     assert second.startswith("2/2 toy on toy[size=6]")
-    assert not second.endswith("left")
     path = tmp_path / "results" / "tiny.jsonl"
     assert [each.name for each in path.parent.iterdir()] == ["tiny.jsonl"]
     assert len(set(cells(path))) == len(cells(path)) == 8
@@ -79,13 +75,12 @@ def test_what_is_cut_short_is_gone_on_with_and_damage_is_moved(shardbench, tmp_p
     shardbench("sweep", "tiny.toml", *QUICK, "--results", "mine.jsonl")
     whole = cells(path)
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:3], b"not a cell\n", *lines[3:5], lines[5][:40]]))
+    path.write_bytes(b"".join([*lines[:3], b"not a cell\n", *lines[3:-3], lines[-3][:40]]))
     code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--results", "mine.jsonl")
     assert code == 0
-    assert err.splitlines()[:2] == [
-        "Damaged: mine.jsonl, line 4: it is not JSON: Expecting value: line 1 column 1 (char 0).",
-        "They are moved to mine.jsonl.damaged.",
-    ]
+    damaged, moved = err.splitlines()[:2]
+    assert damaged.startswith("Damaged: mine.jsonl, line 4: it is not JSON: ")
+    assert moved == "They are moved to mine.jsonl.damaged."
     assert (tmp_path / "mine.jsonl.damaged").read_bytes() == b"not a cell\n"
     assert sorted(cells(path)) == sorted(whole)
 
@@ -251,34 +246,14 @@ def test_several_at_once_are_warned_of(shardbench, tmp_path, monkeypatch):
     assert len(set(cells(tmp_path / "results" / "tiny.jsonl"))) == 8
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, ""),
-        (0.0, ""),
-        (0.2, "about 1 s left"),
-        (7.4, "about 7 s left"),
-        (13.0, "about 15 s left"),
-        (70.0, "about a minute left"),
-        (100.0, "about 2 min left"),
-        (3600.0, "about 60 min left"),
-        (9e3, "about 2.5 h left"),
-    ],
-)
-def test_a_remaining_time_is_rounded(seconds, text):
-    assert time_left(seconds) == text
-
-
 class Shown:
-    """A progress display for twelve problems on a terminal of 80 columns, with a clock."""
+    """A progress display for twelve problems on a terminal of 80 columns."""
 
     def __init__(self) -> None:
-        self.now = 0.0
         self.console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
         self.bar = progress_bar(self.console)
         names = ["toy on p", *(f"embedding on synthetic[tables=1000,seed={n}]" for n in range(11))]
-        left = TimeLeft({name: Piece("toy") for name in names}, now=lambda: self.now)
-        self.display = ProgressDisplay(self.bar, left)
+        self.display = ProgressDisplay(self.bar, len(names))
         self.names = names
 
     def text(self) -> str:
@@ -290,22 +265,11 @@ def test_the_display_fits_a_terminal():
     shown = Shown()
     show, (first, *others) = shown.display, shown.names
     show.begun(first)
-    shown.now = 90.0
     show.finished(first, "raises failed", failures=1)
     for name in others[:3]:
         show.begun(name)
     text = shown.text()
     assert "1/12 toy on p: raises failed" in text
-    assert "1 of 12 problems, about 16 min left, 1 failed" in text
+    assert "1 of 12 problems, 1 failed" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.count("0:00:00") == 2, "the bar and the time are beside it"
-
-
-def test_the_remaining_time_counts_what_the_running_problem_says():
-    shown = Shown()
-    show, (first, *_) = shown.display, shown.names
-    show(Event("checking", "same", 1, 2))  # of the first problem, which has thus begun
-    shown.now = 60.0
-    show.finished(first, "all ok")
-    show(Event("checking", "same", 1, 2, left_s=600.0))
-    assert "1 of 12 problems, about 20 min left" in shown.text()
