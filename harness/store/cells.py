@@ -1,5 +1,6 @@
 """Results files: stored cells, also those of schema 1, which had a line each."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from msgspec import to_builtins
 
 from harness.model.cell import SCHEMA, SHARED, Cell, plain_number
 from harness.model.declared import fault
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import finite, legible
+from harness.model.errors import ShardbenchError
+from harness.model.files import finite, legible, read_file
 from harness.model.ids import CellId
 from harness.store.keys import key_of
 from harness.store.lines import Entry, Line, OtherSchema, Store
@@ -55,8 +56,9 @@ class CellStore(Store[Cell]):
 
 def stored_cells(path: Path) -> CellStore:
     """Return the cells of a file; raise UsageError if it does not exist."""
-    if not path.exists():
-        raise UsageError(f"{path} cannot be read: No such file or directory.")
+    # Path.exists raises an error for a name that is too long and for a loop of symbolic links.
+    if not os.path.exists(path):  # noqa: PTH110 - see above
+        read_file(path)  # raises the reason
     return CellStore(path)
 
 

@@ -80,7 +80,7 @@ def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
     assert "cost_millions" in out
     assert "expansions" in out
     assert re.search(r"^[0-9a-f]{16}  eager-dict, shared-dict(, |$)", out, re.MULTILINE)
-    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == len(names)
+    assert len(list(read_cells(tmp_path / "cells.jsonl"))) == len(names)
     document = json.loads((tmp_path / "out.json").read_text())
     assert code == 0
     assert document["problem"] == "random[conversions=5]/dgx_a100_80gb:8"
