@@ -11,7 +11,7 @@ from harness.planning.explain import Explained, explain as make_explanation
 from harness.store.results import to_json
 from shardbench import display
 from shardbench.commands.plan import show_remedies
-from shardbench.display.explanation import shown, to_markdown
+from shardbench.display.plan import explanation_markdown, explanation_shown
 from shardbench.options import check_out, found_registry, messages, write
 from shardbench.problem_options import (
     ID,
@@ -61,9 +61,9 @@ def explain(
         show_remedies(request, error)
         raise typer.Exit(1) from None
     if out is None:
-        display.show(shown(made))
+        display.show(explanation_shown(made))
         return
-    write(out, _document(made) if out.suffix.lower() == ".json" else to_markdown(made))
+    write(out, _document(made) if out.suffix.lower() == ".json" else explanation_markdown(made))
     for sentence in made.explanation.sentences:
         print(sentence)
     messages.print(f"Wrote {out}")

@@ -18,8 +18,14 @@ from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display
 from shardbench.command import InterruptedCommand, seconds_since_start
-from shardbench.display.plan import document, front_shown, gain_shown, shown
-from shardbench.display.remedies import document as remedies_document, shown as remedies_shown
+from shardbench.display.plan import (
+    document,
+    front_shown,
+    gain_shown,
+    remedies_document,
+    remedies_shown,
+    shown,
+)
 from shardbench.options import (
     Json,
     check_folder,
