@@ -26,18 +26,23 @@ Option = Callable[[Callable[..., None]], Callable[..., None]]
 PATH = click.Path(path_type=Path)
 
 
-class _Positive(click.ParamType[float]):
+class Number(click.ParamType[float]):
+    """A number that must be as `wanted` says, which `is_valid` tests; nan is no such number."""
+
     name = "float"
 
+    def __init__(self, wanted: str, is_valid: Callable[[float], bool]) -> None:
+        self.wanted, self.is_valid = wanted, is_valid
+
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return a positive and finite number; fails for other texts."""
+        """Return the number in a text; fails for other texts."""
         number: float = click.FLOAT.convert(value, param, ctx)
-        if not 0 < number < math.inf:
-            self.fail(f"{number:g} is not a positive number.", param, ctx)
+        if not self.is_valid(number):
+            self.fail(f"{number:g} is not {self.wanted}.", param, ctx)
         return number
 
 
-POSITIVE = _Positive()
+POSITIVE = Number("a positive number", lambda number: 0 < number < math.inf)
 
 memory = click.option(
     "--memory",

@@ -184,7 +184,7 @@ def validate_command(
 @indices
 @click.option(
     "--share",
-    type=click.FloatRange(0, 4, min_open=True),
+    type=options.Number("above 0 and at most 4", lambda share: 0 < share <= 4),
     default=1.0,
     help="Part of the kernels to measure.",
 )

@@ -59,7 +59,7 @@ _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 )
 @click.option(
     "--move-gib",
-    type=click.FloatRange(min=0),
+    type=options.Number("a number of at least 0", lambda gib: 0 <= gib < math.inf),
     help="GiB of it that may move at most; any by default.",
 )
 @click.option(

@@ -55,7 +55,7 @@ _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 )
 @click.option(
     "--noise-floor",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=options.Number("at least 0 and less than 1", lambda share: 0 <= share < 1),
     default=NOISE_FLOOR,
     help="Share of the time that counts as no difference.",
 )
