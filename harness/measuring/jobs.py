@@ -34,13 +34,11 @@ _INTERVALS = "scipy.special"  # computing the interval of a ratio needs it
 class Reported(Struct, frozen=True):
     """The progress of a job; `progress` is None if the variant reports none.
 
-    `peak_memory_bytes` is the peak so far of a call that is being checked, and `left_s` the
-    expected seconds until the timing ends.
+    `peak_memory_bytes` is the peak so far of a call that is being checked.
     """
 
     progress: Progress | None
     peak_memory_bytes: int | None = None
-    left_s: float | None = None
 
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
@@ -126,9 +124,9 @@ class Reporting(Observer):
         """Report that counting the work of a variant's call begins."""
         self.report.send(self._job.stage(_COUNTING, name))
 
-    def block_ended(self, block: int, turns: Sequence[Sample], left_s: float) -> None:  # noqa: ARG002
-        """Report the number of blocks that have been timed, and the seconds to come."""
-        self.report.send(Note(Reported(Progress(block + 1, unit="blocks"), left_s=left_s)))
+    def block_ended(self, block: int, turns: Sequence[Sample]) -> None:  # noqa: ARG002
+        """Report the number of blocks that have been timed."""
+        self.report.send(Note(Reported(Progress(block + 1, unit="blocks"))))
 
 
 def run_sampling(

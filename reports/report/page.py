@@ -81,7 +81,7 @@ def _page(
     }
     differences = list(recorded.disagreements(results))
     table = overview(found)
-    chapters = [_chapter(family, results, pages[family.name], differences) for family in found]
+    chapters = [_chapter(family, pages[family.name], differences) for family in found]
     chapters += _published(recorded.with_claims(table), recorded)
     if validated:
         chapters.append(validation_chapter(validated))
@@ -107,13 +107,12 @@ def _page(
 
 def _chapter(
     family: FamilyView,
-    results: Results,
     pages: Sequence[FlamePage],
     differences: Sequence[Finding],
 ) -> PageChapter:
     found = family_findings(family, (one for one in differences if one.family == family.name))
     found = [replace(finding, family="") for finding in found]
-    sections = list(family_sections(family, results, pages))
+    sections = list(family_sections(family, pages))
     return PageChapter(family.slug, family.name, sections, family.compared_with, findings=found)
 
 

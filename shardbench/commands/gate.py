@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.contract.registry import load_registry
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
@@ -221,8 +220,7 @@ def _measure(
     check_is_file(results)
     with hold(results):
         keep_earlier(results)
-        pieces = {p.title: Piece(p.comparison.family.name, len(p.expected)) for p in problems}
-        with progress_display("", TimeLeft(pieces)) as listen:
+        with progress_display("", len(problems)) as listen:
             for problem, cells in measure(problems, results, listen):
                 ended = ", ".join(
                     f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"

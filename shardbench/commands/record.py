@@ -3,25 +3,22 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 
 from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import UsageError
 from harness.record.device import RecordedDevice
 from harness.record.parts import RecordPart
-from harness.record.record import LANES, Record
+from harness.record.record import Record
 from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import display
 from shardbench.command import INTERRUPTED
 from shardbench.options import check_folder, found_registry, messages, write
-from shardbench.progress import time_left
 from shardbench.results_file import measuring_into
 
 
@@ -72,7 +69,7 @@ def record(
             return
         check_folder(held.folder)
         try:
-            outcomes = _measure(held, left, took)
+            outcomes = _measure(held, left)
         except KeyboardInterrupt:
             messages.print(f"Interrupted: finished cells are kept in {held.folder}; run it again.")
             os._exit(INTERRUPTED)  # without waiting for calls that take minutes
@@ -106,22 +103,12 @@ def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
     write(path, flame_page(profiles, problem))
 
 
-def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -> dict[str, str]:
+def _measure(held: Record, left: Sequence[RecordPart]) -> dict[str, str]:
     """Measure the remaining parts; returns the outcome of each."""
     outcomes: dict[str, str] = {}
-    usual = fmean(took.values()) if took else 1.0
-    lanes = {
-        is_long: TimeLeft(
-            {p.name: Piece(p.kind, took.get(p.name, usual)) for p in left if p.is_long is is_long},
-            at_once=LANES if is_long else 1,
-            pace=1.0 if took else None,
-        )
-        for is_long in (True, False)
-    }
 
     def listen(part: RecordPart) -> Listener:
         shown = ""
-        lanes[part.is_long].begins(part.name)
 
         def step(event: Event) -> None:
             nonlocal shown
@@ -134,11 +121,7 @@ def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -
 
     def ended(part: RecordPart, outcome: str, took_s: float) -> None:
         outcomes[part.name] = outcome
-        lanes[part.is_long].ended(part.name)
-        known = [lane.seconds() for lane in lanes.values()]
-        rest = "" if None in known else time_left(sum(filter(None, known)))
-        said = f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}"
-        messages.print("; ".join(filter(None, (said, rest))))
+        messages.print(f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}")
 
     held.measure(left, listen, ended)
     return outcomes

@@ -21,7 +21,6 @@ from harness.measuring.selftest.rounds import (
     selftest,
     tallies,
 )
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.measuring.timing.verdict import NOISE_FLOOR
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
@@ -111,13 +110,11 @@ def _measured(
 ) -> tuple[SelfTest, RenderableType]:
     measured: list[list[Cell]] = []
     started = time.monotonic()
-    names = [f"round {number}" for number in range(1, rounds + 1)]
-    left = TimeLeft({name: Piece("round") for name in names})
-    with progress_display("", left) as listen:
+    with progress_display("", rounds) as listen:
         for cells in selftest(rounds, settings, 1000 * length, listen, added):
             measured.append(cells)
             ended = ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
-            listen.finished(names[len(measured) - 1], ended)
+            listen.finished("rounds", ended)
     found = tallies(measured)
     round_seconds = (time.monotonic() - started) / rounds
     result = self_test(measured, length, round_seconds)

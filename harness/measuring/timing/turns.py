@@ -35,8 +35,8 @@ class Observer:
     def counting(self, name: str) -> None:
         """Called before the work of a variant's call is counted."""
 
-    def block_ended(self, block: int, turns: Sequence["Sample"], left_s: float) -> None:
-        """Called after a block with its number, from 0, its samples, and the seconds to come."""
+    def block_ended(self, block: int, turns: Sequence["Sample"]) -> None:
+        """Called after a block with its number, from 0, and its samples."""
 
 
 class Sample(NamedTuple):
