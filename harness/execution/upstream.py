@@ -4,8 +4,8 @@ One process cannot import two releases of a library, and a library may need othe
 this project.
 """
 
+import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,17 +58,17 @@ class Upstream:
     def ask(self, request: Mapping[str, Any]) -> Any:
         """Send one request to the child, and return the upstream's answer.
 
-        `kind` names one of the driver's handlers, which gets the other fields. Fields and answer
-        have Python's own types, which any interpreter can unpickle.
+        Both have JSON types. `kind` names one of the driver's handlers, which gets the other
+        fields. Floats arrive unchanged, in both directions.
 
         Raises:
             ShardbenchError: the upstream is not installed, raised an error, or ended.
         """
         child = self._child = self._child or Child(self._start, passed_on=False)
-        child.send(pickle.dumps(dict(request)))
+        child.send(json.dumps(dict(request)).encode())
         message = child.receive()
         if isinstance(message, worker.Result):
-            return message.value
+            return json.loads(message.value)
         reason = message.reason if isinstance(message, worker.Failed) else "It sent no answer."
         if child.has_failed:
             last = child.output.last().split("\n")[-1]

@@ -5,7 +5,7 @@ alone. `serve` imports modules once, and forks a process for each job, which cal
 `answer` calls the functions of a driver, one request after the other.
 
 A process gets requests through one pipe, whose end means that its parent has ended, and sends
-messages through another. Both are pickled objects, sent by `Connection.send_bytes`.
+messages, which are pickled, through another; both by `Connection.send_bytes`.
 """
 
 import ctypes
@@ -432,6 +432,7 @@ def _run_job(requests: int, messages: int, output: int) -> NoReturn:
 def answer(driver: str, requests: int, messages: int) -> NoReturn:
     """Answer requests by the functions in a driver's HANDLERS, until the parent ends.
 
+    Requests and answers are JSON texts, since another interpreter may not have the same types.
     The driver is a file that ends in `.py`, or a module's name. If it cannot be loaded, every
     request fails with that error.
     """
@@ -448,11 +449,11 @@ def answer(driver: str, requests: int, messages: int) -> NoReturn:
     except (Exception, SystemExit) as error:
         failure = error
 
-    def work() -> Any:
-        request = pickle.loads(queue.get())
+    def work() -> str:
+        request = json.loads(queue.get())
         if failure is not None:
             raise failure
-        return handlers[request.pop("kind")](request)
+        return json.dumps(handlers[request.pop("kind")](request))
 
     while True:
         report.finish(work)
