@@ -83,7 +83,7 @@ def validate_command(
         Path, typer.Option(help="Folder for the results, which the report shows.")
     ] = _FOLDER,
     figure: Annotated[
-        Path | None, typer.Option(help="File for the figure of one workload, .svg or .png.")
+        Path | None, typer.Option(help="File for the figure of one workload, .svg.")
     ] = None,
     fresh: options.Fresh = False,
     seed: options.Seed = 0,
@@ -95,7 +95,7 @@ def validate_command(
     """
     options.check_seconds("--seconds", seconds)
     options.check_writable(options.file_named(json))
-    options.check_out(figure, ".svg", ".png")
+    options.check_out(figure, ".svg")
     if figure is not None and len(workload) > 1:
         raise UsageError("--figure is of one workload; the report draws all.")
     if memory and (figure is not None or indices != "uniform"):
@@ -141,9 +141,9 @@ def validate_command(
     if not done:
         raise typer.Exit(2)
     if figure is not None:
-        from reports.estimates.figure import draw_validation
+        from reports.estimates.page import draw_validation
 
-        options.write(figure, draw_validation(done[0]).as_file(figure.suffix))
+        options.write(figure, draw_validation(done[0]).svg)
     if len(done) > 1:
         summary = as_terminal(tables.summary_table(done), f"{len(done)} problems\n")
         options.show_or_write(json, to_builtins(done), summary)

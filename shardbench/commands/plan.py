@@ -192,7 +192,7 @@ def _near(
 
 def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:
     """Write plans that move increasing numbers of bytes into a folder, with table and figure."""
-    from reports.family.front import draw_front
+    from reports.family.figures import draw_front
 
     check_folder(folder)
     made: list[Planned] = []
