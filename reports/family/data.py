@@ -120,6 +120,10 @@ class FamilyView(Results):
         found = self.cells[self.cells["problem"] == problem]
         return {str(row["variant"]): row for row in rows_of(found)}
 
+    def variants_on(self, problem: str) -> dict[str, Cell]:
+        """Return the cells of one problem, by variant."""
+        return {cell.variant: cell for cell in self.records if str(cell.problem) == problem}
+
     @cached_property
     def ladder_problem(self) -> str:
         """The problem with ratios for most of the ladder's variants; of several, the largest.
@@ -192,16 +196,13 @@ def families(results: Results) -> list[FamilyView]:
 
     In each family, cells of variants that are not installed come last.
     """
-    found = []
-    for name in map(str, results.cells["family"].unique()):
-        cells, qualities, counters, phases = (
-            frame[frame["family"] == name].reset_index(drop=True)
-            for frame in (results.cells, results.qualities, results.counters, results.phases)
-        )
-        is_last = cells["status"] == "not installed"
-        cells = pd.concat([cells[~is_last], cells[is_last]], ignore_index=True)
-        records = tuple(cell for cell in results.records if cell.family == name)
-        found.append(FamilyView(cells, qualities, counters, phases, records, name=name))
+    by_family: dict[str, list[Cell]] = {}
+    for cell in results.records:
+        by_family.setdefault(cell.family, []).append(cell)
+    found = [
+        FamilyView(tuple(sorted(cells, key=lambda c: c.status == "not installed")), name=name)
+        for name, cells in by_family.items()
+    ]
     return sorted(found, key=lambda family: family.place)
 
 

@@ -5,14 +5,10 @@ from functools import partial
 from typing import Any
 
 from reports.core.formatting import listing
-from reports.core.frames import Results
 from reports.core.page import CaptionedTable, Section
 from reports.family.data import FamilyView
 from reports.family.figures import figures
 from reports.family.flame_links import FlamePage, flames_table
-from reports.family.growth import growth_table
-from reports.family.ladder import ladder_table
-from reports.family.quality import quality_table
 from reports.family.ranks import (
     RankView,
     loads_table,
@@ -21,13 +17,19 @@ from reports.family.ranks import (
     ranks_table,
 )
 from reports.family.shortfalls import shortcomings
-from reports.family.speedups import speedup_tables
-from reports.family.tables import cells_table, counters_table, goals_table, problems_table
+from reports.family.tables import (
+    cells_table,
+    counters_table,
+    goals_table,
+    growth_table,
+    ladder_table,
+    problems_table,
+    quality_table,
+    speedup_tables,
+)
 
 
-def family_sections(
-    family: FamilyView, results: Results, pages: Sequence[FlamePage] = ()
-) -> Iterator[Section]:
+def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iterator[Section]:
     """Yield the sections on a family, without empty ones; `pages` are of flame graphs.
 
     First ours against today's release, then the published changes; folded tables to check both
@@ -73,7 +75,7 @@ def family_sections(
             needs_figure=True,
         ),
         section("flames", "Flame graphs", *_flame_tables(pages)),
-        *_checks(family, results, partial(section, is_folded=True)),
+        *_checks(family, partial(section, is_folded=True)),
     ]
     yield from (one for one in sections if one.drawings or one.tables)
 
@@ -87,12 +89,10 @@ def _loads(view: RankView) -> Iterator[CaptionedTable]:
     yield CaptionedTable(ranks_table(view), ranks_caption(view))
 
 
-def _checks(
-    family: FamilyView, results: Results, section: Callable[..., Section]
-) -> Iterator[Section]:
+def _checks(family: FamilyView, section: Callable[..., Section]) -> Iterator[Section]:
     """Yield sections of tables that check the figures: problems, goals, counters, cells."""
     problems = CaptionedTable(
-        problems_table(family, results), "The planned problems, and why they are here."
+        problems_table(family), "The planned problems, and why they are here."
     )
     yield section("problems", "Problems", problems)
     goals = CaptionedTable(goals_table(family), "Every goal, and whether it is met.")

@@ -1,23 +1,12 @@
 """Speed-ups over another variant than the reference, as figure and tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from reports.core.formatting import number, seconds
-from reports.core.table import (
-    Entry,
-    Table,
-    code,
-    interval_column,
-    numbers,
-    outcome_column,
-    table_of,
-    text,
-)
+from reports.core.formatting import number
 from reports.family.data import FamilyView, ratios, rows_of
-from reports.family.quality import quality_columns
 
 _SPEEDUPS = [
     *("problem", "against", "variant", "cpu_s", "times_as_fast", "low", "high", "projected"),
@@ -57,19 +46,3 @@ def factor(row: Mapping[str, Any]) -> str:
     """Write the speed-up in a row of `speedups`, marked if it is projected."""
     text = number(row["times_as_fast"])
     return f"≥ {text} (projected)" if row["projected"] else text
-
-
-def speedup_tables(family: FamilyView) -> Iterator[tuple[str, Table]]:
-    """Yield a caption and a table per problem in `speedups`; the table has a row per variant."""
-    for (problem, against), group in speedups(family).groupby(["problem", "against"], sort=False):
-        table = table_of(
-            rows_of(group),
-            code("variant"),
-            numbers("CPU time", "cpu_s", seconds),
-            numbers("times as fast", lambda row: Entry(factor(row), row["times_as_fast"])),
-            interval_column("interval", "low", "high"),
-            outcome_column(),
-            text("decision"),
-            *quality_columns(family, str(problem), first=True),
-        )
-        yield f"`{problem}`, compared with `{against}`.", table

@@ -79,7 +79,7 @@ def _page(
     }
     differences = list(recorded.disagreements(results))
     table = overview(found)
-    chapters = [_chapter(family, results, pages[family.name], differences) for family in found]
+    chapters = [_chapter(family, pages[family.name], differences) for family in found]
     chapters += _published(recorded.with_claims(table), recorded)
     if validated:
         chapters.append(validation_chapter(validated))
@@ -101,13 +101,12 @@ def _page(
 
 def _chapter(
     family: FamilyView,
-    results: Results,
     pages: Sequence[FlamePage],
     differences: Sequence[Finding],
 ) -> Section:
     found = family_findings(family, (one for one in differences if one.family == family.name))
     found = [replace(finding, family="") for finding in found]
-    sections = list(family_sections(family, results, pages))
+    sections = list(family_sections(family, pages))
     return Section(
         family.slug, family.name, family.compared_with, findings=found, sections=sections
     )

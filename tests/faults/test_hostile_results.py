@@ -37,7 +37,7 @@ def told(path):
     for family in families(results):
         for tell in (cells_table, goals_table, family_findings):
             tell(family)
-        problems_table(family, results)
+        problems_table(family)
     return results
 
 
@@ -135,7 +135,7 @@ def test_a_ladder_may_lack_a_rung_on_its_problem(path):
     results = read_results(write(path, lines))
     (family,) = families(results)
     assert family.ladder_problem != "crates[boxes=20,seed=1]/toy_rack:4" or list(
-        family_sections(family, results)
+        family_sections(family)
     )
 
 
