@@ -97,7 +97,7 @@ def report(
 ) -> None:
     """Write an offline page of results, or of changes between two.
 
-    Also writes Markdown, figures and their data next to the page.
+    Also writes figures and their data next to the page.
     """
     if results is not None and (large or fresh or minutes):
         raise UsageError(
@@ -106,7 +106,7 @@ def report(
     if results is not None and other is not None:
         if flames:
             raise UsageError("A report of two files takes no --flames.")
-        from reports.changes.page import write_comparison
+        from reports.changes import write_comparison
 
         for file in (results, other):
             tell_damaged(file)
@@ -204,7 +204,7 @@ def _headlines(requests: Sequence[Request]) -> list[Request]:
 
 
 def _tell(page: Path) -> None:
-    options.messages.print(f"Wrote {page} and {page.with_name('report.md')}")
+    options.messages.print(f"Wrote {page}")
     print(page)
 
 
@@ -217,7 +217,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
     from reports.core.frames import read_results
     from reports.family.data import families
     from reports.family.flame_links import FlamePair, ladder_pairs, main_pair, page_name
-    from reports.profile.page import flame_page
+    from reports.flames import flame_page
 
     try:
         views = families(read_results(results))
