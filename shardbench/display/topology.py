@@ -1,6 +1,6 @@
 """The output of `shardbench topology`: machines, links and traps, in 80 columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -13,11 +13,19 @@ from rich.text import Text
 from harness.contract.abilities.topology import TopologyRow, TopologyTrap
 from harness.model.errors import printable
 from harness.model.topology import Topology
-from harness.topologies import link_shape
 from harness.topologies.capture import HostTopology
-from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind
-from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
+from harness.topologies.links import (
+    SELF,
+    LinkMatrix,
+    all_to_all_bw,
+    linked_pairs,
+    near_nics,
+    nvlinks_of,
+    shape_of,
+    usual_links,
+)
+from harness.topologies.probe import Machine
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, Tone, numbers, table_of, text
 from reports.core.terminal import as_terminal
@@ -42,23 +50,18 @@ _MEANINGS = {
 }
 
 
-def probed(
-    gpus: Sequence[GpuDevice],
-    nics: Sequence[NetworkDevice],
-    memory: int,
-    failures: Mapping[str, str],
-) -> RenderableType:
-    """Render a line per detected device, and per source (such as NVML) that failed."""
-    lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
-    for nic in nics:
+def probed(machine: Machine) -> RenderableType:
+    """Render a line per detected device, and per source (such as torch) that failed."""
+    lines = [f"Seen: host memory, {machine.memory / 2**30:,.1f} GiB"]
+    for nic in machine.nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
         kind = "InfiniBand or RoCE" if nic.is_rdma else "Ethernet"
         lines.append(f"Seen: network device {nic.name} ({kind}), {speed}")
-    for position, gpu in enumerate(gpus):
-        lines.append(f"Seen: GPU{position}, {gpu.name}, {plural(len(gpu.links), 'active NVLink')}")
-    if not nics:
+    lines += [f"Seen: GPU{position}, {gpu.name}" for position, gpu in enumerate(machine.gpus)]
+    if not machine.nics:
         lines.append("Not seen: no network device")
-    lines += [f"Not seen: {source}: {reason}" for source, reason in failures.items() if reason]
+    failures = machine.failures.items()
+    lines += [f"Not seen: {source}: {reason}" for source, reason in failures if reason]
     return Text("\n".join(lines))
 
 
@@ -72,10 +75,7 @@ def captured(row: HostTopology) -> RenderableType:
         text("how", 3),
     )
     title = Text(f"{row.name}: {row.gpu}", style="bold")
-    note = [Text(remark, style="yellow") for remark in row.remarks]
-    return Group(
-        title, Text(f"{row.links}; confidence {row.confidence}"), "", as_terminal(table), *note
-    )
+    return Group(title, Text(f"{row.links}; confidence {row.confidence}"), "", as_terminal(table))
 
 
 def _tone(name: str) -> Tone:
@@ -109,7 +109,7 @@ def topology(found: Topology) -> RenderableType:
         numbers("", lambda each: _for_people(*each)),
         numbers("stored", lambda each: _stored(*each)),
     )
-    links = f"as usual for {found.gpu}" if link_shape.usual_links(found) else "not known"
+    links = f"as usual for {found.gpu}" if usual_links(found) else "not known"
     basis = (
         f"Links: {links}. Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
     )
@@ -147,20 +147,20 @@ def _domain(found: Topology, domain: int) -> RenderableType:
 
 def _links(found: Topology, row: str) -> str:
     """Draw the usual links below a domain's GPUs; "" if there are none, or they are not known."""
-    by = link_shape.usual_links(found)
+    by = usual_links(found)
     if by is None or found.gpus_in_domain == 1:
         return ""
     if by == "PCIe":
         return pictures.pcie(row)
     if by == "switch":
         return pictures.switch(row, "NVSwitch")
-    drawn = pictures.pairs(row, link_shape.linked_pairs(by, found.gpus_in_domain))
+    drawn = pictures.pairs(row, linked_pairs(by, found.gpus_in_domain))
     return f"{drawn}\n{'hybrid cube mesh' if by == 'mesh' else 'each pair joined directly'}"
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
     """Draw a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
-    shape = link_shape.shape_of(links, kind.nvlinks if kind else None)
+    shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
     parts: list[RenderableType] = [title, ""]
     if shape.by == "switch":
@@ -183,7 +183,7 @@ def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType
     if kind is None:
         parts.append(Text("Name the GPU with --gpu to see how fast.", style="dim"))
     else:
-        total = link_shape.all_to_all_bw(links, kind.nvlink_bw, kind.nvlinks, kind.host_link_bw)
+        total = all_to_all_bw(links, kind.nvlink_bw, kind.nvlinks, kind.host_link_bw)
         words = f"{kind.name}: {bandwidth(total)} one way when each GPU sends to all others alike"
         parts.append(Text(f"{words} (stored {total:.0f})"))
     return Group(*parts)
@@ -208,7 +208,7 @@ def _pairs(links: LinkMatrix) -> RenderableType:
 
 def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
     near: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for gpu, nearest in link_shape.near_nics(links).items():
+    for gpu, nearest in near_nics(links).items():
         near.setdefault(nearest, []).append(gpu)
     if not near:
         yield Text("Network devices: none in the matrix.")
