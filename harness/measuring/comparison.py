@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
-from harness.execution.messages import Failed
+from harness.execution.worker import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times

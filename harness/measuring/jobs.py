@@ -11,10 +11,9 @@ from msgspec import Struct
 from harness.contract import Family, Progress, Recorder
 from harness.contract.family import load
 from harness.contract.registry import family_modules
-from harness.execution.bootstrap import Report
-from harness.execution.memory import peak
-from harness.execution.messages import Note, Stage
 from harness.execution.server import start_server
+from harness.execution.usage import peak
+from harness.execution.worker import Note, Report, Stage
 from harness.measuring.check import Checked, check
 from harness.measuring.request import CALL, SET_UP, Job
 from harness.measuring.timing.clock import SystemClock

@@ -5,12 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec import structs
-
 from harness.contract import Progress
 from harness.execution.child import run
-from harness.execution.memory import shared_limit_gib
-from harness.execution.messages import Failed, Stage
+from harness.execution.usage import shared_limit_gib
+from harness.execution.worker import Failed, Stage
 from harness.measuring.jobs import Reported
 from harness.measuring.request import BUILDING, CALL, Job
 
@@ -116,7 +114,7 @@ def run_job(
     outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=shared_gib)
     if isinstance(outcome, Failed) and outcome.cause == "memory" and held > 1:
         together = "passed, together with those that were timed beside it, the"
-        return structs.replace(outcome, reason=outcome.reason.replace("passed its", together))
+        return replace(outcome, reason=outcome.reason.replace("passed its", together))
     if isinstance(outcome, Failed) and (outcome.cause, outcome.stage.what) == ("time", CALL):
         over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
         return over

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
@@ -16,35 +16,35 @@ from harness.record.record import Record
 from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import display
-from shardbench.command import INTERRUPTED
+from shardbench import display, options
+from shardbench.command import INTERRUPTED, command
 from shardbench.options import check_folder, found_registry, messages, write
 from shardbench.results_file import measuring_into
 
 
+@command("shardbench record --dry-run", "shardbench record --stale")
+@click.argument(
+    "folder",
+    type=options.PATH,
+    default=Path("record"),
+    help="The folder of the record, with its suite.toml.",
+)
+@click.option(
+    "--repository",
+    multiple=True,
+    metavar="LIBRARY=PATH",
+    help="A clone of a library, to run its commits; repeatable.",
+)
+@click.option("--device", default="", help="Device of a suite such as record/gpu: cpu or cuda.")
+@click.option(
+    "--stale", is_flag=True, help="Measure only what changed sources of a family made old."
+)
+@click.option(
+    "--only", default="", help="Measure only the parts that have this text in their names."
+)
+@click.option("--dry-run", is_flag=True, help="List the parts, and measure nothing.")
 def record(
-    folder: Annotated[
-        Path, typer.Argument(help="The folder of the record, with its suite.toml.")
-    ] = Path("record"),
-    repository: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LIBRARY=PATH", help="A clone of a library, to run its commits; repeatable."
-        ),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(help="Device of a suite such as record/gpu: cpu or cuda.")
-    ] = "",
-    stale: Annotated[
-        bool,
-        typer.Option("--stale", help="Measure only what changed sources of a family made old."),
-    ] = False,
-    only: Annotated[
-        str, typer.Option(help="Measure only the parts that have this text in their names.")
-    ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the parts, and measure nothing.")
-    ] = False,
+    folder: Path, repository: tuple[str, ...], device: str, stale: bool, only: str, dry_run: bool
 ) -> None:
     """Measure the suite of a record, which docs take figures from."""
     held = Record.read(folder, RecordedDevice.find(device) if device else None)
@@ -83,7 +83,7 @@ def record(
         f"{f', {failed} could not be measured' if failed else ''}."
     )
     if failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _clones(named: Sequence[str]) -> dict[str, Path]:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from harness.contract import Prepared
-from harness.execution.descendants import helpers
 from harness.execution.forks import Fork, Send
+from harness.execution.usage import helpers
 from harness.measuring.counting import affordable_counts, count_work
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock

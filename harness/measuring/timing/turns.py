@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
 from harness.contract.calls import collection_off
-from harness.execution.bootstrap import Report
-from harness.execution.descendants import helpers
+from harness.execution.usage import helpers
+from harness.execution.worker import Report
 from harness.measuring.timing.clock import Clock
 
 # If other threads and processes use more CPU time than this share of a call, and than these
