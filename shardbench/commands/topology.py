@@ -103,8 +103,8 @@ def _this_host(gpu: str) -> Host:
     options.messages.print(topology_views.probed(machine))
     if machine.matrix is None:
         raise ShardbenchError(
-            "No GPU can be seen here: run this on the machine with the GPUs, or save `nvidia-smi topo -m` "
-            "there and give it with --from-topo FILE --gpu NAME."
+            "No GPU can be seen here: run this on the machine with the GPUs, or save "
+            "`nvidia-smi topo -m` there and give it with --from-topo FILE --gpu NAME."
         )
     return Host(machine.gpus, machine.matrix, "the machine it ran on", machine.nics, machine.memory)
 
