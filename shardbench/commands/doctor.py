@@ -14,7 +14,7 @@ from harness.topologies import probe
 from shardbench import options
 from shardbench.command import command
 from shardbench.commands.releases import DEFAULT_FOLDER
-from shardbench.display.diagnosis import Diagnosis, Skipped, document, shown
+from shardbench.display.diagnosis import Diagnosis, Skipped
 from shardbench.progress import progress_display
 
 _BUDGET = 60.0
@@ -53,7 +53,7 @@ def doctor(seconds: float, json: str) -> None:
         skipped=[*_skipped(registry), *([] if gpus else [_NO_GPU])],
         noise=_noise(options.settings_of(_BUDGET, seconds, 0)),
     )
-    options.show_or_write(json, document(found), shown(found))
+    options.show_or_write(json, found.document(), found.shown())
 
 
 def _skipped(registry: Registry) -> list[Skipped]:
