@@ -24,8 +24,7 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.lock import hold
 from harness.store.results import to_json
-from harness.topologies.csv_files import read_topologies
-from harness.topologies.lookup import find_topology
+from harness.topologies.lookup import find_topology, read_topologies
 from reports.core.terminal import as_terminal
 from reports.estimates import table as tables
 from shardbench import completion, display, options, problem_options
