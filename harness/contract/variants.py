@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from harness.execution.descendants import helpers
 from harness.execution.upstream import is_ready
-from harness.model.cell import Claim
 from harness.model.errors import RegistryError, ShardbenchError
+from harness.model.statement import Claim
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -63,7 +63,7 @@ def _is_installed(module: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Variant(Generic[P, D]):
-    """One implementation in a family; see `Family.variant` for the fields."""
+    """One implementation in a family; see `Declared` for the fields."""
 
     name: str
     prepare: Callable[[P], Prepared[D]]

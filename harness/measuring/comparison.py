@@ -22,6 +22,7 @@ from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import LONG_CALL_S, Settings
+from harness.model.statement import TIMES_FASTER
 
 
 class Comparison:
@@ -55,12 +56,6 @@ class Comparison:
         self._variants = [v for v in family.variants.values() if v.name in left]
         # The variant to compare with is checked first: until then, no cell is final.
         self._order = sorted(self._variants, key=lambda variant: variant is not self._against)
-        self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
-        self._overview = [
-            row
-            for row in family.overview
-            if request.given in [ProblemId.parse(problem) for problem in row.problems]
-        ]
         self._settings = settings or Settings()
         self._job = with_fields(request, stored=()).job(self._settings, registry)
         self._given = set(self._stored)
@@ -153,8 +148,6 @@ class Comparison:
             claim=variant.claim,
             qualities=list(family.qualities),
             clock=family.clock,
-            goals=[goal for goal in self._goals if goal.variant == variant.name],
-            overview=self._overview,
             counter_meanings={counter.name: counter.meaning for counter in family.counters},
             counter_enough={
                 counter.name: counter.sufficient
@@ -295,10 +288,12 @@ class Comparison:
     def _limits(self) -> Limits:
         """Return, by variant, the limits that goals and the request set for its ratio."""
         limits = {name: [limit] for name, limit in self._request.limits.items()}
-        for goal in self._goals:
-            against = goal.against or self.family.reference.name
-            if goal.measure == "times faster" and against == self._against.name:
-                limits.setdefault(goal.variant, []).append(1 / goal.limit)
+        for goal in self.family.statements:
+            if goal.measure != TIMES_FASTER or goal.at_least is None:
+                continue
+            is_here = ProblemId.parse(goal.problem) == self._request.given
+            if is_here and goal.before == self._against.name:
+                limits.setdefault(goal.after, []).append(1 / goal.at_least)
         return limits
 
 

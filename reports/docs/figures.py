@@ -3,53 +3,23 @@
 `python -m reports.docs.figures` writes them; with `--check` it ends with 1 if one is outdated.
 """
 
-import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pandas as pd
 
 from harness.model.errors import UsageError
 from harness.model.files import read_file
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import Drawing
-from reports.docs.blocks import family_views, record
+from reports.docs.blocks import family_views, record, recorded_systems
 from reports.family.front import draw_fronts
 from reports.family.growth import draw_growth
 from reports.family.ladder import draw_ladder
 from reports.profile.figure import draw_flames
 from reports.profile.page import read_data
-from reports.record.claims import Factor, SystemResult, system_results
 from reports.report.figure import draw_overview
 
 FOLDER = Path("docs/figures")
-_NONE = Factor(math.nan)
-
-
-def overview_frame(rows: list[SystemResult]) -> pd.DataFrame:
-    """Return recorded systems in the columns of the figure that a report opens with."""
-
-    def row(found: SystemResult) -> dict[str, object]:
-        reproduced, reached = found.claim.factor or _NONE, found.factor or _NONE
-        published = found.claim.claim.published
-        return {
-            "system": found.system.name,
-            "published": found.claim.published,
-            "published_before": published.before if published else math.nan,
-            "published_after": published.after if published else math.nan,
-            "published_unit": published.unit if published else "",
-            "measured": reproduced.value,
-            "measured_low": reproduced.low,
-            "measured_high": reproduced.high,
-            "times_as_fast": reached.value,
-            "low": reached.low,
-            "high": reached.high,
-            "basis": "measured",
-            "decision": "same",
-        }
-
-    return pd.DataFrame([row(found) for found in rows])
 
 
 def _flames() -> Iterator[Drawing]:
@@ -72,7 +42,7 @@ def _growth_together() -> Iterator[Drawing]:
 
 
 FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
-    "overview": lambda: draw_overview(overview_frame(system_results(record()))),
+    "overview": lambda: draw_overview(recorded_systems()),
     "flames": _flames,
     "ladder": _of_family("embedding", draw_ladder),
     "growth": _of_family("embedding", draw_growth),

@@ -23,9 +23,14 @@ from reports.family.ranks import (
     ranks_caption,
     ranks_table,
 )
-from reports.family.shortfalls import shortcomings
 from reports.family.speedups import draw_speedups, speedup_tables
-from reports.family.tables import cells_table, counters_table, goals_table, problems_table
+from reports.family.tables import (
+    cells_table,
+    counters_table,
+    goals_table,
+    problems_table,
+    shortcomings,
+)
 
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:

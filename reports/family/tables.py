@@ -1,12 +1,19 @@
 """Tables that check a family's figures: problems, goals, counters, all cells."""
 
-import math
-
 import pandas as pd
 
-from harness.measuring.goals import MIB, Standing
-from harness.model.overview import Goal
-from reports.core.formatting import count, fact, interval, number, quantity, seconds
+from harness.measuring.statements import MIB, Reading
+from harness.model.statement import SECONDS, TIMES_FASTER
+from reports.core.formatting import (
+    count,
+    fact,
+    interval,
+    listing,
+    number,
+    percent,
+    quantity,
+    seconds,
+)
 from reports.core.frames import Results
 from reports.core.table import (
     Entry,
@@ -40,23 +47,47 @@ def problems_table(family: FamilyView, results: Results) -> Table:
 def goals_table(family: FamilyView) -> Table:
     """Return a row per goal: its limit, the measurement, and whether it is met."""
     return table_of(
-        family.standings,
-        text("goal", lambda row: row[0].text),
-        numbers("limit", lambda row: Entry(_limit(row[0], row[2]), row[2].limit)),
-        numbers("measured", lambda row: Entry(row[2].measured(quantity), row[2].value)),
-        numbers("interval", lambda row: Entry(interval(row[2].low, row[2].high), row[2].low)),
-        text("outcome", lambda row: outcome_entry(row[2].outcome)),
-        code("problem", lambda row: str(row[1].problem)),
+        family.goals,
+        text("goal", lambda row: row.statement.name),
+        numbers("limit", lambda row: Entry(_limit(row), row.limit)),
+        numbers("measured", lambda row: Entry(row.measured(quantity), row.value)),
+        numbers("interval", lambda row: Entry(interval(*row.interval), row.interval[0])),
+        text("outcome", lambda row: outcome_entry(row.outcome)),
+        code("problem", lambda row: row.pair.problem),
     )
 
 
-def _limit(goal: Goal, found: Standing) -> str:
-    limit = found.limit if math.isfinite(found.limit) else goal.limit
-    if goal.measure == "times faster":
-        return f"at least {quantity(limit, 'times')}"
-    if not math.isfinite(found.limit) and goal.against:  # the figure of `against` is unknown
-        return f"at most {quantity(limit, 'times')} that of {goal.against}"
-    return f"at most {quantity(limit, 's' if goal.measure == 'seconds' else found.unit)}"
+def _limit(goal: Reading) -> str:
+    statement = goal.statement
+    side, limit = "at most", statement.at_most
+    if statement.at_least is not None:
+        side, limit = "at least", statement.at_least
+    if goal.figure:
+        return f"{side} {quantity(goal.limit, goal.figure.unit)}"
+    of = f" of {statement.before}" if statement.before else ""
+    return f"{side} {quantity(limit or 0.0, 'times' if of else '')} {statement.measure}{of}"
+
+
+def shortcomings(family: FamilyView) -> list[str]:
+    """Return a sentence per missed goal: measurement, limit, and the variant's longest phases."""
+    sentences = []
+    for goal in family.goals:
+        if goal.outcome not in ("missed", "projected to be missed") or not goal.figure:
+            continue
+        phases = goal.after.phases if goal.after else {}
+        longest = sorted(phases.items(), key=lambda phase: -phase[1])[:3]
+        shares = [
+            f"`{name}` {percent(spent / sum(phases.values()))}" for name, spent in longest if spent
+        ]
+        is_of_time = goal.statement.measure in (TIMES_FASTER, SECONDS) and shares
+        goes_to = (
+            f"; the time of `{goal.pair.after}` goes to {listing(shares)}" if is_of_time else ""
+        )
+        sentences.append(
+            f"Missed: {goal.statement.name}. It is {goal.measured(quantity)} where the limit is "
+            f"{quantity(goal.limit, goal.figure.unit)}{goes_to}."
+        )
+    return sentences
 
 
 def counts(family: FamilyView) -> pd.DataFrame:

@@ -8,8 +8,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.measuring.goals import MIB, standing
+from harness.contract.registry import installed_statements
 from harness.measuring.selftest.file import SelfTest, last_selftests
+from harness.measuring.statements import MIB, Reading, evaluate
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import SCHEMA, Cell, Progress, Summary, projected_speedup
 from harness.model.quality import Bound
@@ -31,7 +32,7 @@ _ROW_FIELDS = (
     *("clock", "ratio", "remark", "verdict", "verdict_reason", "decision", "same_as"),
     *("fingerprint", "quality", "counters", "phases", "work"),
     *("peak_memory_bytes", "memory_before_bytes"),
-    *("progress", "projection_s", "claim", "goals", "source"),
+    *("progress", "projection_s", "claim", "source"),
 )
 _CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
 _MOST_PRINTED_LINES = 12
@@ -51,6 +52,10 @@ def document(cells: Sequence[Cell]) -> dict[str, Any]:
         "against": first.against,
         "facts": _facts(cells),
         "rows": [{field: record[field] for field in _ROW_FIELDS} for record in records],
+        "goals": [
+            {"goal": goal.statement.name, "variant": goal.pair.after, "outcome": goal.outcome}
+            for goal in goals(cells)
+        ],
         "counters": first.counter_meanings,
         **{name: records[0][name] for name in ("qualities", "settings", "environment")},
     }
@@ -229,14 +234,20 @@ def _work(cells: Sequence[Cell]) -> Table:
     )
 
 
+def goals(cells: Sequence[Cell]) -> list[Reading]:
+    """Return the goals of the cells' family whose variant is among them."""
+    by_id = {cell.id: cell for cell in cells}
+    declared = installed_statements().get(cells[0].family, ())
+    readings = (evaluate(found, by_id) for found in declared if found.use == "goal")
+    return [reading for reading in readings if reading.after]
+
+
 def _goals(cells: Sequence[Cell]) -> Table:
-    by_variant = {cell.variant: cell for cell in cells}
-    found = [(goal, standing(goal, by_variant)) for cell in cells for goal in cell.goals]
     return table_of(
-        found,
-        text("goal", lambda each: each[0].text),
-        text("measured", lambda e: e[1].measured(lambda v, unit: f"{number(v)} {unit}".strip())),
-        text("outcome", lambda each: outcome_entry(each[1].outcome)),
+        goals(cells),
+        text("goal", lambda row: row.statement.name),
+        text("measured", lambda row: row.measured(lambda v, unit: f"{number(v)} {unit}".strip())),
+        text("outcome", lambda row: outcome_entry(row.outcome)),
     )
 
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from harness.model.overview import Goal
 from msgspec.structs import asdict
 from rich.console import Console
 
 from harness.model.cell import Cell, Ratio, Summary
 from harness.model.ids import CellId
-from harness.model.overview import Goal
 from harness.model.quality import Quality
 from shardbench.display import comparison as display
 

@@ -8,17 +8,17 @@ import pytest
 from hostile import TEXTS, change, changes, read_or_refused, refusal
 from hypothesis import example, given, settings, strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
+from reports.report.answers import answers
+from reports.report.table import environment_table
 
 from harness.store.results import read_cells
 from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.page import family_sections
 from reports.family.tables import cells_table, goals_table, problems_table
-from reports.report.answers import answers
 from reports.report.findings import family_findings
 from reports.report.page import write_report
 from reports.report.recorded import Recorded
-from reports.report.table import environment_table
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
 OTHER = cell(decision="reference")

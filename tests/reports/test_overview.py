@@ -13,16 +13,16 @@ from made_up_results import (
     past_lines,
     results_of,
 )
+from reports.family.overview import overview
+from reports.family.shortfalls import goals_in_a_line
+from reports.report.answers import answers
+from reports.report.table import gains_table, published_table
 
 from reports.core.formatting import MISSING
 from reports.core.table import as_markdown
 from reports.family.data import families
-from reports.family.overview import overview
-from reports.family.shortfalls import goals_in_a_line
-from reports.report.answers import answers
 from reports.report.findings import gains
 from reports.report.recorded import Recorded
-from reports.report.table import gains_table, published_table
 
 
 def same(**fields):

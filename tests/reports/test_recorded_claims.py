@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from reports.record.claims import claim_results, system_results
 
 from harness.record.record import Record
 from reports.core.frames import read_results
 from reports.docs import blocks, gpu
-from reports.record.claims import claim_results, system_results
 from reports.report.page import write_report
 from reports.report.recorded import Recorded
 

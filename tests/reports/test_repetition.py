@@ -1,9 +1,9 @@
 import pytest
 from made_up_results import assert_in_order, cell, results_of
+from reports.family.shortfalls import repetition
 
 from reports.core.frames import UsageError
 from reports.family.data import families
-from reports.family.shortfalls import repetition
 
 ENOUGH = {"copies": 1, "searches": "distinct"}
 

@@ -3,14 +3,14 @@ from dataclasses import replace as replaced
 
 import pytest
 import toy
+from harness.measuring.goals import Standing, standing
+from harness.model.overview import Goal
 from msgspec.structs import replace
 
 from harness.contract.registry import Registry
-from harness.measuring.goals import Standing, standing
 from harness.model.cell import Cell, Progress, Ratio, Summary
 from harness.model.errors import RegistryError
 from harness.model.ids import CellId
-from harness.model.overview import Goal
 from harness.model.quality import Quality
 from harness.model.settings import Settings
 
