@@ -1,126 +1,140 @@
 """The `shardbench` program: its commands, from `shardbench.commands`, and its exit codes."""
 
 import logging
+import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Any
 
-import typer
+import click
 
 from harness.execution.logged import LoggedOnce
 from harness.model.errors import ShardbenchError, UsageError
-from shardbench.command import START, Command, GroupedCommands, examples, fix_hash_seed
-from shardbench.commands.compare import compare
-from shardbench.commands.doctor import doctor
-from shardbench.commands.estimates import calibrate_command, validate_command
-from shardbench.commands.explain import explain
-from shardbench.commands.gate import GateCommand, gate
-from shardbench.commands.history import history
-from shardbench.commands.list import list_command
-from shardbench.commands.plan import plan
-from shardbench.commands.profile import profile
-from shardbench.commands.record import record
-from shardbench.commands.releases import releases
-from shardbench.commands.report import report
-from shardbench.commands.selftest import selftest_command
-from shardbench.commands.sweep import sweep_command
-from shardbench.commands.topology import topology_app
-from shardbench.commands.workload import workload_app
-from shardbench.options import messages, warn
+from shardbench.command import INTERRUPTED, InterruptedCommand, examples
 from shardbench.streams import flush_streams, not_written, prepare_streams
 
-app = typer.Typer(
-    cls=GroupedCommands,
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    epilog=examples("shardbench compare --help"),
-)
+START = """\
+shardbench compares the programs that decide how a model is sharded.
 
+Three commands to try:
+  shardbench list families
+  shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick
+  shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16
 
-def _command(panel: str, function: Callable[..., None], *shown: str, **options: Any) -> None:
-    name = function.__name__.removesuffix("_command")
-    options = {"cls": Command, **options}
-    app.command(name, epilog=examples(*shown), rich_help_panel=panel, **options)(function)
+shardbench --help lists all commands; shardbench doctor shows what works here.
+"""
 
+# The commands by the panels of the help. Only the module of the command that runs is imported, so
+# each summary stands here, too.
+PANELS = {
+    "Measure": {
+        "compare": "Compare the variants of a family on one problem.",
+        "profile": "Profile a variant, or two and their difference, as flame graphs.",
+        "sweep": "Measure a suite of problems, or resume a stopped run.",
+        "releases": "Compare the releases of a library on the same problems.",
+        "validate": "Measure plans on this machine, and compare with their estimates.",
+        "history": "Run the commits of a library on one problem, and report changes.",
+        "record": "Measure the suite of a record, which docs take figures from.",
+    },
+    "Look": {
+        "list": "List families, variants, workloads, topologies.",
+        "report": "Write an offline page of results, or of changes between two.",
+        "explain": "Explain a decision, and show the costs of alternatives.",
+    },
+    "Plan": {"plan": "Plan with the best variant, and write the plan as JSON."},
+    "For CI": {"gate": "Judge decisions, counters and times by a file of expectations."},
+    "Your own workloads and machines": {
+        "workload": "Draw a workload's contents, or import one from other tools.",
+        "topology": "Capture a topology, draw its links, or find its traps.",
+    },
+    "This machine": {
+        "doctor": "Show which parts work here, and how to install the others.",
+        "calibrate": "Fit the cost estimate to this machine; write a topology file.",
+        "selftest": "Measure which slow-downs this machine can detect.",
+    },
+}
 
-_command(
-    "Measure",
-    compare,
-    "shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick",
-    "shardbench compare embedding -w dlrm-856 -t dgx_h100 -n 16 \\",
-    "    --variants compiled,certified --against compiled",
-)
-_command(
-    "Measure",
-    profile,
-    "shardbench profile embedding upstream -w dlrm-856 -t dgx_h100 -n 16 \\",
-    "    --against compiled",
-)
-_command(
-    "Measure",
-    sweep_command,
-    "shardbench sweep dimspec,reshard --dry-run",
-    "shardbench sweep default --results results/today.jsonl",
-)
-_command("Measure", releases, "shardbench releases torchrec 1.5.0..1.9.2")
-_command("Measure", validate_command, "shardbench validate -w merlin-tiny -t dgx_h100 -n 8")
-_command(
-    "Measure",
-    history,
-    "shardbench history torchrec v2026.01.26.00.. --repository torchrec",
-    "shardbench history torchrec A..B --repository torchrec --find search_calls",
-    cls=GateCommand,
-)
-_command("Measure", record, "shardbench record --dry-run", "shardbench record --stale")
-_command("Look", list_command, "shardbench list topologies")
-_command("Look", report, "shardbench report", "shardbench report before.jsonl after.jsonl")
-_command("Look", explain, "shardbench explain embedding/certified -w dlrm-856 -t dgx_h100 -n 16")
-_command("Plan", plan, 'shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16')
-_command("For CI", gate, "shardbench gate expectations.toml --markdown verdict.md", cls=GateCommand)
-app.add_typer(workload_app, name="workload", rich_help_panel="Your own workloads and machines")
-app.add_typer(topology_app, name="topology", rich_help_panel="Your own workloads and machines")
-_command("This machine", doctor, "shardbench doctor")
-_command("This machine", calibrate_command, "shardbench calibrate -t dgx_h100 -o machine.csv")
-_command("This machine", selftest_command, "shardbench selftest --rounds 5 --call 0.05")
+# Where a command is, in `shardbench.commands`, unless module and function have its name.
+_PLACES = {
+    "calibrate": "estimates:calibrate_command",
+    "list": "list:list_command",
+    "selftest": "selftest:selftest_command",
+    "sweep": "sweep:sweep_command",
+    "validate": "estimates:validate_command",
+}
 
-# The other commands call planners in child processes, whose hash seed is fixed.
+# These call planners in this process. The others call them in child processes, whose hash seed is
+# fixed.
 _PLAN_HERE = ("plan", "explain", "validate", "calibrate")
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        from importlib.metadata import version
+class Program(click.Group):
+    """The group of all commands, each of which is imported when it is needed."""
 
-        typer.echo(f"shardbench {version('shardbench')}")
-        raise typer.Exit
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._imported: set[str] = set()
+        for commands in PANELS.values():
+            for name, summary in commands.items():
+                self.commands[name] = click.Command(name, short_help=summary.removesuffix("."))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None if there is none with this name."""
+        if cmd_name in self.commands and cmd_name not in self._imported:
+            file, _, attribute = _PLACES.get(cmd_name, f"{cmd_name}:{cmd_name}").partition(":")
+            module = import_module(f"shardbench.commands.{file}")
+            self.commands[cmd_name] = getattr(module, attribute)
+            self._imported.add(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; on an interrupt, report the kept results and exit with 130."""
+        try:
+            return super().invoke(ctx)
+        except InterruptedCommand as interrupt:
+            click.echo(f"Interrupted: {interrupt}", err=True)
+        except KeyboardInterrupt:
+            click.echo("Interrupted: nothing is kept; the same command starts again.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED)
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section of the help for each panel."""
+        widest = max(map(len, self.commands))
+        for panel, names in PANELS.items():
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [(name.ljust(widest), self.commands[name].short_help or "") for name in names]
+                )
 
 
-@app.callback()
-def start(
-    context: typer.Context,
-    _: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
-    ] = False,
-) -> None:
+@click.command(
+    "shardbench",
+    cls=Program,
+    invoke_without_command=True,
+    epilog=examples("shardbench compare --help"),
+)
+@click.version_option(
+    package_name="shardbench", message="%(prog)s %(version)s", help="Say the version."
+)
+@click.pass_context
+def program(context: click.Context) -> None:
     """Profile and compare the programs that decide how a model is sharded."""
     if context.invoked_subcommand is None:
-        typer.echo(START, err=True, nl=False)
-        raise typer.Exit(2)  # as for any missing argument
+        click.echo(START, err=True, nl=False)
+        context.exit(2)  # as for any missing argument
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
     if arguments is None and sys.argv[1:2] and sys.argv[1] in _PLAN_HERE:
-        fix_hash_seed()
+        _fix_hash_seed()
     prepare_streams()
-    logged = LoggedOnce(warn)
+    logged = LoggedOnce(_warn)
     logging.getLogger().addHandler(logged)
     try:
         try:
-            app(arguments)
+            program(arguments, prog_name="shardbench")
         finally:
             logging.getLogger().removeHandler(logged)
             logged.close()
@@ -131,7 +145,26 @@ def main(arguments: list[str] | None = None) -> Any:
         _end(not_written(error))
 
 
+def _warn(text: str) -> None:
+    from shardbench.options import warn
+
+    warn(text)
+
+
+def _fix_hash_seed() -> None:
+    """Start this program anew with hash seed 0, unless it has that seed already.
+
+    TorchRec enumerates options in the order of a set of strings, so among equal plans the seed
+    decides.
+    """
+    if sys.flags.hash_randomization:
+        settings = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], settings)
+
+
 def _end(error: ShardbenchError) -> None:
+    from shardbench.options import messages
+
     with suppress(OSError):  # standard error may be full, too
         messages.print(str(error), style="red")
     with suppress(ShardbenchError):

@@ -1,16 +1,18 @@
 """Options that several commands share, checks of their values, and output to files."""
 
 import errno
+import math
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Console, RenderableType
 
 from harness.contract.registry import Registry, load_registry
-from harness.measuring.environment import MACHINE
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import replace_file
 from harness.model.machine import default_memory_gib
@@ -20,51 +22,105 @@ from shardbench import display
 
 messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
-Budget = Annotated[float, typer.Option(help="Seconds that one call may take before it is stopped.")]
-Memory = Annotated[
-    float | None,
-    typer.Option(
-        help="GiB of memory that a variant's process may have before it is stopped; "
-        "90 % of the machine's by default.",
-    ),
-]
-Seconds = Annotated[
-    float,
-    typer.Option(help="Seconds to spend on timing a problem; two blocks are timed in any case."),
-]
-Seed = Annotated[int, typer.Option(help="Seed of the order of the calls and of the resampling.")]
-Json = Annotated[
-    str,
-    typer.Option(
-        "--json",
-        metavar="[FILE.json]",
-        help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
-    ),
-]
+Option = Callable[[Callable[..., None]], Callable[..., None]]
+PATH = click.Path(path_type=Path)
 
 
-def _name_machine(name: str) -> str:
+class Number(click.ParamType[float]):
+    """A number that must be as `wanted` says, which `is_valid` tests; nan is no such number."""
+
+    name = "float"
+
+    def __init__(self, wanted: str, is_valid: Callable[[float], bool]) -> None:
+        self.wanted, self.is_valid = wanted, is_valid
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the number in a text; fails for other texts."""
+        number: float = click.FLOAT.convert(value, param, ctx)
+        if not self.is_valid(number):
+            self.fail(f"{number:g} is not {self.wanted}.", param, ctx)
+        return number
+
+
+POSITIVE = Number("a positive number", lambda number: 0 < number < math.inf)
+
+memory = click.option(
+    "--memory",
+    type=POSITIVE,
+    help="GiB of memory that a variant's process may have before it is stopped; "
+    "90 % of the machine's by default.",
+)
+seed = click.option(
+    "--seed", default=0, help="Seed of the order of the calls and of the resampling."
+)
+json = click.option(
+    "--json",
+    default="",
+    metavar="[FILE.json]",
+    help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
+)
+fresh = click.option("--fresh", is_flag=True, help="Measure everything again.")
+
+
+def _name_machine(_: click.Context, __: click.Parameter, name: str) -> None:
     """Name the class of this machine, for this process and those that it starts."""
+    from harness.measuring.environment import MACHINE
+
     if name:
         os.environ[MACHINE] = name
-    return name
 
 
-Machine = Annotated[
-    str,
-    typer.Option(
-        "--machine",
-        callback=_name_machine,
-        metavar="NAME",
-        help="Name this machine's class: times of machines with this name, processor and number "
-        "of cores count as this machine's own. By default each host is its own class.",
-    ),
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Measure everything again.")]
+machine = click.option(
+    "--machine",
+    default="",
+    callback=_name_machine,
+    expose_value=False,
+    metavar="NAME",
+    help="Name this machine's class: times of machines with this name, processor and number "
+    "of cores count as this machine's own. By default each host is its own class.",
+)
 
 # All commands measure suites with these, because stored results with other values do not count.
 SUITE_BUDGET = 30.0
 SUITE_SECONDS = 4.0
+
+
+def budget(default: float) -> Option:
+    """Return the option --budget."""
+    return click.option(
+        "--budget",
+        type=POSITIVE,
+        default=default,
+        help="Seconds that one call may take before it is stopped.",
+    )
+
+
+def seconds(default: float) -> Option:
+    """Return the option --seconds."""
+    return click.option(
+        "--seconds",
+        type=POSITIVE,
+        default=default,
+        help="Seconds to spend on timing a problem; two blocks are timed in any case.",
+    )
+
+
+def measuring(budget_s: float, seconds_s: float) -> Option:
+    """Return a decorator that adds the options of a measurement; the function gets `settings`."""
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def with_settings(
+            budget: float, seconds: float, seed: int, memory: float | None, **others: Any
+        ) -> None:
+            function(settings=settings_of(budget, seconds, seed, memory), **others)
+
+        command: Callable[..., None] = with_settings
+        for option in (memory, seed, seconds(seconds_s), budget(budget_s)):
+            command = option(command)
+        return command
+
+    return decorated
 
 
 def warn(text: str) -> None:
@@ -83,28 +139,13 @@ def found_registry() -> Registry:
 def settings_of(
     budget: float, seconds: float, seed: int, memory_gib: float | None = None
 ) -> Settings:
-    """Return the settings; raises UsageError if a time or the memory is not positive and finite.
-
-    Set-up may take the longer of SETUP_SECONDS and five times `budget`.
-    """
-    check_seconds("--budget", budget)
-    check_seconds("--seconds", seconds)
-    if memory_gib is None:
-        memory_gib = default_memory_gib()
-    elif not 0 < memory_gib < float("inf"):
-        raise UsageError(f"--memory must be a positive number of GiB, not {memory_gib:g}.")
+    """Return the settings; set-up may take the longer of SETUP_SECONDS and five times `budget`."""
     return Settings(
         budget,
         SamplingRule(seconds=seconds, seed=seed),
         setup_budget=max(SETUP_SECONDS, 5 * budget),
-        memory_gib=memory_gib,
+        memory_gib=memory_gib or default_memory_gib(),
     )
-
-
-def check_seconds(option: str, value: float) -> None:
-    """Raise UsageError unless an option's value is a positive number of seconds."""
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{option} must be a positive number of seconds, not {value:g}.")
 
 
 def names_in(text: str) -> list[str]:

@@ -2,67 +2,73 @@
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from harness.contract import Family
 from harness.contract.registry import Registry
 from harness.measuring.request import Request
-from harness.model.errors import UsageError
+from harness.model.errors import UnknownName, UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.topologies.lookup import placed_on
 from shardbench import completion
-from shardbench.options import warn
+from shardbench.options import found_registry, warn
 
 ID = "family/variant@workload/topology:gpus"
 
-WorkloadIfAny = Annotated[
-    str | None,
-    typer.Option(
-        "--workload",
-        "-w",
-        help="A name, name[key=value,...], or a file that its family reads.",
-        autocompletion=completion.workloads,
-    ),
-]
-TopologyIfAny = Annotated[
-    str | None,
-    typer.Option(
-        "--topology",
-        "-t",
-        help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
-        autocompletion=completion.topologies,
-    ),
-]
-GpusIfAny = Annotated[
-    int | None,
-    typer.Option(
-        "--gpus", "-n", help="How many GPUs to plan for; a captured workload has its own."
-    ),
-]
-AnyProblem = Annotated[
-    str,
-    typer.Argument(
-        help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
-        autocompletion=completion.cells,
-    ),
-]
-FamilyIfSeveral = Annotated[
-    str,
-    typer.Option(
-        "--family", help="The family, if several can.", autocompletion=completion.families
-    ),
-]
-Against = Annotated[
-    str,
-    typer.Option(
-        "--against", help="Another variant, to compare with.", autocompletion=completion.variant
-    ),
-]
+workload = click.option(
+    "-w",
+    "--workload",
+    help="A name, name[key=value,...], or a file that its family reads.",
+    shell_complete=completion.workloads,
+)
+topology = click.option(
+    "-t",
+    "--topology",
+    help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
+    shell_complete=completion.topologies,
+)
+gpus = click.option(
+    "-n", "--gpus", type=int, help="How many GPUs to plan for; a captured workload has its own."
+)
+cell = click.argument(
+    "cell",
+    help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
+    shell_complete=completion.cells,
+)
+family = click.option(
+    "--family",
+    default="",
+    help="The family, if several can.",
+    shell_complete=completion.families,
+)
+against = click.option(
+    "--against",
+    default="",
+    help="Another variant, to compare with.",
+    shell_complete=completion.variant,
+)
+
+
+def problem(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument and the options that name a problem; the function gets a request for it."""
+
+    @wraps(function)
+    def with_request(
+        cell: str, workload: str | None, topology: str | None, gpus: int | None, **others: Any
+    ) -> None:
+        request = find_problem(found_registry(), cell, workload, topology, gpus)
+        function(request=request, **others)
+
+    for parameter in (gpus, topology, workload, cell):
+        with_request = parameter(with_request)
+    return with_request
+
 
 # A benchmark of this repository as asv prints it: families.embedding.time_plan('...', '...').
 _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
@@ -80,25 +86,34 @@ def able_family(
         return registry.find(name)
     able = [family for family in registry.families if getattr(family.abilities, ability)]
     if workload is not None and len(able) > 1:
-        able = _knowing(able, workload)
+        able = _taking(able, workload)
     if len(able) != 1:
         names = ", ".join(family.name for family in able) or "none"
         raise UsageError(f"Name a family with --family; those that can {verb} are: {names}.")
     return able[0]
 
 
-def _knowing(families: Sequence[Family[Any, Any]], workload: WorkloadSpec) -> list[Any]:
+def _taking(families: Sequence[Family[Any, Any]], workload: WorkloadSpec) -> list[Family[Any, Any]]:
     """Return the families that take a workload; raise the error of one of them if none does."""
-    knowing, errors = [], []
+    taking, errors = [], []
     for family in families:
         try:
             family.label(workload)
-            knowing.append(family)
+            family.brings(workload)  # raises if another family captured the file
+            taking.append(family)
         except UsageError as error:
             errors.append(error)
-    if not knowing:  # the error of a family with a similar name tells more
-        raise next((error for error in errors if "did you mean" in str(error)), errors[0])
-    return knowing
+    if taking:
+        return taking
+    # A file's defect tells more than an unknown name, and a similar name more than none.
+    defects = [error for error in errors if not isinstance(error, UnknownName)]
+    similar = [error for error in errors if "did you mean" in str(error)]
+    if defects or similar:
+        raise (*defects, *similar)[0]
+    raise UnknownName(
+        f"Unknown workload '{workload.name}'; 'shardbench list workloads' names those of each "
+        "family."
+    )
 
 
 def placed_with_note(

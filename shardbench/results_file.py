@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.measuring.request import Request
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings
@@ -82,13 +81,8 @@ def measure(
             f"measured already in {results}; --fresh measures {'it' if stored == 1 else 'them'} "
             "again."
         )
-    pieces: dict[str, Piece] = {}
-    for request in left:  # variants that are not installed take no time
-        able = sum(not request.family.find(name).missing() for name in request.names())
-        pieces[title_of(request)] = Piece(request.family.name, able)
-    left_time = TimeLeft(pieces, workers.at_once() if workers else 1)
     done: list[Finished] = []
-    with progress_display("", left_time) as show:
+    with progress_display("", len(left)) as show:
 
         def begun(request: Request) -> None:
             show.begun(title_of(request))

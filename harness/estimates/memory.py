@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from harness.contract.abilities.estimates import MemoryCandidate, MemorySet, RankMemory
 from harness.estimates.kept_times import OnProgress
 from harness.execution.child import run
-from harness.execution.messages import Failed, Stage
+from harness.execution.worker import Failed, Stage
 from harness.measuring.environment import environment
 from harness.model.cell import Environment
 from harness.model.errors import ShardbenchError, UsageError

@@ -8,14 +8,13 @@ from msgspec.structs import replace
 
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
-from harness.execution.messages import Failed
+from harness.execution.worker import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
 from harness.measuring.jobs import TOGETHER, run_check, run_figures, run_sampling, start_server_for
 from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.time_left import TIMING, ComparisonTime
 from harness.measuring.timing.sampling import Limits
 from harness.measuring.timing.times import Times
 from harness.model.cell import Cell
@@ -77,8 +76,6 @@ class Comparison:
         """
         self._listen, self._settled = listen, settled
         able = [variant.name for variant in self._order if not variant.missing()]
-        timed = set(able).difference(self._request.counted)
-        self._time_left = ComparisonTime(able, timed, self._settings.sampling)
         start_server_for([self.family])
         cells = self._empty_cells()
         # Figures common to all decisions; errors are ignored here, because the checks repeat them.
@@ -87,10 +84,7 @@ class Comparison:
             if not isinstance(outcome, Failed | OverBudget):
                 self._job = with_fields(self._job, figures=outcome)
         for step, variant in enumerate(self._order, start=1):
-            self._time_left.begins(variant.name)
             self._check(variant, cells[variant.name], step)
-            checked = self._checked.get(variant.name)
-            self._time_left.check_ended(variant.name, checked.wall_s if checked else None)
             if not self._waits_for_stand_in(cells):
                 done = (cells[checked.name] for checked in self._order[:step])
                 self._settle(cell for cell in done if cell.variant not in self._checked)
@@ -165,7 +159,8 @@ class Comparison:
         if self._unbuilt is not None:
             fill_from_failure(cell, self._unbuilt)
             return
-        event = Event(CHECKING, variant.name, step, len(self._variants))
+        budget = self._settings.budget
+        event = Event(CHECKING, variant.name, step, len(self._variants), at_most_s=budget)
         outcome = self._run(run_check, variant.name, event=event)
         if isinstance(outcome, Failed | OverBudget):
             if _fails_to_build(outcome, "usage"):
@@ -181,15 +176,14 @@ class Comparison:
         self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
     ) -> Any | Failed | OverBudget:
         """Run a job in a child process with `held` variants, which scale its memory limit."""
-        gib = self._settings.memory_gib
-
-        def listen(event: Event) -> None:
-            if event.left_s is not None:
-                self._time_left.expects(TIMING, event.left_s)
-            self._listen(with_fields(event, left_s=self._time_left.seconds()))
-
         return run_job(
-            work, self._job, *arguments, event=event, listen=listen, memory_gib=gib, held=held
+            work,
+            self._job,
+            *arguments,
+            event=event,
+            listen=self._listen,
+            memory_gib=self._settings.memory_gib,
+            held=held,
         )
 
     def _stand_in(self, cells: dict[str, Cell]) -> None:
@@ -245,7 +239,6 @@ class Comparison:
         reference, rule = self._against.name, self._settings.sampling
         if all(name in self._stored for name in names):
             return
-        self._time_left.begins(TIMING)
         if rule.once:
             times = {name: self._time_separately(name) for name in names}
             for timed in times.values():
@@ -257,7 +250,7 @@ class Comparison:
                 reference if reference in names else None,
                 rule,
                 self._limits(),
-                event=Event("timing", names[0], 1, 0),
+                event=Event("timing", names[0], 1, 0, at_most_s=rule.seconds),
                 held=len(names),
             )
             if not isinstance(outcome, Failed | OverBudget):

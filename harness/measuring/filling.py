@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from harness.execution.messages import Failed
+from harness.execution.worker import Failed
 from harness.measuring.check import Checked
 from harness.measuring.monitor import OverBudget
 from harness.measuring.timing.times import Times

@@ -11,10 +11,9 @@ from msgspec import Struct
 from harness.contract import Family, Progress, Recorder
 from harness.contract.family import load
 from harness.contract.registry import family_modules
-from harness.execution.bootstrap import Report
-from harness.execution.memory import peak
-from harness.execution.messages import Note, Stage
 from harness.execution.server import start_server
+from harness.execution.usage import peak
+from harness.execution.worker import Note, Report, Stage
 from harness.measuring.check import Checked, check
 from harness.measuring.request import CALL, SET_UP, Job
 from harness.measuring.timing.clock import SystemClock
@@ -35,13 +34,11 @@ _INTERVALS = "scipy.special"  # computing the interval of a ratio needs it
 class Reported(Struct, frozen=True):
     """The progress of a job; `progress` is None if the variant reports none.
 
-    `peak_memory_bytes` is the peak so far of a call that is being checked, and `left_s` the
-    expected seconds until the timing ends.
+    `peak_memory_bytes` is the peak so far of a call that is being checked.
     """
 
     progress: Progress | None
     peak_memory_bytes: int | None = None
-    left_s: float | None = None
 
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
@@ -127,9 +124,9 @@ class Reporting(Observer):
         """Report that counting the work of a variant's call begins."""
         self.report.send(self._job.stage(_COUNTING, name))
 
-    def block_ended(self, block: int, turns: Sequence[Sample], left_s: float) -> None:  # noqa: ARG002
-        """Report the number of blocks that have been timed, and the seconds to come."""
-        self.report.send(Note(Reported(Progress(block + 1, unit="blocks"), left_s=left_s)))
+    def block_ended(self, block: int, turns: Sequence[Sample]) -> None:  # noqa: ARG002
+        """Report the number of blocks that have been timed."""
+        self.report.send(Note(Reported(Progress(block + 1, unit="blocks"))))
 
 
 def run_sampling(

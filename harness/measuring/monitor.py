@@ -5,12 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec import structs
-
 from harness.contract import Progress
 from harness.execution.child import run
-from harness.execution.memory import shared_limit_gib
-from harness.execution.messages import Failed, Stage
+from harness.execution.usage import shared_limit_gib
+from harness.execution.worker import Failed, Stage
 from harness.measuring.jobs import Reported
 from harness.measuring.request import BUILDING, CALL, Job
 
@@ -20,8 +18,8 @@ class Event:
     """A stage of the comparison and its progress, for a progress display.
 
     `step` counts variants while checking and blocks while timing; `steps` is their total, 0 if
-    unknown. `doing` is the current part of a check, and `left_s` an estimate of the seconds until
-    the timing ends, or the whole comparison.
+    unknown. `doing` is the current part of a check, and `at_most_s` the limit of a call that is
+    checked, or of all timing, in seconds.
     """
 
     stage: str
@@ -30,7 +28,7 @@ class Event:
     steps: int
     progress: Progress | None = None
     doing: str = ""
-    left_s: float | None = None
+    at_most_s: float | None = None
 
 
 CHECKING = "checking"
@@ -96,14 +94,10 @@ def run_job(
                 began = time.monotonic()
                 if event.stage == CHECKING:
                     event = replace(event, doing=message.what, progress=None)
-                elif message.what == CALL:
-                    event = replace(event, variant=message.subject, progress=None)
                 else:
                     return
-            case Reported(Progress(done=blocks), left_s=left_s) if event.stage != CHECKING:
+            case Reported(Progress(done=blocks)) if event.stage != CHECKING:
                 event = replace(event, step=blocks)
-                listen(replace(event, left_s=left_s))
-                return
             case Reported(progress):
                 over.peak_memory_bytes = message.peak_memory_bytes
                 if progress is None:
@@ -120,7 +114,7 @@ def run_job(
     outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=shared_gib)
     if isinstance(outcome, Failed) and outcome.cause == "memory" and held > 1:
         together = "passed, together with those that were timed beside it, the"
-        return structs.replace(outcome, reason=outcome.reason.replace("passed its", together))
+        return replace(outcome, reason=outcome.reason.replace("passed its", together))
     if isinstance(outcome, Failed) and (outcome.cause, outcome.stage.what) == ("time", CALL):
         over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
         return over

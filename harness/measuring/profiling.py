@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from harness.contract.registry import Registry, load_registry
-from harness.execution.messages import Failed
+from harness.execution.worker import Failed
 from harness.measuring.jobs import run_profile, start_server_for
 from harness.measuring.monitor import Event, Listener, OverBudget, run_job
 from harness.measuring.profile.flame_graph import Profiled

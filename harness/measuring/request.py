@@ -7,8 +7,7 @@ from typing import Any
 from harness.contract import Family, Prepared, Topology, WorkloadSpec
 from harness.contract.registry import Registry
 from harness.contract.variants import Variant
-from harness.execution.bootstrap import Report
-from harness.execution.messages import Stage
+from harness.execution.worker import Report, Stage
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings

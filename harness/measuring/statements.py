@@ -166,7 +166,7 @@ def speedup(before: Cell | None, after: Cell | None) -> Figure | None:
     if after.status == "over budget" and after.settings and before.wall_s:
         most = before.wall_s.median / after.settings.budget
         return Figure(most, unit="times", sign="<", basis="stopped")
-    if not slow or not fast or not fast.median:
+    if not slow or not fast or not (slow.median and fast.median):
         return None
     one, other = _ratio(before), _ratio(after)
     if one and other and (before.problem, before.against) == (after.problem, after.against):
@@ -184,7 +184,7 @@ def _ratio(cell: Cell) -> tuple[float, float, float] | None:
     """Return the ratio to the baseline with its interval; None if it has no interval."""
     if cell.variant == cell.against:
         return 1.0, 1.0, 1.0
-    if cell.ratio is None or cell.ratio.pairs < 2:
+    if cell.ratio is None or cell.ratio.pairs == 1 or math.isinf(cell.ratio.high):
         return None
     return cell.ratio.value, cell.ratio.low, cell.ratio.high
 

@@ -237,6 +237,15 @@ class Cell(Struct, kw_only=True):
         return self.wall_s if self.clock == "wall" else self.cpu_s
 
     @property
+    def outcome(self) -> str:
+        """The verdict, `reference` or `different decision` if the call ended, else the status."""
+        if self.status != "ok":
+            return self.status
+        if self.decision in ("reference", "different"):
+            return "reference" if self.decision == "reference" else "different decision"
+        return self.verdict or "not compared"
+
+    @property
     def bound(self) -> Bound | None:
         """The quality that is a proven bound on the first quality, or None."""
         return find_bound(self.qualities)

@@ -13,10 +13,8 @@ from msgspec import Struct
 
 from harness.contract import Family
 from harness.contract.registry import Registry
-from harness.execution.bootstrap import Report
 from harness.execution.child import how_it_ended, run
-from harness.execution.memory import lift_limit
-from harness.execution.messages import Failed, Stage
+from harness.execution.worker import Failed, Report, Stage, lift_limit
 from harness.measuring.environment import environment
 from harness.measuring.monitor import Event, Listener
 from harness.measuring.profiling import profile_variants

@@ -15,10 +15,9 @@ from typing import Any
 from msgspec import structs
 
 from harness.contract.abilities.series import Commits, Series
-from harness.execution.bootstrap import Report
 from harness.execution.child import run
-from harness.execution.messages import Failed, Stage
 from harness.execution.server import start_server
+from harness.execution.worker import Failed, Report, Stage
 from harness.measuring.environment import ELSEWHERE, environment, other_code
 from harness.model.cell import Cell, Summary
 from harness.model.declared import checked

@@ -86,6 +86,8 @@ def _scaled(value: float, step: int, units: Sequence[str]) -> str:
 
 def quantity(value: float, unit: str) -> str:
     """Write a value with its unit; a time is converted to the unit that fits its size."""
+    if not math.isfinite(value):
+        return MISSING
     if unit in _SECONDS:
         return seconds(value * _SECONDS[unit], trim=True)
     return f"{number(float(value), trim=True)} {unit}".rstrip()
@@ -116,14 +118,14 @@ def with_interval(
 
 def factor(value: float) -> str:
     """Write a speed-up with two significant digits, or three from 100 on, and a times sign."""
+    if not math.isfinite(value):
+        return MISSING
     return f"{number(float(value), 3 if value >= 100 else 2)}{_TIMES}"
 
 
 def factor_with_interval(value: float, low: float, high: float) -> str:
     """Write a speed-up with its interval in brackets, if it has one."""
-    if math.isnan(value):
-        return MISSING
-    if math.isnan(low) or math.isnan(high):
+    if not math.isfinite(value) or math.isnan(low) or math.isnan(high):
         return factor(value)
     digits = 3 if value >= 100 else 2
     return f"{factor(value)} ({number(low, digits)}{_UP_TO}{number(high, digits)})"

@@ -1,17 +1,15 @@
-"""The table that terminals, Markdown and HTML pages share, and its form in Markdown."""
+"""Tables that terminals, Markdown and HTML pages share: columns, rows of entries, Markdown."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from reports.core.escaping import code_in_table, markdown
 from reports.core.formatting import MISSING, interval, number
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Tone = Literal["", "bad", "good", "warn", "soft", "plain"]
+Kind = Literal["text", "code", "number", "bar"]
 Value = Callable[[Any], Any] | str | int
 """A column's value in a row: a key, a place or an attribute of the row, or a function of it."""
 
@@ -20,8 +18,9 @@ _TONES: dict[str, Tone] = {
         ("different decision", "failed", "over budget", "missed", "projected to be missed"), "bad"
     ),
     **dict.fromkeys(("faster", "met"), "good"),
-    "not installed": "warn",
     **dict.fromkeys(("not applicable", "reference"), "soft"),
+    "slower": "bad",
+    "not installed": "warn",
 }
 
 
@@ -37,16 +36,31 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A heading, and a function that makes the entry of a row.
+    """A column: its heading, its value in a row, and the way to write a number.
 
     Kinds: `code` has names as written on the command line, `number` is sorted by value, `bar` is
     drawn on terminals only. `least` is the minimum width of a column of long words there.
     """
 
     title: str
-    kind: Literal["text", "code", "number", "bar"]
-    entry: Callable[[Any], Entry]
+    kind: Kind
+    value: Value
+    write: Callable[[float], str] = number
     least: int = 0
+
+    def entry(self, row: Any) -> Entry:
+        """Return the entry of a row; None and NaN are written as a dash."""
+        if callable(self.value):
+            value = self.value(row)
+        elif isinstance(self.value, str) and not isinstance(row, Mapping):
+            value = getattr(row, self.value)
+        else:
+            value = row[self.value]
+        if isinstance(value, Entry):
+            return value
+        if value is None or value != value:
+            return Entry(MISSING)
+        return Entry(value) if isinstance(value, str) else Entry(self.write(value), float(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +76,24 @@ def table_of(rows: Iterable[Any], *columns: TableColumn) -> Table:
     return Table(columns, tuple(tuple(column.entry(row) for column in columns) for row in rows))
 
 
-def pivoted(title: str, frame: "pd.DataFrame", write: Callable[[float], str] = number) -> Table:
-    """Return a frame of numbers as a table; the first column, `title`, has the frame's index."""
-    rows = zip(map(str, frame.index), *(frame[name].astype(float) for name in frame), strict=True)
-    columns = (numbers(str(name), place, write) for place, name in enumerate(frame, start=1))
-    return table_of(rows, code(title, 0), *columns)
-
-
 def text(title: str, value: Value = "", least: int = 0) -> TableColumn:
     """Return a column of texts; without `value` it shows the row's value named `title`."""
-    return TableColumn(title, "text", _entries(title if value == "" else value), least)
+    return TableColumn(title, "text", title if value == "" else value, least=least)
 
 
 def code(title: str, value: Value = "", least: int = 0) -> TableColumn:
     """Return a column of names as they are written on the command line."""
-    return TableColumn(title, "code", _entries(title if value == "" else value), least)
+    return TableColumn(title, "code", title if value == "" else value, least=least)
 
 
 def numbers(title: str, value: Value = "", write: Callable[[float], str] = number) -> TableColumn:
     """Return a column of numbers, written by `write` and sorted by value."""
-    return TableColumn(title, "number", _entries(title if value == "" else value, write))
+    return TableColumn(title, "number", title if value == "" else value, write)
 
 
 def bar(title: str, value: Value) -> TableColumn:
     """Return a column of bars; a terminal that is too narrow leaves it out."""
-    return TableColumn(title, "bar", _entries(value))
+    return TableColumn(title, "bar", value)
 
 
 def interval_column(title: str, low: str, high: str) -> TableColumn:
@@ -99,26 +106,9 @@ def outcome_column(title: str = "outcome", value: str = "outcome") -> TableColum
     return text(title, lambda row: outcome_entry(row[value] or MISSING))
 
 
-def outcome_entry(outcome: str) -> Entry:
-    """Return the entry of a cell's or goal's outcome, with its tone (`good`, `bad`, ...)."""
-    return Entry(outcome, tone=_TONES.get(outcome, ""))
-
-
-def _entries(value: Value, write: Callable[[float], str] = number) -> Callable[[Any], Entry]:
-    def entry(row: Any) -> Entry:
-        if callable(value):
-            held = value(row)
-        elif isinstance(value, str) and not isinstance(row, Mapping):
-            held = getattr(row, value)
-        else:
-            held = row[value]
-        if isinstance(held, Entry):
-            return held
-        if isinstance(held, str) or held is None:
-            return Entry(MISSING if held is None else held)
-        return Entry(write(held), float(held))
-
-    return entry
+def outcome_entry(outcome: str, text: str = "") -> Entry:
+    """Return the entry of a cell's or goal's outcome, written as `text`, with its tone."""
+    return Entry(text or outcome, tone=_TONES.get(outcome, ""))
 
 
 def as_markdown(table: Table) -> str:
@@ -130,7 +120,7 @@ def as_markdown(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _field(entry: Entry, kind: str) -> str:
+def _field(entry: Entry, kind: Kind) -> str:
     if entry.link:
         return f"[{markdown(entry.text)}]({entry.link})"
     return code_in_table(entry.text) if kind == "code" and entry.text else markdown(entry.text)

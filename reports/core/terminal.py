@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.core.formatting import MISSING
-from reports.core.table import Entry, Table
+from reports.core.table import Entry, Table, TableColumn
 
 _STYLES = {"bad": "red", "good": "green", "warn": "yellow", "soft": "dim", "plain": "cyan"}
 _BETWEEN = 2
@@ -21,7 +21,45 @@ _NUMBER = re.compile(r"(?P<whole>[-—]|\D*\d[\d,]*)(?P<rest>.*)", re.DOTALL)
 
 def as_terminal(table: Table, title: str = "") -> RenderableType:
     """Return a table as an object that rich prints."""
-    return _Fitted(_by_the_point(table), title)
+    entries = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
+    columns = [_Column(*pair) for pair in zip(table.columns, entries, strict=True)]
+    return _Fitted([column.by_the_point() for column in columns], title)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a table with the entries of all rows."""
+
+    of: TableColumn
+    entries: Sequence[Entry]
+
+    def by_the_point(self) -> "_Column":
+        """Return the column with its numbers padded so that their decimal points are aligned."""
+        if self.of.kind != "number":
+            return self
+        texts = aligned([entry.text for entry in self.entries], self.heading)
+        pairs = zip(self.entries, texts, strict=True)
+        return _Column(self.of, [replace(entry, text=text) for entry, text in pairs])
+
+    @property
+    def heading(self) -> int:
+        """The width of the heading."""
+        return max(map(len, self.of.title.split("\n")))
+
+    @property
+    def natural(self) -> int:
+        """The width without wrapping; 0 for bars."""
+        lengths = (_text(entry).cell_len for entry in self.entries)
+        return 0 if self.of.kind == "bar" else max(self.heading, *lengths, 0)
+
+    @property
+    def least(self) -> int:
+        """The minimum width: the longest number, or the longest word up to a limit."""
+        if self.of.kind in ("bar", "number"):
+            return self.natural
+        texts = [self.of.title, *(entry.text for entry in self.entries)]
+        longest = max((len(word) for text in texts for word in text.split()), default=0)
+        return min(longest, self.of.least or _SHORTEST_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,90 +70,76 @@ class _Fitted:
     bars, long names are cut, and the bars get the remaining width.
     """
 
-    table: Table
+    columns: Sequence[_Column]
     title: str
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        table, title, most = self.table, self.title, options.max_width
-        for places in _groups(table, most):
-            columns = tuple(table.columns[place] for place in places)
-            rows = tuple(tuple(row[place] for place in places) for row in table.rows)
-            yield _drawn(Table(columns, rows), title, most)
+        title = self.title
+        for columns in self._groups(options.max_width):
+            yield _drawn(columns, title, options.max_width)
             title = " "
 
-
-def _groups(table: Table, most: int) -> Iterator[list[int]]:
-    """Yield lists of column indices that fit into `most` characters; each list starts with 0."""
-    first, *widths = (_least_width(table, place) for place in range(len(table.columns)))
-    group, taken = [0], first
-    for place, width in enumerate(widths, start=1):
-        if len(group) > 1 and taken + _BETWEEN + width > most:
-            yield group
-            group, taken = [0], first
-        group.append(place)
-        taken += _BETWEEN + width
-    yield group
-
-
-def _least_width(table: Table, place: int) -> int:
-    """Return a column's minimum width: its longest number, or its longest word up to a limit."""
-    column = table.columns[place]
-    if column.kind == "bar":
-        return 0
-    texts = [*column.title.split("\n"), *(row[place].text for row in table.rows)]
-    if column.kind == "number":
-        return max(map(len, texts))
-    longest = max((len(word) for text in texts for word in text.split()), default=0)
-    return min(longest, column.least or _SHORTEST_NAME)
+    def _groups(self, most: int) -> Iterator[list[_Column]]:
+        """Yield groups of columns that fit into `most` characters, each with the first column."""
+        first, *others = self.columns
+        group, taken = [first], first.least
+        for column in others:
+            if len(group) > 1 and taken + _BETWEEN + column.least > most:
+                yield group
+                group, taken = [first], first.least
+            group.append(column)
+            taken += _BETWEEN + column.least
+        yield group
 
 
-def _drawn(table: Table, title: str, most: int) -> RichTable:
-    shown = RichTable(
+def _drawn(columns: Sequence[_Column], title: str, most: int) -> RichTable:
+    drawn = RichTable(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
-    for place, column in enumerate(table.columns):
-        is_number = column.kind == "number"
-        shown.add_column(
-            column.title,
-            justify="right" if is_number else "left",
-            no_wrap=is_number,
-            overflow="fold",
-            min_width=_least_width(table, place) or None,
+    has_bars = any(column.of.kind == "bar" for column in columns)
+    names = _width_of_names(columns, most) if has_bars else 0
+    taken = sum(min(c.natural, names) if _is_name(c) else c.natural for c in columns)
+    room = min(_MOST_BAR, most - taken - _BETWEEN * (len(columns) - 1))
+    shown: list[list[RenderableType]] = []
+    for column in columns:
+        kind = column.of.kind
+        if kind == "bar" and room < _LEAST_BAR:
+            continue
+        shown.append(_bars(column, room) if kind == "bar" else [*map(_text, column.entries)])
+        drawn.add_column(
+            column.of.title,
+            justify="right" if kind == "number" else "left",
+            no_wrap=kind == "number" or has_bars,
+            overflow="ellipsis" if has_bars else "fold",
+            min_width=None if has_bars else column.least or None,
+            width=min(column.natural, names) if has_bars and _is_name(column) else None,
         )
-    bars = [place for place, column in enumerate(table.columns) if column.kind == "bar"]
-    room = _fit(table, shown, most) if bars else 0
-    lengths = (row[place].sort for row in table.rows for place in bars if _is_number(row[place]))
-    longest = max(lengths, default=0.0)
-    for row in table.rows:
-        cells: list[RenderableType] = [_text(entry) for entry in row]
-        for place in bars:
-            if _is_number(row[place]):
-                cells[place] = Bar(longest or 1.0, 0, row[place].sort, width=room, color="blue")
-        shown.add_row(*cells)
-    if room < _LEAST_BAR:
-        shown.columns = [c for at, c in enumerate(shown.columns) if at not in bars]
-    return shown
+    for row in zip(*shown, strict=True):
+        drawn.add_row(*row)
+    return drawn
 
 
-def _fit(table: Table, shown: RichTable, most: int) -> int:
-    """Divide the width left by numbers among the text columns; return the width left for bars."""
-    widths = {}
-    for place, column in enumerate(table.columns):
-        if column.kind != "bar":
-            entries = (_text(row[place]).cell_len for row in table.rows)
-            widths[place] = max(*map(len, column.title.split("\n")), *entries, 0)
-    names = [place for place in widths if table.columns[place].kind != "number"]
-    taken = sum(width for place, width in widths.items() if place not in names)
-    share = (most - taken - _BETWEEN * len(widths)) // max(1, len(names))
-    for place in names:
-        widths[place] = min(widths[place], max(_SHORTEST_NAME, min(_LONGEST_NAME, share)))
-        drawn = shown.columns[place]
-        drawn.width, drawn.no_wrap, drawn.overflow = widths[place], True, "ellipsis"
-    return min(_MOST_BAR, most - sum(widths.values()) - _BETWEEN * len(widths))
+def _is_name(column: _Column) -> bool:
+    return column.of.kind in ("text", "code")
 
 
-def _is_number(entry: Entry) -> bool:
-    return entry.sort == entry.sort
+def _width_of_names(columns: Sequence[_Column], most: int) -> int:
+    """Return the width of names beside bars: a share of what the numbers leave, within limits."""
+    taken = sum(column.natural for column in columns if not _is_name(column))
+    share = most - taken - _BETWEEN * (len(columns) - 1)
+    share //= max(1, sum(map(_is_name, columns)))
+    return max(_SHORTEST_NAME, min(_LONGEST_NAME, share))
+
+
+def _bars(column: _Column, room: int) -> list[RenderableType]:
+    """Return a bar for each entry with a number, the longest `room` wide, and the others' text."""
+    longest = max((entry.sort for entry in column.entries if entry.sort == entry.sort), default=0)
+    return [
+        Bar(longest or 1.0, 0, entry.sort, width=room, color="blue")
+        if entry.sort == entry.sort
+        else _text(entry)
+        for entry in column.entries
+    ]
 
 
 def _text(entry: Entry) -> Text:
@@ -123,28 +147,16 @@ def _text(entry: Entry) -> Text:
     return Text(shown, style=_STYLES.get(entry.tone, ""), justify="left")
 
 
-def _by_the_point(table: Table) -> Table:
-    """Pad the numbers of each column so that their decimal points are aligned."""
-    columns = [list(entries) for entries in zip(*table.rows, strict=True)]
-    for place, column in enumerate(table.columns[: len(columns)]):
-        if column.kind == "number":
-            heading = max(map(len, column.title.split("\n")))
-            texts = aligned([entry.text for entry in columns[place]], heading)
-            entries = zip(columns[place], texts, strict=True)
-            columns[place] = [replace(entry, text=text) for entry, text in entries]
-    return Table(table.columns, tuple(zip(*columns, strict=True)))
-
-
 def aligned(texts: Sequence[str], width: int = 0) -> list[str]:
     """Pad texts to one length, at least `width`, with the points of their first numbers aligned.
 
     A lone dash is aligned with whole numbers, any other text without a number to the right.
     """
-    found = [_NUMBER.fullmatch(text) for text in texts]
-    after = max((len(match["rest"]) for match in found if match), default=0)
+    matches = [_NUMBER.fullmatch(text) for text in texts]
+    after = max((len(match["rest"]) for match in matches if match), default=0)
     padded = [
         match["whole"] + match["rest"].ljust(after) if match else text
-        for text, match in zip(texts, found, strict=True)
+        for text, match in zip(texts, matches, strict=True)
     ]
     width = max([width, *map(len, padded)])
     return [text.rjust(width) for text in padded]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +14,11 @@ from msgspec import to_builtins
 
 from harness.contract.registry import installed_statements
 from harness.measuring.statements import Reading, evaluate
+from harness.model.cell import Cell
 from harness.model.decisions import models_of
 from harness.model.quality import Bound
 from harness.model.statement import Statement
-from reports.core.formatting import listing, plural, progress
+from reports.core.formatting import listing, plural
 from reports.core.frames import Results
 from reports.family.scaling import exponents, long_series, sweeps
 
@@ -116,6 +116,10 @@ class FamilyView(Results):
         found = self.cells[self.cells["problem"] == problem]
         return {str(row["variant"]): row for row in rows_of(found)}
 
+    def variants_on(self, problem: str) -> dict[str, Cell]:
+        """Return the cells of one problem, by variant."""
+        return {cell.variant: cell for cell in self.records if str(cell.problem) == problem}
+
     @cached_property
     def ladder_problem(self) -> str:
         """The problem with ratios for most of the ladder's variants; of several, the largest.
@@ -190,38 +194,36 @@ def families(
     cells of variants that are not installed come last.
     """
     declared = installed_statements() if declared is None else declared
-    found = []
-    for name in map(str, results.cells["family"].unique()):
-        cells, qualities, counters, phases = (
-            frame[frame["family"] == name].reset_index(drop=True)
-            for frame in (results.cells, results.qualities, results.counters, results.phases)
+    by_family: dict[str, list[Cell]] = {}
+    for cell in results.records:
+        by_family.setdefault(cell.family, []).append(cell)
+    views = []
+    for name, cells in by_family.items():
+        view = FamilyView(
+            tuple(sorted(cells, key=lambda c: c.status == "not installed")), name=name
         )
-        is_last = cells["status"] == "not installed"
-        cells = pd.concat([cells[~is_last], cells[is_last]], ignore_index=True)
-        records = tuple(cell for cell in results.records if cell.family == name)
-        view = FamilyView(cells, qualities, counters, phases, records, name=name)
-        measured = {str(cell.problem) for cell in records}
         statements = tuple(declared.get(name, ()))
+        measured = {str(cell.problem) for cell in cells}
         headlines = (found for found in statements if found.use == "headline")
         if not any(pair.problem in measured for found in headlines for pair in found.pairs):
             statements = (*_fastest(view), *statements)
-        found.append(replace(view, statements=statements))
+        views.append(replace(view, statements=statements))
     places = {name: place for place, name in enumerate(declared)}
-    return sorted(found, key=lambda family: places.get(family.name, len(places)))
+    return sorted(views, key=lambda view: places.get(view.name, len(places)))
 
 
 def _fastest(family: FamilyView) -> Iterator[Statement]:
     """Yield a headline of the fastest variant with the same decision on `ladder_problem`."""
-    problem = family.ladder_problem
-    same = [
-        cell
-        for cell in family.records
-        if str(cell.problem) == problem and cell.decision == "same" and cell.ratio
-    ]
-    if same:
-        ours = min(same, key=lambda cell: cell.ratio.value if cell.ratio else math.inf)
-        name = f"{family.name}: {ours.variant} against {ours.against}"
-        yield Statement("headline", name, problem, ours.against, ours.variant, family=family.name)
+    cells = family.variants_on(family.ladder_problem).values()
+    ratios = {cell.variant: cell.ratio for cell in cells if cell.decision == "same"}
+    compared = {name: ratio.value for name, ratio in ratios.items() if ratio}
+    if compared:
+        ours, against = (
+            min(compared, key=compared.__getitem__),
+            family.against[family.ladder_problem],
+        )
+        name = f"{family.name}: {ours} against {against}"
+        yield Statement("headline", name, family.ladder_problem, against, ours, family=family.name)
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -249,14 +251,3 @@ def environments(results: Results) -> list[dict[str, Any]]:
 def ratios(cells: pd.DataFrame) -> "pd.Series[float]":
     """Return the measured ratio of each cell, and 1 for the reference."""
     return cells["ratio"].mask(cells["outcome"] == "reference", 1.0)
-
-
-def stopped_at(cell: Mapping[str, Any]) -> str:
-    """Write an over-budget cell's progress and projected time in brackets; "" if unknown."""
-    return progress(
-        cell["progress_done"],
-        cell["progress_total"],
-        cell["progress_unit"],
-        cell["progress_elapsed_s"],
-        cell["projection_s"],
-    )

@@ -10,9 +10,8 @@ from matplotlib.lines import Line2D
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, MARKERS, Drawing
-from reports.core.formatting import count, hundredths, interval, seconds, with_interval
-from reports.core.table import Entry, Table, code, numbers, table_of
-from reports.family.data import FamilyView, Row, rows_of
+from reports.core.formatting import count, hundredths, seconds, with_interval
+from reports.family.data import FamilyView, rows_of
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
@@ -104,25 +103,3 @@ def _log_axes(axes: Axes, sizes: list[float]) -> None:
             shown.append(float(size))
     canvas.set_ticks(axes.xaxis, shown, count)
     axes.grid(True)
-
-
-def growth_table(family: FamilyView) -> Table:
-    """Return a row per variant and sweep, with its fitted exponent."""
-    return table_of(
-        rows_of(family.exponents),
-        code("variant"),
-        code("problems", "sweep"),
-        numbers("sizes", write=count),
-        numbers("range", lambda row: _range(row) if row["sizes"] else None),
-        numbers("exponent", write=hundredths),
-        numbers("95 % interval", _exponents),
-        numbers("over budget from", "over_budget", count),
-    )
-
-
-def _range(row: Row) -> Entry:
-    return Entry(f"{count(row['smallest'])} to {count(row['largest'])}", row["largest"])
-
-
-def _exponents(row: Row) -> Entry:
-    return Entry(interval(row["low"], row["high"], hundredths), row["low"])

@@ -8,19 +8,8 @@ import pandas as pd
 
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import BLUE, GREY, PALE, Drawing
-from reports.core.formatting import MISSING, change, listing, number, seconds
-from reports.core.table import (
-    Entry,
-    Table,
-    code,
-    interval_column,
-    numbers,
-    outcome_column,
-    table_of,
-    text,
-)
+from reports.core.formatting import change, listing, number
 from reports.family.data import FamilyView, Row, ratios, rows_of
-from reports.family.quality import quality_columns
 
 
 def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
@@ -126,38 +115,3 @@ def _claim(row: Row) -> str:
     if row["source"] == "shardbench":
         return "ours, not upstream"
     return f"no figure published ({row['source']})" if row["source"] else "no figure published"
-
-
-def ladder_table(family: FamilyView, flames: Mapping[str, str]) -> Table:
-    """Return a row per rung on `ladder_problem`: claim, measurement, first quality.
-
-    `flames` has the address of a page of flame graphs by variant.
-    """
-
-    def flame_graphs(row: Row) -> Entry:
-        page = flames.get(row["variant"])
-        return Entry("open", link=page) if page else Entry(MISSING)
-
-    steps = ladder(family)
-    claims = [
-        numbers("published step", _published),
-        numbers("published share", "published_share"),
-    ]
-    return table_of(
-        rows_of(steps),
-        code("variant"),
-        *(claims if steps["published_share"].notna().any() else []),
-        numbers("measured share", "ratio"),
-        interval_column("interval", "low", "high"),
-        numbers("CPU time", "cpu_s", seconds),
-        outcome_column(),
-        *quality_columns(family, family.ladder_problem, first=True),
-        *([text("flame graphs", flame_graphs)] if flames else []),
-    )
-
-
-def _published(row: Row) -> Entry | None:
-    after = row["published_after"]
-    if after != after:
-        return None
-    return Entry(change(row["published_before"], after, row["published_unit"]), after)

@@ -7,14 +7,13 @@ from typing import Any
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import Drawing
 from reports.core.formatting import listing
-from reports.core.frames import Results
 from reports.core.page import CaptionedTable, PageSection
 from reports.family.data import FamilyView
 from reports.family.flame_links import FlamePage, flames_table
 from reports.family.front import draw_fronts
-from reports.family.growth import draw_growth, growth_table
-from reports.family.ladder import draw_ladder, ladder_table
-from reports.family.quality import draw_quality, quality_table
+from reports.family.growth import draw_growth
+from reports.family.ladder import draw_ladder
+from reports.family.quality import draw_quality
 from reports.family.ranks import (
     RankView,
     draw_ranks,
@@ -23,13 +22,17 @@ from reports.family.ranks import (
     ranks_caption,
     ranks_table,
 )
-from reports.family.speedups import draw_speedups, speedup_tables
+from reports.family.speedups import draw_speedups
 from reports.family.tables import (
     cells_table,
     counters_table,
     goals_table,
+    growth_table,
+    ladder_table,
     problems_table,
+    quality_table,
     shortcomings,
+    speedup_tables,
 )
 
 
@@ -46,9 +49,7 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
         }
 
 
-def family_sections(
-    family: FamilyView, results: Results, pages: Sequence[FlamePage] = ()
-) -> Iterator[PageSection]:
+def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iterator[PageSection]:
     """Yield the sections on a family, without empty ones; `pages` are of flame graphs.
 
     First ours against today's release, then the published changes; folded tables to check both
@@ -93,7 +94,7 @@ def family_sections(
             needs_figure=True,
         ),
         section("flames", "Flame graphs", *_flame_tables(pages)),
-        *_checks(family, results, partial(section, is_folded=True)),
+        *_checks(family, partial(section, is_folded=True)),
     ]
     yield from (one for one in sections if one.drawings or one.tables)
 
@@ -107,12 +108,10 @@ def _loads(view: RankView) -> Iterator[CaptionedTable]:
     yield CaptionedTable(ranks_table(view), ranks_caption(view))
 
 
-def _checks(
-    family: FamilyView, results: Results, section: Callable[..., PageSection]
-) -> Iterator[PageSection]:
+def _checks(family: FamilyView, section: Callable[..., PageSection]) -> Iterator[PageSection]:
     """Yield sections of tables that check the figures: problems, goals, counters, cells."""
     problems = CaptionedTable(
-        problems_table(family, results), "The planned problems, and why they are here."
+        problems_table(family), "The planned problems, and why they are here."
     )
     yield section("problems", "Problems", problems)
     goals = CaptionedTable(goals_table(family), "Every goal, and whether it is met.")

@@ -10,19 +10,8 @@ from matplotlib.patches import Patch
 from harness.measuring.timing.verdict import CONFIDENCE
 from reports.core.drawing import canvas
 from reports.core.drawing.canvas import GREY, LONGEST_NAME, Drawing
-from reports.core.formatting import names, number, seconds
-from reports.core.table import (
-    Entry,
-    Table,
-    code,
-    interval_column,
-    numbers,
-    outcome_column,
-    table_of,
-    text,
-)
+from reports.core.formatting import names, number
 from reports.family.data import FamilyView, ratios, rows_of
-from reports.family.quality import quality_columns
 
 _SPEEDUPS = [
     *("problem", "against", "variant", "cpu_s", "times_as_fast", "low", "high", "projected"),
@@ -119,19 +108,3 @@ def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
     yield canvas.finish(
         figure, f"{family.slug}-against", f"Times as fast as {whom}", caption, table
     )
-
-
-def speedup_tables(family: FamilyView) -> Iterator[tuple[str, Table]]:
-    """Yield a caption and a table per problem in `speedups`; the table has a row per variant."""
-    for (problem, against), group in speedups(family).groupby(["problem", "against"], sort=False):
-        table = table_of(
-            rows_of(group),
-            code("variant"),
-            numbers("CPU time", "cpu_s", seconds),
-            numbers("times as fast", lambda row: Entry(factor(row), row["times_as_fast"])),
-            interval_column("interval", "low", "high"),
-            outcome_column(),
-            text("decision"),
-            *quality_columns(family, str(problem), first=True),
-        )
-        yield f"`{problem}`, compared with `{against}`.", table

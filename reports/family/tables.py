@@ -1,47 +1,123 @@
-"""Tables that check a family's figures: problems, goals, counters, all cells."""
+"""The tables of a family: most are cells with named columns, see `reports.core.columns`."""
 
-import pandas as pd
+import math
+from collections.abc import Iterator, Mapping
 
-from harness.measuring.statements import MIB, Reading
+from harness.measuring.statements import Reading
+from harness.model.cell import Cell
 from harness.model.statement import SECONDS, TIMES_FASTER
+from reports.core.columns import cell_table
 from reports.core.formatting import (
+    MISSING,
+    change,
     count,
-    fact,
+    hundredths,
     interval,
     listing,
-    number,
     percent,
     quantity,
-    seconds,
 )
-from reports.core.frames import Results
 from reports.core.table import (
     Entry,
     Table,
     code,
-    interval_column,
     numbers,
-    outcome_column,
     outcome_entry,
-    pivoted,
     table_of,
     text,
 )
-from reports.family.data import FamilyView, Row, rows_of, stopped_at
-from reports.family.quality import quality_columns
+from reports.family.data import FamilyView, Row, rows_of
+from reports.family.ladder import ladder
+
+_COMPARISON = ("variant", "cpu", "ratio", "reach", "projected", "verdict", "qualities", "gap")
 
 
-def problems_table(family: FamilyView, results: Results) -> Table:
+def problems_table(family: FamilyView) -> Table:
     """Return a row per problem: its purpose, its facts, and its machine if there are several."""
-    several = bool((results.cells["machine"] != "").any())
-    found: dict[str, Row] = {}
-    for cell, row in zip(results.records, rows_of(results.cells), strict=True):
-        facts = "; ".join(fact(*item) for item in cell.facts.items())
-        if row["family"] == family.name and (facts or row["problem"] not in found):
-            found[row["problem"]] = row | {"facts": facts}
-    machine = [code("machine")] * several
-    columns = (code("problem"), *machine, text("why it is here", "purpose"), text("facts"))
-    return table_of(found.values(), *columns)
+    first: dict[str, Cell] = {}
+    for cell in sorted(family.records, key=lambda cell: not cell.facts):
+        first.setdefault(str(cell.problem), cell)
+    cells = [first[problem] for problem in family.against]
+    return cell_table(cells, "problem", "machine", "purpose", "facts")
+
+
+def cells_table(family: FamilyView) -> Table:
+    """Return a row per cell of the family, with all that is known of it."""
+    return cell_table(
+        family.records,
+        *("cell", "size", "machine", "against", "cpu", "wall", "ratio", "reach", "projected"),
+        *("verdict", "qualities", "gap", "peak", "grown", "fingerprint", "note"),
+    )
+
+
+def counters_table(family: FamilyView) -> Table:
+    """Return the counters of every variant on `ladder_problem`, a row per variant."""
+    cells = family.variants_on(family.ladder_problem).values()
+    return cell_table([cell for cell in cells if cell.counters], "variant", "counters")
+
+
+def quality_table(family: FamilyView) -> Table:
+    """Return a row per variant with a quality on `quality_problem`: time and all qualities."""
+    cells = family.variants_on(family.quality_problem).values()
+    return cell_table([cell for cell in cells if cell.quality], *_COMPARISON)
+
+
+def speedup_tables(family: FamilyView) -> Iterator[tuple[str, Table]]:
+    """Yield a caption and a table per problem with another baseline than the reference."""
+    for problem, against in family.against.items():
+        if against != family.reference:
+            cells = list(family.variants_on(problem).values())
+            yield f"`{problem}`, compared with `{against}`.", cell_table(cells, *_COMPARISON)
+
+
+def ladder_table(family: FamilyView, flames: Mapping[str, str]) -> Table:
+    """Return a row per rung on `ladder_problem`: claim, measurement, first quality.
+
+    `flames` has the address of a page of flame graphs by variant.
+    """
+    rungs = {row["variant"]: row for row in rows_of(ladder(family))}
+    cells = family.variants_on(family.ladder_problem)
+
+    def published(cell: Cell) -> Entry | None:
+        row = rungs[cell.variant]
+        after, unit = row["published_after"], row["published_unit"]
+        if math.isnan(after):
+            return None
+        return Entry(change(row["published_before"], after, unit), after)
+
+    def flame_graphs(cell: Cell) -> Entry:
+        page = flames.get(cell.variant)
+        return Entry("open", link=page) if page else Entry(MISSING)
+
+    return cell_table(
+        [cells[variant] for variant in rungs if variant in cells],
+        "variant",
+        numbers("published step", published),
+        numbers("published share", lambda cell: rungs[cell.variant]["published_share"]),
+        *("ratio", "reach", "cpu", "verdict", "quality", "gap"),
+        text("flame graphs", flame_graphs),
+    )
+
+
+def growth_table(family: FamilyView) -> Table:
+    """Return a row per variant and sweep, with its fitted exponent."""
+
+    def sizes(row: Row) -> Entry:
+        return Entry(f"{count(row['smallest'])} to {count(row['largest'])}", row["largest"])
+
+    def ends(row: Row) -> Entry:
+        return Entry(interval(row["low"], row["high"], hundredths), row["low"])
+
+    return table_of(
+        rows_of(family.exponents),
+        code("variant"),
+        code("problems", "sweep"),
+        numbers("sizes", write=count),
+        numbers("range", lambda row: sizes(row) if row["sizes"] else None),
+        numbers("exponent", write=hundredths),
+        numbers("95 % interval", ends),
+        numbers("over budget from", "over_budget", count),
+    )
 
 
 def goals_table(family: FamilyView) -> Table:
@@ -88,56 +164,3 @@ def shortcomings(family: FamilyView) -> list[str]:
             f"{quantity(goal.limit, goal.figure.unit)}{goes_to}."
         )
     return sentences
-
-
-def counts(family: FamilyView) -> pd.DataFrame:
-    """Return the counters on `ladder_problem`: a row per variant and a column per counter."""
-    counters = family.counters[family.counters["problem"] == family.ladder_problem]
-    table = counters.pivot(index="variant", columns="name", values="value")
-    rows = [name for name in family.variants if name in table.index]
-    return table.reindex(index=rows, columns=list(counters["name"].unique()))
-
-
-def counters_table(family: FamilyView) -> Table:
-    """Return the counters of every variant on `ladder_problem`, a row per variant."""
-    return pivoted("variant", counts(family), count)
-
-
-def cells_table(family: FamilyView) -> Table:
-    """Return a row per cell of the family, with all of its qualities."""
-    cells = family.cells
-    several = len(set(family.against.values())) > 1
-    memory = [
-        numbers("peak memory [MiB]", lambda row: _memory(row, 0.0)),
-        numbers("memory of the call [MiB]", lambda row: _memory(row, row["memory_before_bytes"])),
-    ]
-    return table_of(
-        rows_of(cells),
-        code("cell"),
-        numbers("size", write=count),
-        outcome_column(),
-        *[code("machine")] * bool((cells["machine"] != "").any()),
-        *[code("compared with", "against")] * several,
-        numbers("share of its time" if several else "share of reference", "ratio"),
-        interval_column("interval", "ratio_low", "ratio_high"),
-        numbers("CPU time", "cpu_s", seconds),
-        numbers("wall time", "wall_s", seconds),
-        text("decision", lambda row: row["decision"] or None),
-        *quality_columns(family),
-        *memory * bool(cells["peak_memory_bytes"].notna().any()),
-        code("fingerprint", lambda row: row["fingerprint"][:10] or None),
-        text("remark", _remark),
-    )
-
-
-def _memory(row: Row, before: float) -> Entry:
-    """Return the checked call's peak in MiB above `before` bytes; a lower bound if over budget."""
-    held = (row["peak_memory_bytes"] - before) / MIB
-    sign = "≥ " if row["status"] == "over budget" and held == held else ""
-    return Entry(sign + number(held), held)
-
-
-def _remark(row: Row) -> str:
-    if row["status"] == "over budget":
-        return f"{row['reason']}{stopped_at(row)}".strip()
-    return "; ".join(filter(None, (row["reason"] or row["verdict_reason"], row["remark"])))

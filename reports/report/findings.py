@@ -1,12 +1,12 @@
 """Sentences on results: the answers of a report's first screen, and the findings on a family."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.measuring.statements import Reading
 from harness.measuring.timing.verdict import CONFIDENCE
-from harness.model.cell import Cell, Progress
+from harness.model.cell import Cell
+from reports.core.columns import stopped_at
 from reports.core.formatting import (
     count,
     factor,
@@ -15,7 +15,6 @@ from reports.core.formatting import (
     names,
     number,
     plural,
-    progress,
     quantity,
 )
 from reports.core.page import Finding
@@ -263,7 +262,7 @@ def shortfalls(cells: Sequence[Cell]) -> Iterator[Finding]:
             detail = f"On {where}{f': {reason}' if reason else '.'}"
             yield Finding(outcome, f"`{variant}` failed on {problems}.", detail)
         elif outcome == "over budget":
-            stops = listing([f"`{cell.problem}`{_progress(cell)}" for cell in those], most=3)
+            stops = listing([f"`{cell.problem}`{stopped_at(cell)}" for cell in those], most=3)
             sentence = f"`{variant}` was over budget on {problems}."
             yield Finding(outcome, sentence, f"It was stopped on {stops}.")
     unclear = [cell for cell in cells if cell.verdict == "inconclusive"]
@@ -274,14 +273,3 @@ def shortfalls(cells: Sequence[Cell]) -> Iterator[Finding]:
         yield Finding("inconclusive", sentence, "The interval contains a limit of the noise floor.")
     if missing := [name for outcome, name in by_variant if outcome == "not installed"]:
         yield Finding("not installed", f"Not measured, because not installed: {names(missing)}.")
-
-
-def _progress(cell: Cell) -> str:
-    done = cell.progress or Progress(0)
-    return progress(
-        done.done if cell.progress else math.nan,
-        math.nan if done.total is None else done.total,
-        done.unit,
-        math.nan if done.elapsed_s is None else done.elapsed_s,
-        math.nan if cell.projection_s is None else cell.projection_s,
-    )

@@ -120,7 +120,7 @@ def _page(
     for view in views:
         others = disagreements(view.records, recorded)
         findings = family_findings(view, here[view.name], others)
-        sections = list(family_sections(view, results, pages[view.name])) if results else []
+        sections = list(family_sections(view, pages[view.name])) if results else []
         chapters.append(
             PageChapter(view.slug, view.name, sections, view.compared_with, findings=findings)
         )

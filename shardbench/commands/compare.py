@@ -3,57 +3,56 @@
 from contextlib import nullcontext
 from dataclasses import replace as with_fields
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 from msgspec.structs import replace
 
 from harness.measuring.comparison import Comparison
+from harness.measuring.request import Request
 from harness.model.cell import Cell
+from harness.model.settings import Settings
 from harness.store.results import append_cells
 from shardbench import completion, options, problem_options
-from shardbench.command import InterruptedCommand
+from shardbench.command import InterruptedCommand, command
 from shardbench.display.comparison import document, shown
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
 
+@command(
+    "shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick",
+    "shardbench compare embedding -w dlrm-856 -t dgx_h100 -n 16 \\",
+    "    --variants compiled,certified --against compiled",
+)
+@problem_options.problem
+@click.option(
+    "--variants",
+    default="",
+    help="Only these, by name, with commas between.",
+    shell_complete=completion.variants,
+)
+@problem_options.against
+@click.option("--quick", is_flag=True, help="Time for a third of --seconds, with wider intervals.")
+@options.measuring(budget_s=120.0, seconds_s=30.0)
+@options.json
+@click.option(
+    "--results", type=options.PATH, help="Append the cells to this results file (JSON Lines)."
+)
+@click.option("--details", is_flag=True, help="Also show memory, phases, counters.")
 def compare(
-    family: problem_options.AnyProblem,
-    workload: problem_options.WorkloadIfAny = None,
-    topology: problem_options.TopologyIfAny = None,
-    gpus: problem_options.GpusIfAny = None,
-    variants: Annotated[
-        str,
-        typer.Option(
-            help="Only these, by name, with commas between.", autocompletion=completion.variants
-        ),
-    ] = "",
-    against: problem_options.Against = "",
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Time for a third of --seconds, with wider intervals."),
-    ] = False,
-    budget: options.Budget = 120.0,
-    seconds: options.Seconds = 30.0,
-    seed: options.Seed = 0,
-    memory: options.Memory = None,
-    json: options.Json = "",
-    results: Annotated[
-        Path | None, typer.Option(help="Append the cells to this results file (JSON Lines).")
-    ] = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="Also show memory, phases, counters.")
-    ] = False,
+    request: Request,
+    variants: str,
+    against: str,
+    quick: bool,
+    settings: Settings,
+    json: str,
+    results: Path | None,
+    details: bool,
 ) -> None:
     """Compare the variants of a family on one problem.
 
     Each variant is compared with the family's reference, or with the variant of --against.
     """
-    request = problem_options.find_problem(
-        options.found_registry(), family, workload, topology, gpus
-    )
-    settings = options.settings_of(budget, seconds, seed, memory)
     if quick:
         settings = replace(settings, sampling=settings.sampling.quick())
     names = (*request.variants, *options.names_in(variants))
@@ -76,4 +75,4 @@ def compare(
             raise InterruptedCommand(f"finished cells are kept in {results}.") from None
     options.show_or_write(json, document(cells), shown(cells, details))
     if all(cell.status != "ok" for cell in cells):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)

@@ -1,8 +1,6 @@
 """`shardbench doctor`: show which parts work on this machine, and how to install others."""
 
-from typing import Annotated
-
-import typer
+import click
 from msgspec.structs import replace
 
 from harness.contract.registry import Registry
@@ -14,6 +12,7 @@ from harness.series.naming import INSTALLED
 from harness.series.points import libraries
 from harness.topologies import probe
 from shardbench import options
+from shardbench.command import command
 from shardbench.commands.releases import DEFAULT_FOLDER
 from shardbench.display.diagnosis import Diagnosis, Skipped, document, shown
 from shardbench.progress import progress_display
@@ -26,18 +25,20 @@ _NO_GPU = Skipped(
 )
 
 
-def doctor(
-    seconds: Annotated[
-        float, typer.Option(help="Seconds to spend on how noisy this machine is.")
-    ] = 3.0,
-    json: options.Json = "",
-) -> None:
+@command("shardbench doctor")
+@click.option(
+    "--seconds",
+    type=options.POSITIVE,
+    default=3.0,
+    help="Seconds to spend on how noisy this machine is.",
+)
+@options.json
+def doctor(seconds: float, json: str) -> None:
     """Show which parts work here, and how to install the others.
 
     Lists libraries, releases, GPUs and cores, and measures the noise of this machine: it compares
     equal calls with each other for some seconds.
     """
-    options.check_seconds("--seconds", seconds)
     options.check_writable(options.file_named(json))
     registry = options.found_registry()
     gpus = probe.read_gpus()

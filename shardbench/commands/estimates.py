@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from msgspec import to_builtins
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -29,7 +29,7 @@ from harness.topologies.lookup import find_topology
 from reports.core.terminal import as_terminal
 from reports.estimates import table as tables
 from shardbench import completion, display, options, problem_options
-from shardbench.command import resumable
+from shardbench.command import command, resumable
 from shardbench.commands.memory import validate_the_memory
 from shardbench.progress import progress_bar
 
@@ -37,63 +37,81 @@ _FOLDER = Path("validations")
 _FEWEST, _MOST = 3, 200
 _PLANS, _PLANS_FOR_MEMORY = 20, 4
 
-Device = Annotated[str, typer.Option(help="What kernels run on: cpu or cuda.")]
-Indices = Annotated[
-    str, typer.Option(help="How rows are looked up: uniform, zipf, zipf:EXPONENT, reuse.")
-]
+device = click.option("--device", default="cpu", help="What kernels run on: cpu or cuda.")
+indices = click.option(
+    "--indices",
+    default="uniform",
+    help="How rows are looked up: uniform, zipf, zipf:EXPONENT, reuse.",
+)
 
 
+@command("shardbench validate -w merlin-tiny -t dgx_h100 -n 8")
+@click.option(
+    "--workload",
+    "-w",
+    multiple=True,
+    required=True,
+    help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
+    shell_complete=completion.workloads,
+)
+@problem_options.topology
+@problem_options.gpus
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="Count bytes instead of measuring times: by term, and at the peak.",
+)
+@click.option(
+    "--plans", type=int, help="How many different plans to measure: 20, or 4 with --memory."
+)
+@device
+@indices
+@click.option(
+    "--seconds",
+    type=options.POSITIVE,
+    default=240.0,
+    help="Seconds to measure a workload; three plans are measured in any case.",
+)
+@click.option(
+    "--gib",
+    type=options.POSITIVE,
+    help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a "
+    "GPU has left.",
+)
+@problem_options.family
+@click.option(
+    "--out",
+    type=options.PATH,
+    default=_FOLDER,
+    help="Folder for the results, which the report shows.",
+)
+@click.option(
+    "--figure", type=options.PATH, help="File for the figure of one workload, .svg or .png."
+)
+@options.fresh
+@options.seed
+@options.json
 def validate_command(
-    workload: Annotated[
-        list[str],
-        typer.Option(
-            "--workload",
-            "-w",
-            help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
-            autocompletion=completion.workloads,
-        ),
-    ],
-    topology: problem_options.TopologyIfAny = None,
-    gpus: problem_options.GpusIfAny = None,
-    memory: Annotated[
-        bool,
-        typer.Option(
-            "--memory", help="Count bytes instead of measuring times: by term, and at the peak."
-        ),
-    ] = False,
-    plans: Annotated[
-        int | None,
-        typer.Option(help="How many different plans to measure: 20, or 4 with --memory."),
-    ] = None,
-    device: Device = "cpu",
-    indices: Indices = "uniform",
-    seconds: Annotated[
-        float,
-        typer.Option(help="Seconds to measure a workload; three plans are measured in any case."),
-    ] = 240.0,
-    gib: Annotated[
-        float | None,
-        typer.Option(
-            help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a "
-            "GPU has left.",
-        ),
-    ] = None,
-    family: problem_options.FamilyIfSeveral = "",
-    out: Annotated[
-        Path, typer.Option(help="Folder for the results, which the report shows.")
-    ] = _FOLDER,
-    figure: Annotated[
-        Path | None, typer.Option(help="File for the figure of one workload, .svg or .png.")
-    ] = None,
-    fresh: options.Fresh = False,
-    seed: options.Seed = 0,
-    json: options.Json = "",
+    workload: tuple[str, ...],
+    topology: str | None,
+    gpus: int | None,
+    memory: bool,
+    plans: int | None,
+    device: str,
+    indices: str,
+    seconds: float,
+    gib: float | None,
+    family: str,
+    out: Path,
+    figure: Path | None,
+    fresh: bool,
+    seed: int,
+    json: str,
 ) -> None:
     """Measure plans on this machine, and compare with their estimates.
 
     Runs the computation of each rank of a plan with real kernels. Communication is not measured.
     """
-    options.check_seconds("--seconds", seconds)
     options.check_writable(options.file_named(json))
     options.check_out(figure, ".svg", ".png")
     if figure is not None and len(workload) > 1:
@@ -104,8 +122,6 @@ def validate_command(
     plans = plans if plans is not None else (_PLANS_FOR_MEMORY if memory else _PLANS)
     if not fewest <= plans <= _MOST:
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
-    if gib is not None and not 0 < gib < float("inf"):
-        raise UsageError(f"--gib must be a positive number of GiB, not {gib:g}.")
     found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
     problems = [
@@ -139,7 +155,7 @@ def validate_command(
         if json != "-" and len(problems) > 1:
             display.show(_shown(done[-1]))
     if not done:
-        raise typer.Exit(2)
+        raise click.exceptions.Exit(2)
     if figure is not None:
         from reports.estimates.figure import draw_validation
 
@@ -150,31 +166,42 @@ def validate_command(
     else:
         options.show_or_write(json, to_builtins(done[0]), _shown(done[0]))
     if len(done) < len(problems):
-        raise typer.Exit(2)
+        raise click.exceptions.Exit(2)
 
 
+@command("shardbench calibrate -t dgx_h100 -o machine.csv")
+@click.option(
+    "--topology",
+    "-t",
+    required=True,
+    help="Source of the capacities and links, which are not measured.",
+    shell_complete=completion.topologies,
+)
+@click.option(
+    "--out", "-o", type=options.PATH, default=Path("machine.csv"), help="The topology file, .csv."
+)
+@device
+@indices
+@click.option(
+    "--share",
+    type=options.Number("above 0 and at most 4", lambda share: 0 < share <= 4),
+    default=1.0,
+    help="Part of the kernels to measure.",
+)
+@problem_options.family
+@options.fresh
+@options.seed
+@options.json
 def calibrate_command(
-    topology: Annotated[
-        str,
-        typer.Option(
-            "--topology",
-            "-t",
-            help="Source of the capacities and links, which are not measured.",
-            autocompletion=completion.topologies,
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The topology file, .csv.")] = Path(
-        "machine.csv"
-    ),
-    device: Device = "cpu",
-    indices: Indices = "uniform",
-    share: Annotated[
-        float, typer.Option(help="Part of the kernels to measure, above 0 and up to 4.")
-    ] = 1.0,
-    family: problem_options.FamilyIfSeveral = "",
-    fresh: options.Fresh = False,
-    seed: options.Seed = 0,
-    json: options.Json = "",
+    topology: str,
+    out: Path,
+    device: str,
+    indices: str,
+    share: float,
+    family: str,
+    fresh: bool,
+    seed: int,
+    json: str,
 ) -> None:
     """Fit the cost estimate to this machine; write a topology file.
 
@@ -184,8 +211,6 @@ def calibrate_command(
         raise UsageError(f"{out} must end in .csv.")
     options.check_writable(out)
     options.check_writable(options.file_named(json))
-    if not 0 < share <= 4:
-        raise UsageError(f"--share must be above 0 and at most 4, not {share:g}.")
     base = find_topology(topology, 1)
     found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
     given = BenchOptions(device, indices, None, seed)

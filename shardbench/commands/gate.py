@@ -7,15 +7,14 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness.contract.registry import load_registry
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
@@ -33,7 +32,7 @@ from harness.suites.proposals import is_as_it_must_be, renewed, without_noise
 from reports.core.formatting import plural
 from reports.gate import page as words
 from shardbench import options
-from shardbench.command import Command
+from shardbench.command import Command, command
 from shardbench.progress import progress_display
 from shardbench.results_file import keep_earlier
 from shardbench.streams import write_out
@@ -69,47 +68,52 @@ class GateCommand(Command):
             return super().invoke(ctx)
         try:
             return super().invoke(ctx)
-        except typer.Exit:
+        except click.exceptions.Exit:
             raise
         except (Exception, SystemExit) as error:  # rich exits if standard error is closed
             with suppress(Exception, SystemExit):
                 if not isinstance(error, ShardbenchError):
                     traceback.print_exception(error)
                 options.messages.print(_reason_of(error), style="red")
-        raise typer.Exit(HARNESS_FAILED)
+        raise click.exceptions.Exit(HARNESS_FAILED)
 
 
+@command("shardbench gate expectations.toml --markdown verdict.md", cls=GateCommand)
+@click.argument(
+    "expectations", type=options.PATH, required=False, help="The file of expectations (TOML)."
+)
+@click.option("--judge", type=options.PATH, help="Judge this results file; nothing is measured.")
+@click.option(
+    "--init",
+    is_flag=True,
+    help="Write first expectations, of a small suite or the results of --judge.",
+)
+@click.option(
+    "--results",
+    type=options.PATH,
+    help=f"Store the cells here, {_DEFAULT_RESULTS} by default; an old file is set aside.",
+)
+@click.option(
+    "--markdown", default="", help="Write the verdict as Markdown to this file; - for stdout."
+)
+@click.option(
+    "--new",
+    type=options.PATH,
+    help="Write new expectations here if something differs; by default next to the old.",
+)
+@options.budget(60.0)
+@options.seconds(10.0)
+@options.seed
 def gate(
-    expectations: Annotated[
-        Path | None, typer.Argument(help="The file of expectations (TOML).", show_default=False)
-    ] = None,
-    judge: Annotated[
-        Path | None, typer.Option(help="Judge this results file; nothing is measured.")
-    ] = None,
-    init: Annotated[
-        bool,
-        typer.Option(
-            "--init", help="Write first expectations, of a small suite or the results of --judge."
-        ),
-    ] = False,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help=f"Store the cells here, {_DEFAULT_RESULTS} by default; an old file is set aside."
-        ),
-    ] = None,
-    markdown: Annotated[
-        str, typer.Option(help="Write the verdict as Markdown to this file; - for stdout.")
-    ] = "",
-    new: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write new expectations here if something differs; by default next to the old."
-        ),
-    ] = None,
-    budget: options.Budget = 60.0,
-    seconds: options.Seconds = 10.0,
-    seed: options.Seed = 0,
+    expectations: Path | None,
+    judge: Path | None,
+    init: bool,
+    results: Path | None,
+    markdown: str,
+    new: Path | None,
+    budget: float,
+    seconds: float,
+    seed: int,
 ) -> None:
     """Judge decisions, counters and times by a file of expectations.
 
@@ -154,7 +158,7 @@ def gate(
         write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
         if page is not None:
             options.write(page, as_markdown)
-    raise typer.Exit(verdict.exit_code)
+    raise click.exceptions.Exit(verdict.exit_code)
 
 
 def _check_distinct(*paths: Path | None) -> None:
@@ -221,8 +225,7 @@ def _measure(
     check_is_file(results)
     with hold(results):
         keep_earlier(results)
-        pieces = {p.title: Piece(p.comparison.family.name, len(p.expected)) for p in problems}
-        with progress_display("", TimeLeft(pieces)) as listen:
+        with progress_display("", len(problems)) as listen:
             for problem, cells in measure(problems, results, listen):
                 ended = ", ".join(
                     f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
@@ -288,10 +291,10 @@ def _in_terminal(
         console.print(Text(f"\n{plural(more, 'cell')} more; --markdown FILE has them."))
     for text in said:
         console.print(Text(f"\n{text}"))
-    for text, commands in steps:
+    for text, lines in steps:
         console.print(Text(f"\n{text}"))
-        for command in commands:
-            console.print(Text(f"  {command}"), soft_wrap=True)
+        for line in lines:
+            console.print(Text(f"  {line}"), soft_wrap=True)
     return buffer.getvalue()
 
 

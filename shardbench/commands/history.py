@@ -3,9 +3,8 @@
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -21,12 +20,11 @@ from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
 from reports.series.view import View, caveats, changed_figures, findings, step_sentences
-from shardbench import completion, display
-from shardbench.command import resumable
+from shardbench import completion, display, options
+from shardbench.command import command, resumable
+from shardbench.commands.gate import GateCommand
 from shardbench.options import (
-    Machine,
     check_folder,
-    check_seconds,
     found_registry,
     messages,
     warn,
@@ -36,61 +34,77 @@ from shardbench.results_file import measuring_into
 from shardbench.series import find_library, shown_tables, write_series
 
 
+@command(
+    "shardbench history torchrec v2026.01.26.00.. --repository torchrec",
+    "shardbench history torchrec A..B --repository torchrec --find search_calls",
+    cls=GateCommand,
+)
+@click.argument(
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_commits
+)
+@click.argument(
+    "wanted",
+    default="",
+    metavar="[RANGE]",
+    help="A..B: both commits, and all between that touch the files that decide; either may be left "
+    "out. Without a range, all up to HEAD.",
+)
+@click.option(
+    "--repository",
+    "-r",
+    type=options.PATH,
+    default=Path(),
+    help="A clone of the library's repository, bare or not.",
+)
+@click.option("--problem", "-p", default="", help="A problem, workload/topology:gpus.")
+@click.option(
+    "sought",
+    "--find",
+    default="",
+    metavar="COUNTER",
+    help="Bisect A..B for the commit that changed this counter, quality, or 'decision'.",
+)
+@click.option(
+    "judged",
+    "--gate",
+    is_flag=True,
+    help="Judge B by A alone, as the gate does, with its exit codes.",
+)
+@click.option(
+    "--least",
+    type=float,
+    default=1.1,
+    help="Report commits that change the calls by this factor or more.",
+)
+@click.option(
+    "--repeat", type=int, default=0, help="Calls of each commit to time; none by default."
+)
+@click.option("--jobs", type=int, default=1, help="Commits that run at a time.")
+@click.option(
+    "--budget", type=options.POSITIVE, default=300.0, help="Seconds that a commit may take."
+)
+@options.machine
+@click.option(
+    "--out", type=options.PATH, help="Folder for the history; history/LIBRARY by default."
+)
 def history(
-    library: Annotated[
-        str,
-        typer.Argument(
-            help="The library, e.g. torchrec.", autocompletion=completion.libraries_with_commits
-        ),
-    ],
-    wanted: Annotated[
-        str,
-        typer.Argument(
-            metavar="[RANGE]",
-            help="A..B: both commits, and all between that touch the files that decide; either may "
-            "be left out. Without a range, all up to HEAD.",
-        ),
-    ] = "",
-    repository: Annotated[
-        Path,
-        typer.Option(
-            "--repository", "-r", help="A clone of the library's repository, bare or not."
-        ),
-    ] = Path(),
-    problem: Annotated[
-        str,
-        typer.Option("--problem", "-p", help="A problem, workload/topology:gpus."),
-    ] = "",
-    sought: Annotated[
-        str,
-        typer.Option(
-            "--find",
-            metavar="COUNTER",
-            help="Bisect A..B for the commit that changed this counter, quality, or 'decision'.",
-        ),
-    ] = "",
-    judged: Annotated[
-        bool,
-        typer.Option("--gate", help="Judge B by A alone, as the gate does, with its exit codes."),
-    ] = False,
-    least: Annotated[
-        float, typer.Option(help="Report commits that change the calls by this factor or more.")
-    ] = 1.1,
-    repeat: Annotated[int, typer.Option(help="Calls of each commit to time; none by default.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Commits that run at a time.")] = 1,
-    budget: Annotated[float, typer.Option(help="Seconds that a commit may take.")] = 300.0,
-    _: Machine = "",
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the history; history/LIBRARY by default."),
-    ] = None,
+    library: str,
+    wanted: str,
+    repository: Path,
+    problem: str,
+    sought: str,
+    judged: bool,
+    least: float,
+    repeat: int,
+    jobs: int,
+    budget: float,
+    out: Path | None,
 ) -> None:
     """Run the commits of a library on one problem, and report changes.
 
     A commit runs from its checkout, without installation. Results are stored, and a stopped
     command resumes from them.
     """
-    check_seconds("--budget", budget)
     if not 1 <= least < float("inf"):
         raise UsageError(f"--least must be a factor of at least 1, not {least:g}.")
     for option, value, lowest in (("--repeat", repeat, 0), ("--jobs", jobs, 1)):
@@ -169,7 +183,7 @@ def _all(runner: Runner, commits: list[Point], least: float, folder: Path) -> No
     display.show(Group(*lines, *sentences, ""))
     messages.print(f"Wrote the history to {folder}")
     if not view.ran:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _view(runner: Runner, runs: tuple[Run, ...], found: tuple[Step, ...], least: float) -> View:
@@ -185,7 +199,7 @@ def _gate(runner: Runner, first: Point | None, last: Point, least: float, folder
     before, after = (runner.run(commit, own=True) for commit in (first, last))
     if not before.is_ok:
         messages.print(f"{first.name} does not run: {before.cell.reason}", style="red")
-        raise typer.Exit(HARNESS_FAILED)
+        raise click.exceptions.Exit(HARNESS_FAILED)
     verdict = judge(runner.declared, before, after, least)
     step = Step(before, after)
     view = _view(runner, (before, after), (step,), least)
@@ -196,7 +210,7 @@ def _gate(runner: Runner, first: Point | None, last: Point, least: float, folder
         for row in pages.rows(verdict.judged)
     )
     display.show(Group(pages.headline(verdict), *differences, *sentences))
-    raise typer.Exit(verdict.exit_code)
+    raise click.exceptions.Exit(verdict.exit_code)
 
 
 def _find(runner: Runner, first: Point | None, last: Point, sought: str) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 from msgspec import to_builtins
 from rich.console import Console, Group, RenderableType
 from rich.progress import Progress, TaskID
@@ -76,7 +76,7 @@ def validate_the_memory(
         found = to_builtins(done[0] if len(problems) == 1 else done)
         show_or_write(json, found, _shown(done))
     if len(done) < len(problems):
-        raise typer.Exit(2)
+        raise click.exceptions.Exit(2)
 
 
 def _kept(path: Path, device: str, plans: int, seed: int) -> MemoryValidation | None:

@@ -2,13 +2,15 @@
 
 import math
 import re
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+import psutil
 from rich.text import Text
 
-from harness.contract import Remedies
 from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
@@ -16,78 +18,78 @@ from harness.planning.baseline import baseline
 from harness.planning.plan import Near, Planned, find_remedies, fixed, front, plan as make_plan
 from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
-from shardbench import completion, display
-from shardbench.command import InterruptedCommand, seconds_since_start
+from shardbench import completion, display, options, problem_options
+from shardbench.command import InterruptedCommand, command
 from shardbench.display.plan import document, front_shown, gain_shown, shown
 from shardbench.display.remedies import document as remedies_document, shown as remedies_shown
-from shardbench.options import (
-    Json,
-    check_folder,
-    check_seconds,
-    check_writable,
-    file_named,
-    found_registry,
-    messages,
-    show_or_write,
-    warn,
-    write,
-)
-from shardbench.problem_options import (
-    FamilyIfSeveral,
-    GpusIfAny,
-    TopologyIfAny,
-    able_family,
-    placed_with_note,
-)
 from shardbench.progress import stage_display
 
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
+@command('shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16')
+@click.option(
+    "tables",
+    "--tables",
+    "--workload",
+    "-w",
+    required=True,
+    help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
+    shell_complete=completion.workloads,
+)
+@problem_options.topology
+@problem_options.gpus
+@click.option(
+    "--out", "-o", type=options.PATH, default="plan.json", help="File for the plan, as JSON."
+)
+@problem_options.family
+@click.option(
+    "--variant", default="", help="The variant to plan with.", shell_complete=completion.variant
+)
+@click.option(
+    "--seconds",
+    type=options.POSITIVE,
+    help="Seconds that the search may take, if it can be limited.",
+)
+@click.option(
+    "previous",
+    "--from",
+    type=options.PATH,
+    help="The plan that tables are placed by now, to move little of.",
+)
+@click.option(
+    "--move-gib",
+    type=options.Number("a number of at least 0", lambda gib: 0 <= gib < math.inf),
+    help="GiB of it that may move at most; any by default.",
+)
+@click.option(
+    "--lost-ranks", default="", help="Its ranks that went away, as 8-15,20; else the last ones."
+)
+@click.option(
+    "--pareto",
+    type=options.PATH,
+    help="Folder for plans that move more and more, with a table and a figure.",
+)
+@click.option("--all-ranks", is_flag=True, help="Show every rank.")
+@options.json
+@click.option(
+    "--fix", type=click.IntRange(min=1), help="If no plan fits, plan with this one of the changes."
+)
 def plan(
-    tables: Annotated[
-        str,
-        typer.Option(
-            "--tables",
-            "--workload",
-            "-w",
-            help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
-            autocompletion=completion.workloads,
-        ),
-    ],
-    topology: TopologyIfAny = None,
-    gpus: GpusIfAny = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the plan, as JSON.")] = Path(
-        "plan.json"
-    ),
-    family: FamilyIfSeveral = "",
-    variant: Annotated[
-        str,
-        typer.Option(help="The variant to plan with.", autocompletion=completion.variant),
-    ] = "",
-    seconds: Annotated[
-        float | None, typer.Option(help="Seconds that the search may take, if it can be limited.")
-    ] = None,
-    previous: Annotated[
-        Path | None,
-        typer.Option("--from", help="The plan that tables are placed by now, to move little of."),
-    ] = None,
-    move_gib: Annotated[
-        float | None, typer.Option(help="GiB of it that may move at most; any by default.")
-    ] = None,
-    lost_ranks: Annotated[
-        str, typer.Option(help="Its ranks that went away, as 8-15,20; else the last ones.")
-    ] = "",
-    pareto: Annotated[
-        Path | None,
-        typer.Option(help="Folder for plans that move more and more, with a table and a figure."),
-    ] = None,
-    all_ranks: Annotated[bool, typer.Option("--all-ranks", help="Show every rank.")] = False,
-    json: Json = "",
-    fix: Annotated[
-        int | None,
-        typer.Option("--fix", min=1, help="If no plan fits, plan with this one of the changes."),
-    ] = None,
+    tables: str,
+    topology: str | None,
+    gpus: int | None,
+    out: Path,
+    family: str,
+    variant: str,
+    seconds: float | None,
+    previous: Path | None,
+    move_gib: float | None,
+    lost_ranks: str,
+    pareto: Path | None,
+    all_ranks: bool,
+    json: str,
+    fix: int | None,
 ) -> None:
     """Plan with the best variant, and write the plan as JSON.
 
@@ -95,45 +97,69 @@ def plan(
     the captured planner, or of the released library, costs. With --from, the new plan moves few
     bytes of the previous one.
     """
-    if seconds is not None:
-        check_seconds("--seconds", seconds)
-    near = _near(previous, move_gib, lost_ranks, pareto)
+    near = None
+    if previous is not None:
+        limit = math.inf if move_gib is None else move_gib
+        near = Near(previous, limit, _ranks(lost_ranks))
+    elif move_gib is not None or lost_ranks or pareto:
+        raise UsageError(
+            "--move-gib, --lost-ranks and --pareto need --from, the plan that tables are placed by "
+            "now."
+        )
     workload = WorkloadSpec.parse(tables)
-    found = able_family(found_registry(), family, "planning", "plan", workload)
-    placed = placed_with_note(found, workload, topology, gpus)
-    request = Request(found, workload, placed, (variant,) if variant else ())
+    registry = options.found_registry()
+    able = problem_options.able_family(registry, family, "planning", "plan", workload)
+    placed = problem_options.placed_with_note(able, workload, topology, gpus)
+    request = Request(able, workload, placed, (variant,) if variant else ())
     if near is not None and pareto is not None:
-        if variant:
-            raise UsageError("--pareto takes no --variant: the family's choice plans.")
+        if variant or move_gib is not None:
+            raise UsageError(
+                "--pareto takes no --variant and no --move-gib: the family's choice plans, for "
+                "many amounts that move."
+            )
         _write_front(request, near, seconds, pareto)
         return
-    check_writable(out)
-    check_writable(file_named(json))
+    options.check_writable(out)
+    options.check_writable(options.file_named(json))
     try:
         with stage_display() as begins:
             made = make_plan(request, seconds, near, begins=begins)
     except InfeasibleDecision as error:
         made = _fixed(request, error, fix, json)
-    write(out, to_json(made.document, indent=2) + "\n")
+    options.write(out, to_json(made.document, indent=2) + "\n")
     if json != "-":
         display.show(shown(made, all_ranks))
     if made.changes:
-        messages.print(f"This plan needs a change: {' '.join(made.changes)}")
+        options.messages.print(f"This plan needs a change: {' '.join(made.changes)}")
     if near is not None and made.moved_gib is not None and made.moved_gib > near.gib:
-        warn(
+        options.warn(
             f"No plan was found that moves at most {near.gib:.4g} GiB; this one moves "
             f"{made.moved_gib:.4g} GiB, the least that was found."
         )
-    messages.print(f"Wrote {out}")
+    options.messages.print(f"Wrote {out}")
     try:
         with stage_display() as begins:
             today = baseline(request, made, begins)
     except KeyboardInterrupt:
         raise InterruptedCommand(f"the plan is kept in {out}.") from None
-    planning, whole = (duration(s, trim=True) for s in (made.planning_s, seconds_since_start()))
+    planning, whole = (duration(s, trim=True) for s in (made.planning_s, _seconds_since_start()))
     took = f"Planned in {planning}; the whole command took {whole}."
     gain = gain_shown(made, today) if today is not None else ""
-    show_or_write(json, document(made, today, out), Text("\n".join(filter(None, (gain, took)))))
+    text = Text("\n".join(filter(None, (gain, took))))
+    options.show_or_write(json, document(made, today, out), text)
+
+
+def _ranks(text: str) -> frozenset[int]:
+    """Return the ranks in a text such as `8-15,20`; raises UsageError for other texts."""
+    ranks: set[int] = set()
+    for part in text.split(",") if text else ():
+        ends = _RANKS.fullmatch(part.strip())
+        first = int(ends[1]) if ends else 0
+        last = int(ends[2] or first) if ends else -1
+        if first > last:
+            raise UsageError(f"--lost-ranks must be like 8-15,20, not '{text}'.")
+        ranks.update(range(first, last + 1))
+    return frozenset(ranks)
 
 
 def _fixed(request: Request, error: InfeasibleDecision, fix: int | None, json: str) -> Planned:
@@ -141,70 +167,51 @@ def _fixed(request: Request, error: InfeasibleDecision, fix: int | None, json: s
 
     Raises UsageError if there is no such change.
     """
+    began = time.monotonic()
+    changes = show_remedies(request, error, json, is_shown=fix is None)
     if fix is None:
-        show_remedies(request, error, json)
-        raise typer.Exit(1)
-    began = seconds_since_start()
-    changes = _remedies(request, error).remedies
+        raise click.exceptions.Exit(1)
     if fix > len(changes):
         raise UsageError(f"There is no change {fix}: {len(changes)} would be enough.")
-    return fixed(request, changes[fix - 1], seconds_since_start() - began)
+    return fixed(request, changes[fix - 1], time.monotonic() - began)
 
 
-def show_remedies(request: Request, error: InfeasibleDecision, json: str = "") -> None:
-    """Print an error, and what helps."""
-    found = _remedies(request, error)
-    unit = request.family.qualities[0].unit
-    show_or_write(json, remedies_document(error, found), remedies_shown(found, unit))
-
-
-def _remedies(request: Request, error: InfeasibleDecision) -> Remedies[Any, Any]:
-    messages.print(str(error), style="red")
+def show_remedies(
+    request: Request, error: InfeasibleDecision, json: str = "", is_shown: bool = True
+) -> Sequence[Any]:
+    """Print why no plan fits, and the changes that help; return these."""
+    options.messages.print(str(error), style="red")
     with stage_display() as begins:
-        return find_remedies(request, begins=begins)
-
-
-def _near(
-    previous: Path | None, move_gib: float | None, lost_ranks: str, pareto: Path | None
-) -> Near | None:
-    """Return the previous plan, the limit on moved GiB and the lost ranks; None without --from.
-
-    Raises UsageError if the options exclude each other."""
-    if previous is None:
-        given = {"--move-gib": move_gib, "--lost-ranks": lost_ranks or None, "--pareto": pareto}
-        for option, value in given.items():
-            if value is not None:
-                raise UsageError(f"{option} needs --from, the plan that tables are placed by now.")
-        return None
-    if move_gib is not None and not 0 <= move_gib < math.inf:
-        raise UsageError(f"--move-gib must be a number of GiB of at least 0, not {move_gib:g}.")
-    if move_gib is not None and pareto is not None:
-        raise UsageError("--pareto takes no --move-gib: it has plans for many.")
-    lost: set[int] = set()
-    for part in lost_ranks.split(",") if lost_ranks else ():
-        ends = _RANKS.fullmatch(part.strip())
-        first, last = (int(end or ends[1]) for end in ends.groups()) if ends else (1, 0)
-        if first > last:
-            raise UsageError(f"--lost-ranks must be like 8-15,20, not '{lost_ranks}'.")
-        lost.update(range(first, last + 1))
-    return Near(previous, math.inf if move_gib is None else move_gib, frozenset(lost))
+        remedies = find_remedies(request, begins=begins)
+    if is_shown:
+        unit = request.family.qualities[0].unit
+        shown_remedies = remedies_shown(remedies, unit)
+        options.show_or_write(json, remedies_document(error, remedies), shown_remedies)
+    return remedies.remedies
 
 
 def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:
     """Write plans that move increasing numbers of bytes into a folder, with table and figure."""
     from reports.family.front import draw_front
 
-    check_folder(folder)
+    options.check_folder(folder)
     made: list[Planned] = []
     with stage_display() as begins:
         for planned in front(request, near, seconds, begins):
             made.append(planned)
-            write(folder / f"plan-{len(made)}.json", to_json(planned.document, indent=2) + "\n")
+            document = to_json(planned.document, indent=2) + "\n"
+            options.write(folder / f"plan-{len(made)}.json", document)
     if not made:
         raise ShardbenchError("No plan was found.")
     drawing = draw_front(made)
-    write(folder / "front.svg", drawing.svg)
-    write(folder / "front.csv", drawing.data.to_csv(index=False))
+    options.write(folder / "front.svg", drawing.svg)
+    options.write(folder / "front.csv", drawing.data.to_csv(index=False))
     display.show(front_shown(made[0].cell, drawing.data))
-    messages.print(f"Wrote {len(made)} plans, front.csv and front.svg into {folder}")
-    print(f"The whole command took {duration(seconds_since_start(), trim=True)}.")
+    options.messages.print(f"Wrote {len(made)} plans, front.csv and front.svg into {folder}")
+    print(f"The whole command took {duration(_seconds_since_start(), trim=True)}.")
+
+
+def _seconds_since_start() -> float:
+    """Return the wall seconds since this process began, which include all imports."""
+    began = psutil.Process().create_time() - psutil.boot_time()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began

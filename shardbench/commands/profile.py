@@ -2,35 +2,52 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from harness.measuring.profiling import profile_variants
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
 from shardbench import completion, display, options, problem_options
+from shardbench.command import command
 from shardbench.progress import progress_display
 
 
+@command(
+    "shardbench profile embedding upstream -w dlrm-856 -t dgx_h100 -n 16 \\",
+    "    --against compiled",
+)
+@problem_options.cell
+@click.argument(
+    "variant",
+    default="",
+    help="The variant to profile, unless an id names it.",
+    shell_complete=completion.variant,
+)
+@problem_options.workload
+@problem_options.topology
+@problem_options.gpus
+@problem_options.against
+@click.option(
+    "--seconds",
+    type=options.POSITIVE,
+    default=2.0,
+    help="Seconds to profile each variant for, by repeating short calls.",
+)
+@options.budget(600.0)
+@options.memory
+@click.option("--out", type=options.PATH, default=Path("profiles"), help="Folder for the files.")
 def profile(
-    family: problem_options.AnyProblem,
-    variant: Annotated[
-        str,
-        typer.Argument(
-            help="The variant to profile, unless an id names it.", autocompletion=completion.variant
-        ),
-    ] = "",
-    workload: problem_options.WorkloadIfAny = None,
-    topology: problem_options.TopologyIfAny = None,
-    gpus: problem_options.GpusIfAny = None,
-    against: problem_options.Against = "",
-    seconds: Annotated[
-        float, typer.Option(help="Seconds to profile each variant for, by repeating short calls.")
-    ] = 2.0,
-    budget: options.Budget = 600.0,
-    memory: options.Memory = None,
-    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("profiles"),
+    cell: str,
+    variant: str,
+    workload: str | None,
+    topology: str | None,
+    gpus: int | None,
+    against: str,
+    seconds: float,
+    budget: float,
+    memory: float | None,
+    out: Path,
 ) -> None:
     """Profile a variant, or two and their difference, as flame graphs.
 
@@ -39,11 +56,9 @@ def profile(
     from reports.profile.page import flame_page
     from shardbench.display.profile import shown
 
-    request = problem_options.find_problem(
-        options.found_registry(), family, workload, topology, gpus
-    )
+    request = problem_options.find_problem(options.found_registry(), cell, workload, topology, gpus)
     if request.variants and variant:
-        raise UsageError(f"'{family}' names the variant already; leave out '{variant}'.")
+        raise UsageError(f"'{cell}' names the variant already; leave out '{variant}'.")
     name = next(iter(request.variants), variant)
     if not name:
         raise UsageError(
@@ -51,7 +66,6 @@ def profile(
         )
     if against == name:
         raise UsageError(f"--against takes another variant than '{name}' itself.")
-    options.check_seconds("--seconds", seconds)
     names = tuple(request.family.find(text).name for text in (name, against) if text)
     request = replace(request, variants=names)
     settings = options.settings_of(budget, budget, 0, memory)

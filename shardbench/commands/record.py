@@ -3,51 +3,48 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from harness.contract.registry import load_registry
 from harness.measuring.monitor import Event, Listener
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.model.errors import UsageError
 from harness.record.device import RecordedDevice
 from harness.record.parts import RecordPart
-from harness.record.record import LANES, Record
+from harness.record.record import Record
 from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import display
-from shardbench.command import INTERRUPTED
+from shardbench import display, options
+from shardbench.command import INTERRUPTED, command
 from shardbench.options import check_folder, found_registry, messages, write
-from shardbench.progress import time_left
 from shardbench.results_file import measuring_into
 
 
+@command("shardbench record --dry-run", "shardbench record --stale")
+@click.argument(
+    "folder",
+    type=options.PATH,
+    default=Path("record"),
+    help="The folder of the record, with its suite.toml.",
+)
+@click.option(
+    "--repository",
+    multiple=True,
+    metavar="LIBRARY=PATH",
+    help="A clone of a library, to run its commits; repeatable.",
+)
+@click.option("--device", default="", help="Device of a suite such as record/gpu: cpu or cuda.")
+@click.option(
+    "--stale", is_flag=True, help="Measure only what changed sources of a family made old."
+)
+@click.option(
+    "--only", default="", help="Measure only the parts that have this text in their names."
+)
+@click.option("--dry-run", is_flag=True, help="List the parts, and measure nothing.")
 def record(
-    folder: Annotated[
-        Path, typer.Argument(help="The folder of the record, with its suite.toml.")
-    ] = Path("record"),
-    repository: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LIBRARY=PATH", help="A clone of a library, to run its commits; repeatable."
-        ),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(help="Device of a suite such as record/gpu: cpu or cuda.")
-    ] = "",
-    stale: Annotated[
-        bool,
-        typer.Option("--stale", help="Measure only what changed sources of a family made old."),
-    ] = False,
-    only: Annotated[
-        str, typer.Option(help="Measure only the parts that have this text in their names.")
-    ] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the parts, and measure nothing.")
-    ] = False,
+    folder: Path, repository: tuple[str, ...], device: str, stale: bool, only: str, dry_run: bool
 ) -> None:
     """Measure the suite of a record, which docs take figures from."""
     held = Record.read(folder, RecordedDevice.find(device) if device else None)
@@ -72,7 +69,7 @@ def record(
             return
         check_folder(held.folder)
         try:
-            outcomes = _measure(held, left, took)
+            outcomes = _measure(held, left)
         except KeyboardInterrupt:
             messages.print(f"Interrupted: finished cells are kept in {held.folder}; run it again.")
             os._exit(INTERRUPTED)  # without waiting for calls that take minutes
@@ -86,7 +83,7 @@ def record(
         f"{f', {failed} could not be measured' if failed else ''}."
     )
     if failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _clones(named: Sequence[str]) -> dict[str, Path]:
@@ -106,22 +103,12 @@ def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
     write(path, flame_page(profiles, problem))
 
 
-def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -> dict[str, str]:
+def _measure(held: Record, left: Sequence[RecordPart]) -> dict[str, str]:
     """Measure the remaining parts; returns the outcome of each."""
     outcomes: dict[str, str] = {}
-    usual = fmean(took.values()) if took else 1.0
-    lanes = {
-        is_long: TimeLeft(
-            {p.name: Piece(p.kind, took.get(p.name, usual)) for p in left if p.is_long is is_long},
-            at_once=LANES if is_long else 1,
-            pace=1.0 if took else None,
-        )
-        for is_long in (True, False)
-    }
 
     def listen(part: RecordPart) -> Listener:
         shown = ""
-        lanes[part.is_long].begins(part.name)
 
         def step(event: Event) -> None:
             nonlocal shown
@@ -134,11 +121,7 @@ def _measure(held: Record, left: Sequence[RecordPart], took: dict[str, float]) -
 
     def ended(part: RecordPart, outcome: str, took_s: float) -> None:
         outcomes[part.name] = outcome
-        lanes[part.is_long].ended(part.name)
-        known = [lane.seconds() for lane in lanes.values()]
-        rest = "" if None in known else time_left(sum(filter(None, known)))
-        said = f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}"
-        messages.print("; ".join(filter(None, (said, rest))))
+        messages.print(f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}")
 
     held.measure(left, listen, ended)
     return outcomes

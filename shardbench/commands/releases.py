@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -19,12 +18,10 @@ from harness.series.releases import family_of, measure, settings_of
 from harness.topologies.lookup import find_topology
 from reports.core.formatting import plural
 from reports.series.view import View, findings, release_views
-from shardbench import completion, display
-from shardbench.command import resumable
+from shardbench import completion, display, options
+from shardbench.command import command, resumable
 from shardbench.options import (
-    Machine,
     check_folder,
-    check_seconds,
     found_registry,
     messages,
     warn,
@@ -37,58 +34,68 @@ _LEAST_TURNS = 2
 DEFAULT_FOLDER = Path("upstreams/releases")
 
 
+@command("shardbench releases torchrec 1.5.0..1.9.2")
+@click.argument(
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_releases
+)
+@click.argument(
+    "wanted",
+    nargs=-1,
+    metavar="RELEASE",
+    help="Releases: 1.5.0, 1.5.0..1.9.2 for a range, or installed for this environment's "
+    "own. Without any, those that are installed already.",
+)
+@click.option(
+    "--problem",
+    "-p",
+    multiple=True,
+    help="A problem, workload/topology:gpus; may be given again. By default, those that "
+    "the library declares.",
+)
+@click.option(
+    "--at", multiple=True, help="VERSION=FOLDER: a release in a folder; may be given again."
+)
+@click.option(
+    "--folder",
+    type=options.PATH,
+    default=DEFAULT_FOLDER,
+    help="Install releases here, each in a folder of its own.",
+)
+@click.option("--repeat", type=int, default=5, help="Turns that each release takes.")
+@click.option(
+    "--seconds",
+    type=options.POSITIVE,
+    default=120.0,
+    help="Begin no further turns on a problem after this time; four are always taken.",
+)
+@click.option(
+    "--budget",
+    type=options.POSITIVE,
+    default=300.0,
+    help="Seconds that one call of a release may take.",
+)
+@options.machine
+@click.option(
+    "--out",
+    type=options.PATH,
+    default=Path("history"),
+    help="Folder for the history, its figure and its page.",
+)
 def releases(
-    library: Annotated[
-        str,
-        typer.Argument(
-            help="The library, e.g. torchrec.", autocompletion=completion.libraries_with_releases
-        ),
-    ],
-    wanted: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RELEASE",
-            help="Releases: 1.5.0, 1.5.0..1.9.2 for a range, or installed for this environment's "
-            "own. Without any, those that are installed already.",
-        ),
-    ] = None,
-    problem: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--problem",
-            "-p",
-            help="A problem, workload/topology:gpus; may be given again. By default, those that "
-            "the library declares.",
-        ),
-    ] = None,
-    at: Annotated[
-        list[str] | None,
-        typer.Option(help="VERSION=FOLDER: a release in a folder; may be given again."),
-    ] = None,
-    folder: Annotated[
-        Path, typer.Option(help="Install releases here, each in a folder of its own.")
-    ] = DEFAULT_FOLDER,
-    repeat: Annotated[int, typer.Option(help="Turns that each release takes.")] = 5,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            help="Begin no further turns on a problem after this time; four are always taken."
-        ),
-    ] = 120.0,
-    budget: Annotated[
-        float, typer.Option(help="Seconds that one call of a release may take.")
-    ] = 300.0,
-    _: Machine = "",
-    out: Annotated[
-        Path, typer.Option(help="Folder for the history, its figure and its page.")
-    ] = Path("history"),
+    library: str,
+    wanted: tuple[str, ...],
+    problem: tuple[str, ...],
+    at: tuple[str, ...],
+    folder: Path,
+    repeat: int,
+    seconds: float,
+    budget: float,
+    out: Path,
 ) -> None:
     """Compare the releases of a library on the same problems.
 
     Installs missing releases first, each in its own folder.
     """
-    check_seconds("--seconds", seconds)
-    check_seconds("--budget", budget)
     if repeat < _LEAST_TURNS:
         raise UsageError(f"--repeat must be at least {_LEAST_TURNS}, not {repeat}.")
     base, declared = find_library(found_registry(), library, "releases")
@@ -114,7 +121,7 @@ def releases(
     display.show(Group(*(_shown(view) for view in release_views(declared, found))))
     messages.print(f"Wrote the history to {out}")
     if all(cell.status != "ok" for cell in found):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _on_index(library: str, folder: Path) -> Sequence[str]:

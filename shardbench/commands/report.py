@@ -3,9 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from harness.contract.registry import Registry
 from harness.measuring.jobs import start_server_for
@@ -14,7 +13,7 @@ from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
 from harness.suites.sweep import registered_requests
 from shardbench import options
-from shardbench.command import resumable
+from shardbench.command import command, resumable
 from shardbench.problem_options import find_problem
 from shardbench.progress import stage_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
@@ -22,44 +21,71 @@ from shardbench.results_file import measure, measuring_into, tell_damaged
 _PROFILED_SECONDS, _PROFILED_AT_ONCE = 1.0, 2
 
 
+@command("shardbench report", "shardbench report before.jsonl after.jsonl")
+@click.argument(
+    "results",
+    type=options.PATH,
+    required=False,
+    help="A results file; without one the suite is measured first.",
+)
+@click.argument(
+    "other",
+    type=options.PATH,
+    required=False,
+    help="Another results file: what changed from RESULTS to it.",
+)
+@click.option(
+    "--out",
+    type=options.PATH,
+    help="Folder for the report.",
+    show_default="report; comparison of two files",
+)
+@click.option(
+    "--flames",
+    is_flag=True,
+    help="Profile each step of the published changes too, for flame graphs.",
+)
+@click.option(
+    "--profiles",
+    type=options.PATH,
+    default=Path("profiles"),
+    help="Folder of profiles, to link flame graphs from.",
+)
+@click.option(
+    "--validations",
+    type=options.PATH,
+    default=Path("validations"),
+    help="Folder of the results of `validate`, to show in a chapter.",
+)
+@click.option(
+    "--record",
+    type=options.PATH,
+    default=Path("record"),
+    help="Folder of the record, to show next to the results if it is there.",
+)
+@click.option("--title", default="", help="The heading of the page.")
+@options.fresh
+@click.option("--large", is_flag=True, help="Measure the large problems of the suite too.")
+@options.budget(options.SUITE_BUDGET)
+@options.seconds(options.SUITE_SECONDS)
+@options.seed
+@options.memory
+@options.machine
 def report(
-    results: Annotated[
-        Path | None,
-        typer.Argument(help="A results file; without one the suite is measured first."),
-    ] = None,
-    other: Annotated[
-        Path | None,
-        typer.Argument(help="Another results file: what changed from RESULTS to it."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the report.", show_default="report; comparison of two files"),
-    ] = None,
-    flames: Annotated[
-        bool,
-        typer.Option(
-            "--flames", help="Profile each step of the published changes too, for flame graphs."
-        ),
-    ] = False,
-    profiles: Annotated[
-        Path, typer.Option(help="Folder of profiles, to link flame graphs from.")
-    ] = Path("profiles"),
-    validations: Annotated[
-        Path, typer.Option(help="Folder of the results of `validate`, to show in a chapter.")
-    ] = Path("validations"),
-    record: Annotated[
-        Path, typer.Option(help="Folder of the record, to show next to the results if it is there.")
-    ] = Path("record"),
-    title: Annotated[str, typer.Option(help="The heading of the page.", show_default=False)] = "",
-    fresh: options.Fresh = False,
-    large: Annotated[
-        bool, typer.Option("--large", help="Measure the large problems of the suite too.")
-    ] = False,
-    budget: options.Budget = options.SUITE_BUDGET,
-    seconds: options.Seconds = options.SUITE_SECONDS,
-    seed: options.Seed = 0,
-    memory: options.Memory = None,
-    _: options.Machine = "",
+    results: Path | None,
+    other: Path | None,
+    out: Path | None,
+    flames: bool,
+    profiles: Path,
+    validations: Path,
+    record: Path,
+    title: str,
+    fresh: bool,
+    large: bool,
+    budget: float,
+    seconds: float,
+    seed: int,
+    memory: float | None,
 ) -> None:
     """Write an offline page of results, or of changes between two.
 

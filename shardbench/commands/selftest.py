@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
-import typer
+import click
 from msgspec import to_builtins
 from msgspec.structs import replace
 from rich.console import Group, RenderableType
@@ -21,7 +21,6 @@ from harness.measuring.selftest.rounds import (
     selftest,
     tallies,
 )
-from harness.measuring.time_left import Piece, TimeLeft
 from harness.measuring.timing.verdict import NOISE_FLOOR
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
@@ -29,8 +28,10 @@ from harness.model.settings import SamplingRule, Settings
 from reports.core.table import TableColumn, numbers, table_of
 from reports.core.terminal import as_terminal
 from shardbench import options
+from shardbench.command import command
 from shardbench.progress import progress_display
 
+_WAYS = ("best", "turns", "turns-in-one-process", "side-by-side", "one-core-each")
 _MOST_FALSE_ALARMS = 1
 _LEAST_FOUND = 95
 _NAMED = ", ".join(str(percent) for percent in ADDED if percent)
@@ -38,47 +39,63 @@ _NAMED = ", ".join(str(percent) for percent in ADDED if percent)
 _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 
 
+@command("shardbench selftest --rounds 5 --call 0.05")
+@click.option("--rounds", type=click.IntRange(min=1), default=20, help="How often to compare.")
+@click.option(
+    "--call",
+    type=options.POSITIVE,
+    multiple=True,
+    help="Seconds that a call takes about, 0.002 unless given; may be repeated.",
+)
+@click.option(
+    "--added",
+    type=int,
+    multiple=True,
+    help=f"Per cent of work to add, of {_NAMED}; may be repeated.",
+)
+@click.option(
+    "--noise-floor",
+    type=options.Number("at least 0 and less than 1", lambda share: 0 <= share < 1),
+    default=NOISE_FLOOR,
+    help="Share of the time that counts as no difference.",
+)
+@click.option(
+    "--seconds",
+    type=options.POSITIVE,
+    help="Seconds to spend on timing a round; 30, or what twelve calls take.",
+)
+@options.seed
+@click.option(
+    "--way",
+    type=click.Choice(_WAYS),
+    default="best",
+    help="How to time the calls, to compare the ways themselves.",
+)
+@click.option(
+    "--turn",
+    type=options.POSITIVE,
+    default=SamplingRule().turn_seconds,
+    help="Seconds that a turn of short calls lasts at least.",
+)
+@options.json
 def selftest_command(
-    rounds: Annotated[int, typer.Option(help="How often to compare.")] = 20,
-    call: Annotated[
-        list[float] | None,
-        typer.Option(help="Seconds that a call takes about, 0.002 unless given; may be repeated."),
-    ] = None,
-    added: Annotated[
-        list[int] | None,
-        typer.Option(help=f"Per cent of work to add, of {_NAMED}; may be repeated."),
-    ] = None,
-    noise_floor: Annotated[
-        float, typer.Option(help="Share of the time that counts as no difference.")
-    ] = NOISE_FLOOR,
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Seconds to spend on timing a round; 30, or what twelve calls take."),
-    ] = None,
-    seed: options.Seed = 0,
-    way: Annotated[
-        Literal["best", "turns", "turns-in-one-process", "side-by-side", "one-core-each"],
-        typer.Option(help="How to time the calls, to compare the ways themselves."),
-    ] = "best",
-    turn: Annotated[
-        float, typer.Option(help="Seconds that a turn of short calls lasts at least.")
-    ] = SamplingRule().turn_seconds,
-    json: options.Json = "",
+    rounds: int,
+    call: tuple[float, ...],
+    added: tuple[int, ...],
+    noise_floor: float,
+    seconds: float | None,
+    seed: int,
+    way: str,
+    turn: float,
+    json: str,
 ) -> None:
     """Measure which slow-downs this machine can detect.
 
     Compares equal variants, and variants with a few per cent more work, and counts the verdicts.
     """
-    if rounds < 1:
-        raise UsageError(f"--rounds must be at least 1, not {rounds}.")
-    options.check_seconds("--turn", turn)
     lengths = call or [SHORT / 1000]
-    for length in lengths:
-        options.check_seconds("--call", length)
-    if unknown := set(added or ()) - set(ADDED):
+    if unknown := set(added) - set(ADDED):
         raise UsageError(f"--added must be one of {_NAMED}, not {min(unknown)}.")
-    if not 0 <= noise_floor < 1:
-        raise UsageError(f"--noise-floor must be at least 0 and less than 1, not {noise_floor:g}.")
     options.check_writable(options.file_named(json))
     reports, rules = [], []
     for length in lengths:
@@ -111,13 +128,11 @@ def _measured(
 ) -> tuple[SelfTest, RenderableType]:
     measured: list[list[Cell]] = []
     started = time.monotonic()
-    names = [f"round {number}" for number in range(1, rounds + 1)]
-    left = TimeLeft({name: Piece("round") for name in names})
-    with progress_display("", left) as listen:
+    with progress_display("", rounds) as listen:
         for cells in selftest(rounds, settings, 1000 * length, listen, added):
             measured.append(cells)
             ended = ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
-            listen.finished(names[len(measured) - 1], ended)
+            listen.finished("rounds", ended)
     found = tallies(measured)
     round_seconds = (time.monotonic() - started) / rounds
     result = self_test(measured, length, round_seconds)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, get_args
+from typing import get_args
 
-import typer
+import click
 from rich.table import Table as RichTable
 
 from harness.contract.registry import Registry
@@ -23,7 +23,7 @@ from harness.suites.suite_file import read_suite
 from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
 from reports.core.formatting import plural
 from shardbench import completion, display, options
-from shardbench.command import resumable
+from shardbench.command import command, resumable
 from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
 
 _EXECUTORS = ("processes", "dask")
@@ -31,40 +31,54 @@ _REGISTERED = {"default": "report", "large": "report-large"}
 _MOST_FAILED = 20
 
 
+@command(
+    "shardbench sweep dimspec,reshard --dry-run",
+    "shardbench sweep default --results results/today.jsonl",
+)
+@click.argument(
+    "suite",
+    default="default",
+    help="A suite (a .toml file), 'default' or 'large' for the problems that the families "
+    "study themselves, or names of families with commas between.",
+    shell_complete=completion.families_and_suites,
+)
+@click.option(
+    "--results",
+    type=options.PATH,
+    help="Append to this results file.",
+    show_default="results/SUITE.jsonl",
+)
+@click.option(
+    "--executor", default="processes", help="Who measures: processes here, or the workers of dask."
+)
+@click.option(
+    "--scheduler", default="", help="Address of the Dask scheduler, e.g. tcp://10.0.0.1:8786."
+)
+@click.option(
+    "--workers",
+    type=int,
+    default=1,
+    help="How many problems to measure at once here; more than one disturb each other.",
+)
+@options.budget(options.SUITE_BUDGET)
+@options.seconds(options.SUITE_SECONDS)
+@options.seed
+@options.memory
+@options.machine
+@options.fresh
+@click.option("--dry-run", is_flag=True, help="List what would run, and measure nothing.")
 def sweep_command(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            help="A suite (a .toml file), 'default' or 'large' for the problems that the families "
-            "study themselves, or names of families with commas between.",
-            autocompletion=completion.families_and_suites,
-        ),
-    ] = "default",
-    results: Annotated[
-        Path | None,
-        typer.Option(help="Append to this results file.", show_default="results/SUITE.jsonl"),
-    ] = None,
-    executor: Annotated[
-        str, typer.Option(help="Who measures: processes here, or the workers of dask.")
-    ] = "processes",
-    scheduler: Annotated[
-        str, typer.Option(help="Address of the Dask scheduler, e.g. tcp://10.0.0.1:8786.")
-    ] = "",
-    workers: Annotated[
-        int,
-        typer.Option(
-            help="How many problems to measure at once here; more than one disturb each other."
-        ),
-    ] = 1,
-    budget: options.Budget = options.SUITE_BUDGET,
-    seconds: options.Seconds = options.SUITE_SECONDS,
-    seed: options.Seed = 0,
-    memory: options.Memory = None,
-    _: options.Machine = "",
-    fresh: options.Fresh = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would run, and measure nothing.")
-    ] = False,
+    suite: str,
+    results: Path | None,
+    executor: str,
+    scheduler: str,
+    workers: int,
+    budget: float,
+    seconds: float,
+    seed: int,
+    memory: float | None,
+    fresh: bool,
+    dry_run: bool,
 ) -> None:
     """Measure a suite of problems, or resume a stopped run."""
     settings = options.settings_of(budget, seconds, seed, memory)
@@ -171,4 +185,4 @@ def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: 
             print(f"Not measured: {title_of(problem.request)}: {problem.refused}")
     print(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
     if not held["ok"]:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)

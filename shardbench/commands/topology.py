@@ -1,11 +1,9 @@
 """`shardbench topology`: capture, draw and check topologies."""
 
-import math
 import re
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from harness.contract.abilities.topology import LibraryTopology, TopologyRow
 from harness.contract.family import load
@@ -20,64 +18,60 @@ from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.link_matrix import LinkMatrix, parse_matrix
 from harness.topologies.lookup import find_rows, find_topology, presets
 from harness.topologies.traps import find_traps
-from shardbench import completion, display
-from shardbench.command import Command, GroupedCommands, examples
+from shardbench import completion, display, options
+from shardbench.command import command, examples
 from shardbench.display import topology as topology_views
-from shardbench.options import check_writable, found_registry, messages, write
 
-_NO_GPU = (
-    "No GPU can be seen here: run this on the machine with the GPUs, or save `nvidia-smi topo -m` "
-    "there and give it with --from-topo FILE --gpu NAME."
+gpu_name = click.option(
+    "--gpu", default="", help="The GPU's name, e.g. 'H100 SXM': its data sheet is looked up."
 )
-
-GpuName = Annotated[
-    str, typer.Option("--gpu", help="The GPU's name, e.g. 'H100 SXM': its data sheet is looked up.")
-]
-Gpus = Annotated[
-    int | None, typer.Option("--gpus", "-n", min=1, max=MOST_GPUS, help="How many GPUs a job uses.")
-]
-
-topology_app = typer.Typer(
-    cls=GroupedCommands,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Capture a topology, draw its links, or find its traps.",
-    epilog=examples("shardbench topology show dgx_h100 -n 16"),
+job_gpus = click.option(
+    "-n", "--gpus", type=click.IntRange(1, MOST_GPUS), help="How many GPUs a job uses."
 )
 
 
-@topology_app.command(
-    "capture",
-    cls=Command,
-    epilog=examples(
-        "shardbench topology capture -o machine.csv",
-        "shardbench topology capture -o machine.csv --from-topo topo.txt \\",
-        "    --gpu 'H100 SXM'",
-    ),
+@click.group(no_args_is_help=True, epilog=examples("shardbench topology show dgx_h100 -n 16"))
+def topology() -> None:
+    """Capture a topology, draw its links, or find its traps."""
+
+
+@command(
+    "shardbench topology capture -o machine.csv",
+    "shardbench topology capture -o machine.csv --from-topo topo.txt \\",
+    "    --gpu 'H100 SXM'",
+)
+@click.option(
+    "--out", "-o", type=options.PATH, required=True, help="The topology file to write (.csv)."
+)
+@click.option("--name", default="", help="The topology's name; the file's by default.")
+@click.option(
+    "--from-topo",
+    type=options.PATH,
+    help="Output of `nvidia-smi topo -m`, saved on the machine that is meant.",
+)
+@gpu_name
+@click.option(
+    "--nic-gbits", type=options.POSITIVE, help="Gbit/s of each network device near a GPU."
+)
+@click.option("--host-memory-gib", type=options.POSITIVE, help="GiB of the host's memory.")
+@click.option(
+    "--hosts-per-domain",
+    type=click.IntRange(min=1),
+    help="Hosts that one NVLink domain joins: 18 of an NVL72.",
 )
 def capture_command(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The topology file to write (.csv).")],
-    name: Annotated[str, typer.Option(help="The topology's name; the file's by default.")] = "",
-    from_topo: Annotated[
-        Path | None,
-        typer.Option(help="Output of `nvidia-smi topo -m`, saved on the machine that is meant."),
-    ] = None,
-    gpu: GpuName = "",
-    nic_gbits: Annotated[
-        float | None, typer.Option(help="Gbit/s of each network device near a GPU.")
-    ] = None,
-    host_memory_gib: Annotated[float | None, typer.Option(help="GiB of the host's memory.")] = None,
-    hosts_per_domain: Annotated[
-        int | None, typer.Option(min=1, help="Hosts that one NVLink domain joins: 18 of an NVL72.")
-    ] = None,
+    out: Path,
+    name: str,
+    from_topo: Path | None,
+    gpu: str,
+    nic_gbits: float | None,
+    host_memory_gib: float | None,
+    hosts_per_domain: int | None,
 ) -> None:
     """Write the topology of this machine, or of a saved link matrix."""
     if out.suffix != ".csv":
         raise UsageError(f"{out} must end in .csv, as topology files do.")
-    check_writable(out)
-    for option, value in (("--nic-gbits", nic_gbits), ("--host-memory-gib", host_memory_gib)):
-        if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{option} must be a positive number, not {value:g}.")
+    options.check_writable(out)
     name = name or out.stem
     if not re.fullmatch(r"[\w.+-]+", name):
         raise UsageError(f"A topology's name must be of letters, digits and '_.+-', not '{name}'.")
@@ -85,9 +79,9 @@ def capture_command(
     captured = capture(host, name, hosts_per_domain, nic_gbits, host_memory_gib)
     text = captured.as_csv()
     read_topologies(text, str(out))
-    write(out, text)
+    options.write(out, text)
     display.show(topology_views.captured(captured))
-    messages.print(f"Wrote {out}")
+    options.messages.print(f"Wrote {out}")
 
 
 def _saved_host(file: Path, gpu: str) -> Host:
@@ -111,12 +105,14 @@ def _this_host(gpu: str) -> Host:
     nics = probe.read_nics()
     memory = probe.host_memory_bytes()
     failures = {"NVML": nvml.failure, "torch": without_torch}
-    messages.print(topology_views.probed(gpus, nics, memory, failures))
+    options.messages.print(topology_views.probed(gpus, nics, memory, failures))
     if not gpus:
-        raise ShardbenchError(_NO_GPU)
-    pairs = ", ".join(nvml.without_p2p[:4])
-    more = "" if len(nvml.without_p2p) <= 4 else f" and {len(nvml.without_p2p) - 4} more pairs"
-    remark = f"No peer-to-peer access between {pairs}{more}: what they send goes through the host."
+        raise ShardbenchError(
+            "No GPU can be seen here: run this on the machine with the GPUs, or save "
+            "`nvidia-smi topo -m` there and give it with --from-topo FILE --gpu NAME."
+        )
+    pairs = ", ".join(nvml.without_p2p)
+    remark = f"No peer-to-peer access between {pairs}: what they send goes through the host."
     return Host(
         gpus=tuple(gpus),
         matrix=matrix_of(gpus, nics, nvml.levels),
@@ -132,20 +128,15 @@ def _read_matrix(file: Path) -> LinkMatrix:
     return parse_matrix(text, str(file))
 
 
-@topology_app.command(
-    "show", cls=Command, epilog=examples("shardbench topology show dgx_h100 -n 16")
+@command("shardbench topology show dgx_h100 -n 16")
+@click.argument(
+    "topology",
+    help="A preset, FILE.csv, FILE.csv#NAME, or a saved `nvidia-smi topo -m` (FILE.txt).",
+    shell_complete=completion.topologies,
 )
-def show(
-    topology: Annotated[
-        str,
-        typer.Argument(
-            help="A preset, FILE.csv, FILE.csv#NAME, or a saved `nvidia-smi topo -m` (FILE.txt).",
-            autocompletion=completion.topologies,
-        ),
-    ],
-    gpus: Gpus = None,
-    gpu: GpuName = "",
-) -> None:
+@job_gpus
+@gpu_name
+def show(topology: str, gpus: int | None, gpu: str) -> None:
     """Draw the links between a topology's GPUs and their speed."""
     path = Path(topology)
     is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
@@ -163,31 +154,26 @@ def show(
         display.show(topology_views.topology(found))
 
 
-@topology_app.command(
-    "check", cls=Command, epilog=examples("shardbench topology check machine.csv -n 16")
+@command("shardbench topology check machine.csv -n 16")
+@click.argument(
+    "topology",
+    help="A preset, FILE.csv, FILE.csv#NAME, or torchrec's own arguments (FILE.json).",
+    shell_complete=completion.topologies,
 )
-def check(
-    topology: Annotated[
-        str,
-        typer.Argument(
-            help="A preset, FILE.csv, FILE.csv#NAME, or torchrec's own arguments (FILE.json).",
-            autocompletion=completion.topologies,
-        ),
-    ],
-    gpus: Gpus = None,
-) -> None:
+@job_gpus
+def check(topology: str, gpus: int | None) -> None:
     """Find misleading values (traps) in a topology, and suggest others.
 
     Exits with 0 if there are none, with 1 if there are some, and with 2 if it cannot be read.
     """
-    declared = (load(family.abilities.topology) for family in found_registry().families)
+    declared = (load(family.abilities.topology) for family in options.found_registry().families)
     libraries: list[LibraryTopology] = list(filter(None, declared))
     is_json = topology.endswith(".json")
     rows = [_read_arguments(topology, libraries)] if is_json else find_rows(topology)
     found = [(row, find_traps(row, gpus, libraries)) for row in rows]
     display.show(topology_views.traps(found))
     if any(traps for _, traps in found):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _read_arguments(file: str, libraries: list[LibraryTopology]) -> TopologyRow:
@@ -199,3 +185,8 @@ def _read_arguments(file: str, libraries: list[LibraryTopology]) -> TopologyRow:
         except UsageError as refused:
             error = refused
     raise error
+
+
+topology.add_command(capture_command)
+topology.add_command(show)
+topology.add_command(check)

@@ -2,170 +2,116 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
+import click
 
-from harness.contract import Family
 from harness.contract.abilities.inventory import ImportRequest
 from harness.contract.family import load
-from harness.contract.registry import Registry
-from harness.model.errors import UnknownName, UsageError, unknown
+from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
-from shardbench import completion, display
-from shardbench.command import Command, GroupedCommands, examples
+from shardbench import completion, display, options, problem_options
+from shardbench.command import command, examples
 from shardbench.display.inventory import outcome, shown, to_csv
-from shardbench.options import check_out, check_writable, found_registry, messages, write
-from shardbench.problem_options import FamilyIfSeveral, GpusIfAny, TopologyIfAny, able_family
 
-# An arbitrary topology for the suggested next command.
-_EXAMPLE = "-t dgx_h100 -n 16"
 
-workload_app = typer.Typer(
-    cls=GroupedCommands,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Draw a workload's contents, or import one from other tools.",
-    epilog=examples("shardbench workload show dlrm-856"),
+@click.group(no_args_is_help=True, epilog=examples("shardbench workload show dlrm-856"))
+def workload() -> None:
+    """Draw a workload's contents, or import one from other tools."""
+
+
+@command("shardbench workload show dlrm-856 --top 5")
+@click.argument(
+    "workload",
+    help="A name, name[key=value,...], or a file that its family reads.",
+    shell_complete=completion.workloads,
 )
-
-
-@workload_app.command(
-    "show", cls=Command, epilog=examples("shardbench workload show dlrm-856 --top 5")
-)
+@problem_options.family
+@problem_options.topology
+@problem_options.gpus
+@click.option("--sort", default="", help="The column by which parts are ordered.")
+@click.option("--top", type=click.IntRange(min=1), default=10, help="How many parts to show.")
+@click.option("--out", "-o", type=options.PATH, help="Write every part to this file (.csv).")
 def show(
-    workload: Annotated[
-        str,
-        typer.Argument(
-            help="A name, name[key=value,...], or a file that its family reads.",
-            autocompletion=completion.workloads,
-        ),
-    ],
-    family: FamilyIfSeveral = "",
-    topology: TopologyIfAny = None,
-    gpus: GpusIfAny = None,
-    sort: Annotated[str, typer.Option(help="The column by which parts are ordered.")] = "",
-    top: Annotated[int, typer.Option(min=1, help="How many parts to show.")] = 10,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write every part to this file (.csv)."),
-    ] = None,
+    workload: str,
+    family: str,
+    topology: str | None,
+    gpus: int | None,
+    sort: str,
+    top: int,
+    out: Path | None,
 ) -> None:
     """Draw a workload's contents: distributions and the largest parts."""
-    check_out(out, ".csv")
+    options.check_out(out, ".csv")
     spec = WorkloadSpec.parse(workload)
-    found = _family_of(found_registry(), spec, family)
-    inventory = load(found.abilities.inventory)
-    if inventory is None:
-        raise UsageError(f"The contents of workloads of family '{found.name}' cannot be shown.")
+    registry = options.found_registry()
+    taking = problem_options.able_family(registry, family, "inventory", "show this", spec)
+    show_inventory = load(taking.abilities.inventory)
+    if show_inventory is None:
+        raise UsageError(f"The contents of workloads of family '{family}' cannot be shown.")
     if topology is None and gpus is None:
-        placed = found.brings(spec)
+        taking.label(spec)  # raises UsageError if the workload does not exist
+        placed = taking.brings(spec)
     else:
-        placed = placed_on(found, spec, topology, gpus)
-    held = inventory(spec, placed)
-    sort = sort or held.sort
-    held.place(sort)
+        placed = placed_on(taking, spec, topology, gpus)
+    inventory = show_inventory(spec, placed)
+    sort = sort or inventory.sort
+    inventory.place(sort)  # raises UsageError for an unknown column
     if out is None:
-        display.show(shown(held, sort, top))
+        display.show(shown(inventory, sort, top))
         return
-    write(out, to_csv(held))
-    messages.print(held.summary)
-    messages.print(f"Wrote {out}")
+    options.write(out, to_csv(inventory))
+    options.messages.print(inventory.summary)
+    options.messages.print(f"Wrote {out}")
 
 
-def _family_of(registry: Registry, spec: WorkloadSpec, name: str) -> Family[Any, Any]:
-    """Return the family with a workload of this name, or the family that can read it as a file."""
-    if name:
-        family = registry.find(name)
-        family.label(spec)
-        return family
-    known = {
-        family.name: {workload.name for workload in family.workloads()}
-        for family in registry.families
-    }
-    if named := [family for family in registry.families if spec.name in known[family.name]]:
-        return _only(named, spec)
-    able: list[Family[Any, Any]] = []
-    errors: list[UsageError] = []
-    for family in registry.families:
-        try:
-            family.label(spec)
-            family.brings(spec)  # raises if another family captured the file
-            able.append(family)
-        except UnknownName:
-            pass
-        except UsageError as error:
-            errors.append(error)
-    if able:
-        return _only(able, spec)
-    if errors:
-        raise errors[0]
-    raise unknown("workload", spec.name, set().union(*known.values()))
-
-
-def _only(families: list[Family[Any, Any]], spec: WorkloadSpec) -> Family[Any, Any]:
-    if len(families) > 1:
-        names = ", ".join(family.name for family in families)
-        raise UsageError(f"Workload '{spec}' is known to several families; name one: {names}.")
-    return families[0]
-
-
-@workload_app.command(
-    "import",
-    cls=Command,
-    epilog=examples("shardbench workload import tables.parquet -o my_tables.csv"),
+@command("shardbench workload import tables.parquet -o my_tables.csv")
+@click.argument("source", help="A file, or module:function, whose code is run.")
+@click.option("--out", "-o", type=options.PATH, required=True, help="The file to write.")
+@click.option(
+    "form", "--format", default="auto", help="What the source is; by its name unless given."
 )
+@click.option(
+    "--column",
+    multiple=True,
+    help="FIELD=COLUMN: which column of the source holds a field; repeatable.",
+)
+@click.option(
+    "--assume",
+    multiple=True,
+    help="FIELD=VALUE: a field's value where the source lacks it; repeatable.",
+)
+@problem_options.family
 def import_workload(
-    source: Annotated[str, typer.Argument(help="A file, or module:function, whose code is run.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
-    form: Annotated[
-        str, typer.Option("--format", help="What the source is; by its name unless given.")
-    ] = "auto",
-    column: Annotated[
-        list[str] | None,
-        typer.Option(help="FIELD=COLUMN: which column of the source holds a field; repeatable."),
-    ] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(help="FIELD=VALUE: a field's value where the source lacks it; repeatable."),
-    ] = None,
-    family: FamilyIfSeveral = "",
+    source: str, out: Path, form: str, column: tuple[str, ...], assume: tuple[str, ...], family: str
 ) -> None:
     """Import a workload from another tool's format."""
-    found = able_family(found_registry(), family, "importing", "import")
-    read = load(found.abilities.importing)
+    able = problem_options.able_family(options.found_registry(), family, "importing", "import")
+    read = load(able.abilities.importing)
     if read is None:
         raise UsageError(f"Workloads of family '{family}' cannot be imported.")
-    _check_target(source, out)
+    options.check_writable(out)
+    if any(sign in str(out) for sign in "[]@"):
+        raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
+    if out.exists() and Path(source).exists() and out.samefile(source):
+        raise UsageError(f"{out} is the source itself; write to another file.")
     request = ImportRequest(
         source=source,
         target=str(out),
         format="" if form == "auto" else form,
-        columns=_pairs("--column", column or []),
-        assumed=_pairs("--assume", assume or []),
+        columns=_pairs("--column", column),
+        assumed=_pairs("--assume", assume),
     )
     imported = read(request)
-    write(out, imported.content)
+    options.write(out, imported.content)
     display.show(outcome(imported, imported.inventory.sort))
-    command = f"shardbench compare {found.name} -w {shlex.quote(str(out))} {_EXAMPLE}"
-    messages.print(f"Wrote {out}; go on with\n  {command}")
+    options.messages.print(
+        f"Wrote {out}; go on with\n  shardbench compare {able.name} "
+        f"-w {shlex.quote(str(out))} -t dgx_h100 -n 16"
+    )
 
 
-def _check_target(source: str, out: Path) -> None:
-    """Raise UsageError if `out` is not a valid workload name, or if it is the source itself."""
-    check_writable(out)
-    try:
-        named = WorkloadSpec.parse(str(out))
-    except UsageError:
-        named = WorkloadSpec("")
-    if named != WorkloadSpec(str(out)):
-        raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
-    if out.exists() and Path(source).exists() and out.samefile(source):
-        raise UsageError(f"{out} is the source itself; write to another file.")
-
-
-def _pairs(option: str, given: list[str]) -> dict[str, str]:
+def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in given:
         key, equals, value = (part.strip() for part in text.partition("="))
@@ -175,3 +121,7 @@ def _pairs(option: str, given: list[str]) -> dict[str, str]:
             raise UsageError(f"{option} gives '{key}' twice.")
         pairs[key] = value
     return pairs
+
+
+workload.add_command(show)
+workload.add_command(import_workload, "import")

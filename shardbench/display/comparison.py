@@ -1,30 +1,19 @@
 """The output of `shardbench compare`: tables, or a JSON document."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract.registry import installed_statements
-from harness.measuring.selftest.file import SelfTest, last_selftests
-from harness.measuring.statements import MIB, Reading, evaluate
-from harness.measuring.timing.verdict import CONFIDENCE
-from harness.model.cell import SCHEMA, Cell, Progress, Summary, projected_speedup
-from harness.model.quality import Bound
-from reports.core.formatting import fact, figure, gap, listing, number, progress, reach
-from reports.core.table import (
-    Entry,
-    Table,
-    TableColumn,
-    code,
-    numbers,
-    outcome_entry,
-    table_of,
-    text,
-)
+from harness.measuring.selftest.file import last_selftests
+from harness.measuring.statements import Reading, evaluate
+from harness.model.cell import SCHEMA, Cell
+from reports.core.columns import COMPARISON, cell_table, note
+from reports.core.formatting import fact, listing, number
+from reports.core.table import Table, code, outcome_entry, table_of, text
 from reports.core.terminal import as_terminal
 
 _ROW_FIELDS = (
@@ -34,10 +23,16 @@ _ROW_FIELDS = (
     *("peak_memory_bytes", "memory_before_bytes"),
     *("progress", "projection_s", "claim", "source"),
 )
-_CONFIDENCE = f"{100 * CONFIDENCE:.0f} %"
 _MOST_PRINTED_LINES = 12
-_SIGNS = {"lower": "≥", "higher": "≤"}
-_VARIANT = code("variant", least=16)
+_DETAILS = {
+    "Seconds of a call": ("wall_s", "cpu_s", "thread_s"),
+    "How ratios were taken": ("way", "pairs", "processes", "pair_spread", "process_spread"),
+    "The work of a call, counted": ("python_calls", "calls_spread", "built_in"),
+    "Resident memory": ("peak", "grown"),
+    "Counters": ("counters",),
+    "Phases, CPU seconds of the observed call": ("phases",),
+}
+"""The tables of `--details`: their titles and columns."""
 
 
 def document(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -68,98 +63,30 @@ def _facts(cells: Sequence[Cell]) -> dict[str, Any]:
 def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
     """Render a comparison: times, decisions and failures; with `details`, counts too."""
     first = cells[0]
-    proven = [cell.variant for cell in cells if cell.bound and cell.bound.is_reached(cell.quality)]
+    facts = [fact(name, value) for name, value in _facts(cells).items() if value != ""]
     parts: list[RenderableType] = [
         Text(f"{first.family} on {first.problem}", style="bold"),
-        Text(", ".join(fact(name, value) for name, value in _facts(cells).items() if value != "")),
+        Text(", ".join(facts)),
         "",
-        as_terminal(_times_and_qualities(cells)),
+        as_terminal(cell_table(cells, *COMPARISON)),
         *_decisions(cells),
         *_notes(cells),
     ]
+    proven = [cell.variant for cell in cells if cell.bound and cell.bound.is_reached(cell.quality)]
     if proven:
         parts.append(Text(f"Proven best: {listing(proven)}."))
+    parts += _selftest(cells)
     tables = {"Goals": _goals(cells)}
-    parts += [Text(test.sentence(), style="dim") for test in _self_test(cells)]
     if details:
         tables |= {
-            "Seconds of a call": _seconds(cells),
-            "How ratios were taken": _ways(cells),
-            "The work of a call, counted": _work(cells),
-            "Resident memory, MiB": _memory(cells),
+            title: cell_table(cells, "variant", *columns) for title, columns in _DETAILS.items()
         }
-    parts += [as_terminal(table, f"\n{title}") for title, table in tables.items() if table.rows]
-    if details:
-        parts += _figures("Counters", cells, attrgetter("counters"))
-        title = "Phases, CPU seconds of the observed call"
-        parts += _figures(title, cells, attrgetter("phases"))
+    parts += [
+        as_terminal(table, f"\n{title}")
+        for title, table in tables.items()
+        if table.rows and len(table.columns) > 1
+    ]
     return Group(*parts)
-
-
-def _times_and_qualities(cells: Sequence[Cell]) -> Table:
-    """Return a table with a row per variant, at most 80 columns wide."""
-    first = cells[0]
-    bound, quality = first.bound, first.qualities[0].name
-    stopped = next((cell for cell in cells if cell.variant == first.against), None)
-    projected = {cell.variant: stopped and projected_speedup(cell, stopped) for cell in cells}
-    time = {"cpu": "CPU s", "wall": "wall s"}[first.clock]
-    columns = [_VARIANT, numbers(time, lambda cell: _median(cell.compared_s))]
-    if any(projected.values()):
-
-        def factor(cell: Cell) -> str | None:
-            found = projected[cell.variant]
-            return f"≥ {number(found)}x" if found else None
-
-        columns.append(numbers("times as fast\n(projected)", factor))
-    else:
-        columns += [numbers("ratio", _ratio), numbers(_CONFIDENCE, _reach)]
-    if bound:
-        sign = _SIGNS[bound.better]
-        columns += [
-            text("verdict", _verdict_and_decision),
-            numbers(f"{quality}\n{sign} bound", lambda cell: _bounded(cell, bound, sign)),
-            numbers("gap", lambda cell: bound.gap(cell.quality), gap),
-        ]
-    else:
-        decision = text("decision", lambda cell: cell.decision or None)
-        in_figures = numbers(quality, lambda cell: cell.quality.get(quality), figure)
-        columns += [text("verdict", _verdict), decision, in_figures]
-    return table_of(cells, *columns)
-
-
-def _median(measured: Summary | None) -> float | None:
-    return measured.median if measured else None
-
-
-def _ratio(cell: Cell) -> str | None:
-    return number(cell.ratio.value, 2 if cell.ratio.value < 0.1 else 3) if cell.ratio else None
-
-
-def _reach(cell: Cell) -> str | None:
-    return reach(cell.ratio.value, *cell.ratio.interval) if cell.ratio else None
-
-
-def _bounded(cell: Cell, bound: Bound, sign: str) -> str | None:
-    found = [cell.quality.get(name) for name in (bound.quality, bound.name)]
-    return f" {sign} ".join(figure(value) for value in found if value is not None) or None
-
-
-def _verdict(cell: Cell) -> Entry:
-    if cell.status != "ok":
-        return outcome_entry(cell.status)
-    if cell.decision in ("different", "reference"):
-        different = cell.decision == "different"
-        return outcome_entry("different decision" if different else "reference")
-    verdict = cell.verdict or "-"
-    return Entry(verdict, tone="bad") if verdict == "slower" else outcome_entry(verdict)
-
-
-def _verdict_and_decision(cell: Cell) -> Entry:
-    verdict = _verdict(cell)
-    if cell.status != "ok" or cell.decision not in ("same", "own"):
-        return verdict
-    said = f"{verdict.text}, {cell.decision}" if cell.verdict else cell.decision
-    return Entry(said, tone=verdict.tone)
 
 
 def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
@@ -177,10 +104,10 @@ def _notes(cells: Sequence[Cell]) -> Iterator[RenderableType]:
     """Yield remarks, reasons for missing times or verdicts, and the output of failed variants."""
     notes: dict[str, list[str]] = {}
     for cell in cells:
-        for note in filter(None, (_note(cell), cell.remark)):
-            notes.setdefault(note, []).append(cell.variant)
-    for note, names in notes.items():
-        yield Text(f"{', '.join(names)}: {note}.", style="dim")
+        if said := note(cell):
+            notes.setdefault(said, []).append(cell.variant)
+    for said, names in notes.items():
+        yield Text(f"{', '.join(names)}: {said}.", style="dim")
     for cell in cells:
         if cell.status == "failed" and cell.output:
             lines = cell.output.splitlines()
@@ -189,49 +116,13 @@ def _notes(cells: Sequence[Cell]) -> Iterator[RenderableType]:
             yield Text("\n".join([f"{cell.variant} printed{at_last}:", *block]), style="dim")
 
 
-def _note(cell: Cell) -> str:
-    if cell.status != "ok":
-        held = cell.progress or Progress(-1)
-        after, projection = held.elapsed_s or 0, cell.projection_s or 0
-        said = progress(held.done, held.total or 0, held.unit, after, projection)
-        return (cell.reason or "").rstrip(".") + said
-    if cell.decision == "different":
-        return f"decides differently from {cell.same_as}, so it was not timed"
-    return cell.verdict_reason if cell.verdict == "inconclusive" else ""
-
-
-def _self_test(cells: Sequence[Cell]) -> list[SelfTest]:
-    """Return a list of this machine's self-test with the most similar call time, or []."""
+def _selftest(cells: Sequence[Cell]) -> Iterator[RenderableType]:
+    """Yield the result of this machine's self-test with the most similar call time, if any."""
     machine = next((cell.environment.machine for cell in cells if cell.environment), None)
     longest = max((cell.cpu_s.median for cell in cells if cell.cpu_s and cell.ratio), default=0)
-    found = last_selftests(machine) if machine and longest else []
-    nearest = min(found, key=lambda test: abs(math.log(test.call_seconds / longest)), default=None)
-    return [nearest] if nearest else []
-
-
-def _ways(cells: Sequence[Cell]) -> Table:
-    def percent(spread: float | None) -> str | None:
-        return None if spread is None else f"{100 * spread:.1f} %"
-
-    return table_of(
-        (cell for cell in cells if cell.ratio and cell.ratio.way),
-        _VARIANT,
-        text("way", lambda cell: cell.ratio.way),
-        numbers("pairs", lambda cell: cell.ratio.pairs),
-        numbers("processes", lambda cell: cell.ratio.processes),
-        numbers("a pair varies by", lambda cell: percent(cell.ratio.pair_spread)),
-        numbers("a process by", lambda cell: percent(cell.ratio.process_spread)),
-    )
-
-
-def _work(cells: Sequence[Cell]) -> Table:
-    return table_of(
-        (cell for cell in cells if cell.work),
-        _VARIANT,
-        numbers("Python calls", lambda cell: f"{cell.work.python_calls:,}"),
-        numbers("spread", lambda cell: cell.work.spread),
-        numbers("time in built-ins", lambda cell: f"{100 * cell.work.built_in_share:.0f} %"),
-    )
+    tests = last_selftests(machine) if machine and longest else []
+    for test in sorted(tests, key=lambda test: abs(math.log(test.call_seconds / longest)))[:1]:
+        yield Text(test.sentence(), style="dim")
 
 
 def goals(cells: Sequence[Cell]) -> list[Reading]:
@@ -243,47 +134,12 @@ def goals(cells: Sequence[Cell]) -> list[Reading]:
 
 
 def _goals(cells: Sequence[Cell]) -> Table:
+    def measured(value: float, unit: str) -> str:
+        return f"{number(value)} {unit}".strip()
+
     return table_of(
         goals(cells),
         text("goal", lambda row: row.statement.name),
-        text("measured", lambda row: row.measured(lambda v, unit: f"{number(v)} {unit}".strip())),
+        text("measured", lambda row: row.measured(measured)),
         text("outcome", lambda row: outcome_entry(row.outcome)),
     )
-
-
-def _seconds(cells: Sequence[Cell]) -> Table:
-    return table_of(
-        (cell for cell in cells if cell.wall_s),
-        _VARIANT,
-        numbers("wall", lambda cell: _median(cell.wall_s)),
-        numbers("CPU", lambda cell: _median(cell.cpu_s)),
-        numbers("CPU of its own thread", lambda cell: _median(cell.thread_cpu_s)),
-    )
-
-
-def _memory(cells: Sequence[Cell]) -> Table:
-    def amount(cell: Cell, before: int | None) -> str | None:
-        sign = "≥ " if cell.status == "over budget" else ""
-        grown = None if before is None else ((cell.peak_memory_bytes or 0) - before) / MIB
-        return None if grown is None else f"{sign}{number(grown)}"
-
-    return table_of(
-        (cell for cell in cells if cell.peak_memory_bytes is not None),
-        _VARIANT,
-        numbers("peak", lambda cell: amount(cell, 0)),
-        numbers("of the call", lambda cell: amount(cell, cell.memory_before_bytes)),
-    )
-
-
-def _figures(
-    title: str, cells: Sequence[Cell], held: Callable[[Cell], dict[str, Any]]
-) -> Iterator[RenderableType]:
-    """Yield a table with a column per name and a row per variant that has values."""
-    names = dict.fromkeys(name for cell in cells for name in held(cell))
-
-    def column(name: str) -> TableColumn:
-        return numbers(name, lambda cell: held(cell).get(name, 0))
-
-    if names:
-        rows = (cell for cell in cells if held(cell))
-        yield as_terminal(table_of(rows, _VARIANT, *map(column, names)), f"\n{title}")

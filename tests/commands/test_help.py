@@ -8,22 +8,21 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from harness.contract.registry import load_registry
 from harness.topologies.lookup import presets
-from shardbench.cli import app, main
-from shardbench.command import START
-from shardbench.options import found_registry
-from shardbench.problem_options import find_problem
+from shardbench.cli import PANELS, START, program
 
 
 def every_command(command: Any, name: str) -> list[tuple[str, Any]]:
-    found = [(name, command)]
-    for each in getattr(command, "commands", {}).values():
-        found += every_command(each, f"{name} {each.name}")
-    return found
+    commands = [(name, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for sub in command.list_commands(context):
+            commands += every_command(command.get_command(context, sub), f"{name} {sub}")
+    return commands
 
 
 def examples_in(epilog: str) -> list[str]:
@@ -32,145 +31,120 @@ def examples_in(epilog: str) -> list[str]:
     return [" ".join(line.split()) for line in lines]
 
 
-PROGRAM = typer.main.get_command(app)
-COMMANDS = every_command(PROGRAM, "shardbench")
+COMMANDS = every_command(program, "shardbench")
 TRIED = [line.strip() for line in START.splitlines() if line.startswith("  ")]
-EXAMPLES = [*TRIED, *(each for _, command in COMMANDS for each in examples_in(command.epilog))]
+EXAMPLES = [*TRIED, *(line for _, command in COMMANDS for line in examples_in(command.epilog))]
 
 
 def parsed(line: str) -> dict[str, Any]:
     """Return the arguments and options that the program parses from a command line, by name."""
-    program, *words = shlex.split(line)
-    assert program == "shardbench"
-    command: Any = PROGRAM
-    while words and words[0] in getattr(command, "commands", {}):
-        command = command.commands[words.pop(0)]
-    if words == ["--help"]:
-        return {}
-    assert not hasattr(command, "commands"), line
+    words = shlex.split(line)[1:]
+    command: Any = program
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words.pop(0))
     return dict(command.make_context("shardbench", words).params)
 
 
-def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([*name.split()[1:], "--help"])
-    assert not ended.value.code
-    return capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", [name for name, _ in COMMANDS])
-def test_every_line_of_a_help_text_is_whole_at_80_columns(name, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = help_of(name, capsys).splitlines()
-    assert [line for line in lines if len(line) > 80 or line.endswith(("...", "…"))] == [
-        line for line in lines if line.startswith("Usage:") and line.endswith("]...")
-    ]
-
-
-def test_a_group_says_of_each_command_what_it_does_in_one_line(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    for name, command in COMMANDS:
-        lines = help_of(name, capsys).splitlines()
-        for each in getattr(command, "commands", {}).values():
-            said = each.get_short_help_str(1000).removesuffix(".")
-            assert [line for line in lines if line.split() == [each.name, *said.split()]]
-
-
-def test_the_commands_stand_in_groups(capsys):
-    lines = help_of("shardbench", capsys).splitlines()
-    for panel, name in {"Measure:": "compare", "Plan:": "plan", "For CI:": "gate"}.items():
-        at = lines.index(panel)
-        assert name in [line.split()[0] for line in lines[at + 1 : lines.index("", at)]]
-
-
 @pytest.mark.parametrize(("name", "command"), COMMANDS, ids=[name for name, _ in COMMANDS])
-def test_every_command_has_an_example_of_its_own(name, command, capsys):
+def test_every_help_text_is_whole_at_80_columns_and_has_an_example(name, command, shardbench):
+    """No line is cut, and the example begins with the command."""
+    code, out, _ = shardbench(*name.split()[1:], "--help")
+    assert code == 0
+    lines = [line for line in out.splitlines() if not line.startswith("Usage:")]
+    assert [line for line in lines if len(line) > 80 or line.endswith(("...", "…"))] == []
     shown = examples_in(command.epilog)
     assert shown
-    assert all(each.startswith(name) for each in shown)
-    out = " ".join(help_of(name, capsys).replace("\\\n", " ").split())
-    assert [each for each in shown if each not in out] == []
+    assert all(line.startswith(name) for line in shown)
+    whole = " ".join(out.replace("\\\n", " ").split())
+    assert [line for line in shown if line not in whole] == []
 
 
-@pytest.mark.parametrize("line", EXAMPLES)
+def test_the_summary_in_the_list_of_commands_is_the_first_sentence_of_their_help():
+    """The table of the program, which imports no command, repeats the docstrings."""
+    helps = {name.removeprefix("shardbench "): command.help for name, command in COMMANDS}
+    for commands in PANELS.values():
+        for name, summary in commands.items():
+            assert summary == " ".join(helps[name].partition("\n\n")[0].split())
+
+
+@pytest.mark.parametrize("line", [line for line in EXAMPLES if "--help" not in line])
 def test_the_program_takes_each_example(line):
-    assert bool(parsed(line)) != line.endswith(" --help")
+    """Each example is parsed, and its options are known."""
+    assert parsed(line)
+
+
+def test_without_a_command_there_are_three_to_try(shardbench):
+    """The program alone says what to do, and fails."""
+    code, _, err = shardbench()
+    assert code == 2
+    assert len([line for line in err.splitlines() if line.startswith("  shardbench ")]) == 3
+
+
+def test_the_version_is_said(shardbench):
+    """`--version` prints the installed version."""
+    assert shardbench("--version") == (0, f"shardbench {version('shardbench')}\n", "")
+
+
+HEAVY = {"numpy", "pandas", "torch", "matplotlib", "scipy", "numba", "asyncio", "psutil", "jinja2"}
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("words", "unused"),
     [
-        line
-        for line in EXAMPLES
-        if line.split()[1] in ("compare", "profile", "explain") and "--help" not in line
+        (["--help"], {*HEAVY, "rich", "harness.contract", "shardbench.options"}),
+        (["--version"], {*HEAVY, "rich", "harness.contract", "shardbench.options"}),
+        (["list"], HEAVY - {"psutil"}),
     ],
 )
-def test_the_program_knows_what_an_example_names(line):
-    values = parsed(line)
-    name = "".join(filter(None, (values.get(key) for key in ("family", "cell"))))
-    placed = (values.get(key) for key in ("workload", "topology", "gpus"))
-    family = find_problem(found_registry(), name, *placed).family
-    chosen = [values.get(key) for key in ("variant", "variants", "against")]
-    named = set(filter(None, ",".join(filter(None, chosen)).split(",")))
-    assert named <= family.variants.keys()
-
-
-def test_without_a_command_there_are_three_to_try(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert len([line for line in said.splitlines() if line.startswith("  shardbench ")]) == 3
-    assert max(map(len, said.splitlines())) <= 80
-
-
-def test_the_version_is_said(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert not ended.value.code
-    assert capsys.readouterr().out == f"shardbench {version('shardbench')}\n"
-
-
-Completed = Callable[[str], list[str]]
+def test_what_a_quick_command_does_not_show_is_not_imported(words, unused):
+    """Every import is paid for by each call of the program."""
+    script = f"import sys; sys.argv[1:] = {words}; from shardbench.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", script],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    imported = {line.rpartition("|")[2].strip() for line in lines}
+    assert sorted(imported & unused) == []
 
 
 def asked_by(shell: str, line: str) -> dict[str, str]:
     """Return the environment variables by which a shell asks the program to complete `line`."""
-    return {
-        "_SHARDBENCH_COMPLETE": f"complete_{shell}",
-        **{
-            "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)},
-            "zsh": {"_TYPER_COMPLETE_ARGS": line},
-            "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-        }[shell],
+    *_, typed = words = line.split(" ")
+    asked = {
+        "COMP_WORDS": line,
+        "COMP_CWORD": typed if shell == "fish" else str(len(words) - 1),
     }
+    return {"_SHARDBENCH_COMPLETE": f"{shell}_complete", **asked}
 
 
 @pytest.fixture
-def completed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Completed:
+def completed(shardbench, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
     """Return a function that returns the program's completions of a line for bash."""
 
     def completed(line: str) -> list[str]:
         for name, value in asked_by("bash", line).items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as ended:
-            app(prog_name="shardbench")
-        out, err = capsys.readouterr()
-        assert (ended.value.code, err) == (0, "")
-        return out.splitlines()
+        code, out, err = shardbench()
+        assert (code, err) == (0, "")
+        return [text.rpartition(",")[2] if "plain" in text else text for text in out.splitlines()]
 
     return completed
 
 
-def test_names_are_completed(completed: Completed):
-    registry = load_registry()
-    embedding = registry.find("embedding")
+def test_names_are_completed(completed: Callable[[str], list[str]]):
+    """Commands, families, variants, workloads, topologies, suites."""
+    embedding = load_registry().find("embedding")
+
+    def names(line: str) -> list[str]:
+        return [text.removeprefix("plain,") for text in completed(line)]
+
     assert completed("shardbench comp") == ["compare"]
     assert completed("shardbench compare emb") == ["embedding"]
     assert completed("shardbench explain embedding/cert") == ["embedding/certified"]
     beginning = "shardbench compare embedding "
     assert completed(f"{beginning}--against comp") == ["compiled"]
-    assert completed(f"{beginning}--variants uniform,comp") == ["uniform,compiled"]
+    assert names(f"{beginning}--variants uniform,comp") == ["compiled"]
     known = [workload.name for workload in embedding.workloads() if workload.name[:4] == "dlrm"]
     assert completed(f"{beginning}-w dlrm") == known
     assert completed(f"{beginning}-t dgx") == [name for name in presets() if name[:3] == "dgx"]
@@ -179,25 +153,57 @@ def test_names_are_completed(completed: Completed):
     assert completed("shardbench list variants emb") == ["embedding"]
 
 
-def run_by_a_script(environment: dict[str, str]) -> str:
-    """Run the program as a shell's completion script does; return its standard output."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from shardbench.cli import app; app(prog_name='shardbench')"],
-        capture_output=True, text=True, check=True, env={**os.environ, **environment},
-    )  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_is_given_names(shell):
+def test_each_shell_is_given_names_and_has_a_script(shell):
+    """A child process answers as the shell's completion script asks it."""
     line = "shardbench compare embedding --against comp"
-    assert "compiled" in run_by_a_script(asked_by(shell, line))
+    for environment, expected in (
+        (asked_by(shell, line), "compiled"),
+        ({"_SHARDBENCH_COMPLETE": f"{shell}_source"}, f"_SHARDBENCH_COMPLETE={shell}_complete"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "shardbench"],
+            capture_output=True, text=True, check=True, env={**os.environ, **environment},
+        )  # fmt: skip
+        assert done.stderr == ""
+        assert expected in done.stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_each_shell(shell, capsys, monkeypatch):
-    monkeypatch.setenv("_SHARDBENCH_COMPLETE", f"source_{shell}")
-    with pytest.raises(SystemExit):
-        app(prog_name="shardbench")
-    assert f"_SHARDBENCH_COMPLETE=complete_{shell}" in capsys.readouterr().out
+CELL = "toy@toy/dgx_h100:2"
+# The commands with --json, and the arguments that each needs.
+WITH_JSON = {
+    "calibrate": "-t dgx_h100",
+    "compare": CELL,
+    "doctor": "",
+    "plan": "-w dlrm-856",
+    "selftest": "",
+    "validate": "-w dlrm-856",
+}
+
+
+@pytest.mark.parametrize("name", WITH_JSON)
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        ("", ""),
+        ("--json", "-"),
+        ("--json -", "-"),
+        ("--json a/b.json", "a/b.json"),
+        ("--json=a.txt", "a.txt"),
+    ],
+)
+def test_json_without_a_file_is_standard_output(name: str, words: str, file: str):
+    """`--json` never takes an argument for its file."""
+    assert parsed(f"shardbench {name} {WITH_JSON[name]} {words}")["json"] == file
+    values = parsed(f"shardbench {name} {words} {WITH_JSON[name]}")
+    assert values["json"] == file
+    assert values.get("cell", CELL) == CELL
+
+
+def test_an_empty_file_for_json_is_refused_and_nothing_is_run(shardbench, tmp_path):
+    """An unset variable as the file is an error."""
+    for words in (["--json", ""], ["--json="]):
+        code, out, err = shardbench("doctor", *words)
+        assert (code, out) == (2, "")
+        assert "--json must not be empty." in err
+    assert not list(tmp_path.iterdir())

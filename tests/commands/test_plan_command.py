@@ -1,13 +1,8 @@
 """`shardbench plan` with the toy family: command lines, output, and written files."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import toy
@@ -25,9 +20,6 @@ from harness.contract.registry import Registry
 from harness.planning.baseline import Baseline
 from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
-from shardbench.progress import stage_display
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -87,25 +79,28 @@ def test_a_library_that_repeats_itself_is_shown_once_with_a_count(shardbench, tm
 
 
 def test_a_variant_and_a_limit_can_be_asked_for(plan, tmp_path):
+    """The variant of --variant plans, with the limit of --seconds."""
     code, out, _ = plan(
         "-w", f"toy[folder={tmp_path}]", "--family", "toy", "--variant", "own", "--seconds", "2"
     )
     assert code == 0
     assert "toy/own@" in out
     assert (tmp_path / "limit").read_text() == "2"
-    assert json.loads((tmp_path / "plan.json").read_text()) == {"gpu_of_item": [0] * 6}
 
 
-def test_no_plan_is_one_sentence_and_leaves_the_file_alone(plan, tmp_path):
+@pytest.mark.parametrize(
+    ("variant", "sentence"),
+    [
+        ("infeasible", "(8, 8, 8, 8, 8, 8) does not deal 6 items out."),
+        ("raises", "'raises' found no decision: ValueError: no item likes me"),
+    ],
+)
+def test_no_plan_is_one_sentence_and_leaves_the_file_alone(plan, tmp_path, variant, sentence):
+    """Without a plan, the command says why and exits with 1."""
     (tmp_path / "plan.json").write_text("before")
-    code, out, err = plan("--tables", "toy", "--variant", "infeasible")
-    assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == "(8, 8, 8, 8, 8, 8) does not deal 6 items out."
+    code, out, err = plan("--tables", "toy", "--variant", variant)
+    assert (code, out, err.splitlines()[-1]) == (1, "", sentence)
     assert (tmp_path / "plan.json").read_text() == "before"
-    code, _, err = plan("--tables", "toy", "--variant", "raises")
-    assert code == 1
-    assert err.splitlines()[-1] == "'raises' found no decision: ValueError: no item likes me"
-    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
 @pytest.fixture
@@ -160,40 +155,8 @@ def test_a_change_that_does_not_exist_is_refused(plan_fixed, tmp_path):
     assert not (tmp_path / "plan.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["-o", "none/plan.json"], "none/plan.json cannot be written: none is not a folder."),
-        (["-o", "."], ". cannot be written: it is a folder."),
-        (["--seconds", "0"], "--seconds must be a positive number of seconds, not 0."),
-        (["--family", "toys"], "Unknown family 'toys'; did you mean toy?"),
-        (["--variant", "sane"], "Unknown variant of family 'toy', 'sane'; did you mean same?"),
-        (["-t", "dgx_h10"], "did you mean dgx_h100"),
-        (["-w", "toy[size=0]"], "must be a whole number of at least 1, not '0'."),
-    ],
-)
-def test_bad_input_is_said_before_anything_is_planned(plan, use_families, arguments, sentence):
-    def never(problem):
-        raise AssertionError("it planned")
-
-    (family,) = toy.bounded_registry().families
-    family.variants["same"] = replace(family.variants["same"], prepare=never)
-    use_families(lambda: Registry([family]))
-    code, out, err = plan("--tables", "toy", *arguments)
-    assert (code, out) == (2, "")
-    *stages, last = err.splitlines()
-    assert sentence in last
-    assert stages in ([], ["building the problem"])
-
-
-def test_a_folder_that_is_read_only_is_named(plan, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    code, _, err = plan("--tables", "toy")
-    assert code == 2
-    assert err.strip() == "plan.json cannot be written: . is read-only."
-
-
 def test_several_families_that_can_plan_have_to_be_told_apart(plan, use_families):
+    """Without --family, a single family must be able to plan the workload."""
     (family,) = toy.bounded_registry().families
     other = replace(family, name="other", studies=(), goals=())
     use_families(lambda: Registry([family, other]))
@@ -212,13 +175,13 @@ def released(plan, use_families):
     use_families(lambda: Registry([replace(family, abilities=Abilities(planning=planning))]))
 
 
-def test_what_it_gains_is_said_and_how_long_it_all_took(plan, released, monkeypatch):
-    monkeypatch.setattr("shardbench.commands.plan.seconds_since_start", lambda: 47.0)
+def test_what_it_gains_is_said_and_how_long_it_all_took(plan, released):
+    """The plan is compared with the release's own one."""
     code, out, err = plan("--tables", "toy", "--variant", "own", gpus=2)
     assert code == 0
     *_, gain, took = out.splitlines()
     assert gain == "TorchToy's own plan: 3 items; this plan: 6 items."
-    assert re.fullmatch(r"Planned in [\d.]+ .?s; the whole command took 47 s\.", took)
+    assert re.fullmatch(r"Planned in [\d.]+ .?s; the whole command took .* s\.", took)
     assert err.splitlines()[-2:] == ["Wrote plan.json", "planning with same"]
 
 
@@ -242,25 +205,6 @@ def test_an_interrupt_after_planning_keeps_the_plan(plan, monkeypatch, tmp_path)
     assert err.splitlines()[-1] == "Interrupted: the plan is kept in plan.json."
     assert "fullest" in out
     assert (tmp_path / "plan.json").exists()
-
-
-def test_a_long_stage_is_said_again(monkeypatch, capsys):
-    monkeypatch.setattr("shardbench.progress._SILENT_SECONDS", 0.01)
-    said, until = "", time.monotonic() + 60
-    with stage_display() as begins:
-        begins("planning with toys")
-        while said.count("so far") < 2 and time.monotonic() < until:
-            said += capsys.readouterr().err
-    assert said.startswith("planning with toys\nplanning with toys, 0 s so far\n")
-
-
-def test_the_time_of_the_command_begins_with_its_process():
-    script = "import time; time.sleep(0.3); import shardbench.command as c; print(c.{}())"
-    told = subprocess.run(
-        [sys.executable, "-c", script.format("seconds_since_start")],
-        capture_output=True, check=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert 0.3 <= float(told.stdout) < 60
 
 
 def moving_registry():
@@ -329,28 +273,37 @@ def test_a_front_is_written_plan_by_plan_with_a_table_and_a_figure(plan, moving,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("--move-gib 1", "--move-gib needs --from, the plan that tables are placed by now."),
-        ("--pareto front", "--pareto needs --from"),
-        ("--lost-ranks 1", "--lost-ranks needs --from"),
-        ("--from old.json --move-gib -1", "--move-gib must be a number of GiB of at least 0"),
-        ("--from old.json --move-gib nan", "of at least 0, not nan."),
+        ("-o none/plan.json", "none/plan.json cannot be written: none is not a folder."),
+        ("-o .", ". cannot be written: it is a folder."),
+        ("--seconds 0", "0 is not a positive number."),
+        ("--family toys", "Unknown family 'toys'; did you mean toy?"),
+        ("--variant sane", "Unknown variant of family 'toy', 'sane'; did you mean same?"),
+        ("-t dgx_h10", "did you mean dgx_h100"),
+        ("-w toy[size=0]", "must be a whole number of at least 1, not '0'."),
+        ("--move-gib 1", "need --from, the plan that tables are placed by now."),
+        ("--pareto front", "need --from"),
+        ("--lost-ranks 1", "need --from"),
+        ("--from old.json --move-gib -1", "-1 is not a number of at least 0"),
+        ("--from old.json --move-gib nan", "nan is not a number of at least 0"),
         ("--from old.json --lost-ranks 8-3", "must be like 8-15,20, not '8-3'."),
         ("--from old.json --lost-ranks x", "must be like 8-15,20, not 'x'."),
         ("--from old.json --lost-ranks=", "--lost-ranks must not be empty."),
         ("--from old.json --lost-ranks 1,,2", "must be like 8-15,20, not '1,,2'."),
-        ("--from old.json --pareto f --move-gib 1", "takes no --move-gib"),
+        ("--from old.json --pareto f --move-gib 1", "no --move-gib"),
         ("--from old.json --pareto f --variant own", "takes no --variant"),
         ("--from old.json --variant own", "Only 'same' stays near another decision."),
         ("--from none.json", "none.json cannot be read: there is no such file."),
     ],
 )
-def test_options_of_moves_that_make_no_sense_are_refused(plan, moving, old, arguments, sentence):
+def test_bad_input_is_refused_before_anything_is_planned(plan, moving, old, arguments, sentence):
+    """Every refusal is one sentence, with exit code 2."""
     code, out, err = plan("--tables", "toy", *arguments.split())
     assert (code, out) == (2, "")
-    assert sentence in err
+    assert sentence in err.splitlines()[-1]
 
 
 def test_a_family_that_counts_no_moves_says_so(plan, old):
+    """--from needs a family that counts what moves."""
     code, _, err = plan("--tables", "toy", "--from", "old.json")
     assert code == 2
     assert "Planning with family 'toy' does not count what moves." in err

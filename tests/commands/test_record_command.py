@@ -1,16 +1,10 @@
 """`shardbench record`: what it lists, measures, and refuses."""
 
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from fake_clock import FakeClock
-
-from harness.measuring.time_left import TimeLeft
-from harness.record.parts import RecordPart
-from shardbench.commands import record as command
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 SUITE = """
@@ -57,26 +51,6 @@ def test_the_kind_of_a_part_is_listed_once(shardbench, folder):
     kinds = [line.split()[2:4] for line in out.splitlines()[:-1]]
     assert [kind for kind, _ in kinds] == ["study", "study", "profile"]
     assert kinds[-1][1].startswith("reshard-sync-each")
-
-
-def test_the_last_seconds_of_parts_tell_the_remaining_time(monkeypatch):
-    said, clock = [], FakeClock()
-    monkeypatch.setattr(command.messages, "print", said.append)
-    monkeypatch.setattr(command, "TimeLeft", partial(TimeLeft, now=clock.wall))
-    sizes = {"long a": 200.0, "long b": 100.0, "c": 40.0}
-    parts = [
-        RecordPart(name, "study", name.startswith("long"), False, 1.0, lambda _: "ok")
-        for name in sizes
-    ]
-
-    class Held:
-        def measure(self, parts, listen, ended) -> None:
-            listen(parts[1])
-            clock.advance(110)
-            ended(parts[1], "ok", 110.0)
-
-    command._measure(Held(), parts, sizes)
-    assert said == ["1/3 long b in 110 s: ok; about 4 min left"], "1.1 times 200 s, and 40 s"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from shardbench.cli import app
+from shardbench.cli import program
 
 SMALL = ["reshard", "-w", "micro[ops=50,inserts=5]", "-t", "dgx_a100_80gb", "-n", "4"]
 SOME = ["--variants", "sync-once,delta-sync", "--seconds", "0.05"]
@@ -14,7 +14,7 @@ SOME = ["--variants", "sync-once,delta-sync", "--seconds", "0.05"]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("measured") / "results.jsonl"
-    made = CliRunner().invoke(app, ["compare", *SMALL, *SOME, "--results", str(path)])
+    made = CliRunner().invoke(program, ["compare", *SMALL, *SOME, "--results", str(path)])
     assert made.exit_code == 0, made.output
     return path
 
@@ -22,7 +22,7 @@ def results(tmp_path_factory) -> Path:
 @pytest.mark.long
 def test_flame_graphs_of_each_step_are_made_and_linked(results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = CliRunner().invoke(app, ["report", str(results), "--flames"])
+    made = CliRunner().invoke(program, ["report", str(results), "--flames"])
     assert made.exit_code == 0, made.output
     text = (tmp_path / "report" / "index.html").read_text()
     pages = sorted((tmp_path / "report" / "flames").iterdir())
@@ -35,7 +35,7 @@ def test_flame_graphs_of_each_step_are_made_and_linked(results, tmp_path, monkey
 
 def test_two_files_make_a_comparison(results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = CliRunner().invoke(app, ["report", str(results), str(results)])
+    made = CliRunner().invoke(program, ["report", str(results), str(results)])
     assert made.exit_code == 0, made.output
     text = (tmp_path / "comparison" / "index.html").read_text()
     assert "none has another decision, counter or quality" in text

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import torch
-import typer
 from documented import ROOT, Command, commands, documents
 
 from harness.contract.variants import Variant
-from shardbench.cli import app
+from shardbench.cli import program
 from shardbench.options import found_registry
 from shardbench.problem_options import find_problem
 
@@ -91,17 +91,17 @@ def checkout(tmp_path_factory, captured):
 
 def parsed(words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments and options that the program parses from a command's words, by name."""
-    command = typer.main.get_command(app)
+    command: Any = program
     rest = list(words[1:])
     while hasattr(command, "commands"):
         assert rest, f"{' '.join(words)} is a group of commands"
         name = rest.pop(0)
         if name.startswith("-"):  # the program's own options, such as --version
-            context = typer.Context(command)
+            context = click.Context(command)
             assert name in {opt for each in command.get_params(context) for opt in each.opts}
             return {}
         assert name in command.commands, f"there is no command '{name}'"
-        command = command.commands[name]
+        command = command.get_command(click.Context(command), name)
     if not rest:  # the name of a command in a sentence
         return {}
     return dict(command.make_context(words[1], rest).params)

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
-import typer
 from documented import ROOT, documents
 
-from shardbench.cli import app
+from shardbench.cli import program
 
 README = ROOT / "README.md"
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(?:#([^)\s]+))?\)")
@@ -34,9 +34,9 @@ def test_readme_names_every_document():
 
 def test_the_documents_show_every_command():
     shown = "\n".join(path.read_text(encoding="utf-8") for path in documents())
-    command = typer.main.get_command(app)
-    for name, inner in command.commands.items():
-        for words in [f"{name} {each}" for each in getattr(inner, "commands", ())] or [name]:
+    for name in program.commands:
+        inner = program.get_command(click.Context(program), name)
+        for words in [f"{name} {sub}" for sub in getattr(inner, "commands", ())] or [name]:
             assert f"shardbench {words}" in shown, words
 
 

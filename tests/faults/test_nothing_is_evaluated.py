@@ -28,12 +28,13 @@ UNSAFE_ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False}
 
 # Each was looked at: none is given a file of other people, or runs it.
 REVIEWED = {
-    "harness/execution/messages.py: pickle": "for the one below",
-    "harness/execution/messages.py: pickle.loads": "a child's pipe; it runs the user's own code",
+    "harness/execution/server.py: pickle": "which writes what the one below reads",
+    "harness/execution/worker.py: pickle": "for the one below",
+    "harness/execution/worker.py: pickle.loads": "a child's pipe; it runs the user's own code",
     "planners/embedding/search/compiling.py: pickle": "for the one below",
     "planners/embedding/search/compiling.py: pickle.loads": "machine code that this user has kept",
     "harness/measuring/profile/frame_names.py: compile": "a frame's source, for names; never run",
-    "harness/execution/upstream_child.py: runpy.run_path": "a driver that a family names",
+    "harness/execution/worker.py: runpy.run_path": "a driver that a family names",
     "planners/experts/loads.py: torch.load": "with weights_only, which makes tensors alone",
     "harness/series/commits.py: runpy.run_path": "the same, on a commit of the user's choice",
 }

@@ -133,7 +133,7 @@ print(accelerated.cache_info().hits)
 def test_accelerate_works_where_torch_alone_is(tmp_path: Path):
     others = (
         "torchrec", "fbgemm_gpu", "fbgemm_gpu_cpu", "numba", "scipy", "highspy", "pandas",
-        "matplotlib", "typer", "rich",
+        "matplotlib", "click", "rich",
     )  # fmt: skip
     made = MadeEnvironment(tmp_path, without=others)
     done = made.run(made.python, "-c", WITH_TORCH_ALONE, path=ROOT)

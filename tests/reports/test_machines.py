@@ -28,7 +28,7 @@ def test_growth_is_fitted_within_a_machine(tmp_path):
 def test_tables_with_several_problems_name_the_machine(tmp_path):
     results = results_of(tmp_path, lines_of_two_machines())
     (family,) = families(results)
-    for table in (cells_table(family), problems_table(family, results)):
+    for table in (cells_table(family), problems_table(family)):
         place = [column.title for column in table.columns].index("machine")
         assert {row[place].text for row in table.rows} == {"fast", "slow"}
 
@@ -36,6 +36,6 @@ def test_tables_with_several_problems_name_the_machine(tmp_path):
 def test_one_machine_gets_no_column(tmp_path):
     results = results_of(tmp_path, family_lines())
     (family,) = families(results)
-    for table in (cells_table(family), problems_table(family, results)):
+    for table in (cells_table(family), problems_table(family)):
         assert "machine" not in [column.title for column in table.columns]
     assert results.notes == ()

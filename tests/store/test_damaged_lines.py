@@ -120,7 +120,6 @@ class TestDamagedLines:
             ({"variant": "other"}, "'cell' must be the id of what the line says, 'embedding/other"),
             ({"gpus": 8}, "'cell' must be the id of what the line says, 'embedding/upstream@"),
             ({"workload": "dlrm["}, "Workload 'dlrm[' is malformed"),
-            ({"goals": [{"measure": "speed"}]}, "'goals[0]"),
             ({"environment": {"packages": []}}, "'environment.packages': Expected `object`, got"),
             ({"schema": True}, "'schema' must be 1"),
         ],

@@ -4,7 +4,7 @@ import resource
 import time
 from typing import Protocol
 
-from harness.execution.descendants import descendants_cpu
+from harness.execution.usage import descendants_cpu
 
 
 class Clock(Protocol):

@@ -2,23 +2,29 @@
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from harness.contract import Prepared
-from harness.execution.descendants import helpers
 from harness.execution.forks import Fork, Send
+from harness.execution.usage import helpers
 from harness.measuring.counting import affordable_counts, count_work
 from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.timing.clock import Clock, SystemClock
-from harness.measuring.timing.forecast import block_seconds, blocks_needed, counting_seconds
 from harness.measuring.timing.times import Times
 from harness.measuring.timing.turns import Call, Observer, Sample, timed_call
-from harness.measuring.timing.verdict import CONFIDENCE, judge
-from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores, in_turns
-from harness.model.cell import ClockName, CountedWork, Ratio, Way
+from harness.measuring.timing.verdict import judge
+from harness.measuring.timing.ways import (
+    BLOCK_SECONDS,
+    InForks,
+    SideBySide,
+    Variants,
+    cores,
+    in_turns,
+)
+from harness.model.cell import ClockName, CountedWork, Way
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
@@ -27,7 +33,7 @@ _MOST_CALLS = 10_000
 # is only made when there are a tenth more blocks than at the previous look.
 _CONFIDENCE_OF_DIFFERENCE = 0.999
 _GROWTH_BETWEEN_LOOKS = 1.1
-_LATE = 1.3  # a ratio that is open when it could be settled takes about this many times the blocks
+_BLOCKS_IN_TIME = 10  # blocks are short enough that at least this many fit into the time
 _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
@@ -85,23 +91,19 @@ TimeBlock = Callable[[Variants, Sequence[str], random.Random], list[Sample]]
 
 
 class Group:
-    """Variants that are timed in the same way; `active` has the variants that need more blocks.
-
-    `block_s` is the duration of the last block.
-    """
+    """Variants that are timed in the same way; `active` has the variants that need more blocks."""
 
     def __init__(
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
     ) -> None:
         self.active = list(names)
         self.times = {name: Times(way, clock=request.compared) for name in names}
-        self.blocks, self.block_s = 0, block_seconds(request.rule)
+        self.blocks = 0
         self._request, self._rule, self._time_block = request, request.rule, time_block
         self._is_forked = way != "turns in one process"
         least, most = _LEAST_FORKS if self._is_forked else 2, self._rule.most_blocks
         self._least = 0 if request.reference is None else min(least, most)
         self._next_look = min(max(self._rule.least_blocks, least if self._is_forked else 0), most)
-        self._needed = self._next_look
 
     def time_block(self, variants: Variants, rng: random.Random) -> list[Sample]:
         """Time one block of the active variants; record and return its samples."""
@@ -117,65 +119,38 @@ class Group:
         """Return whether there are enough blocks to stop, even without a verdict."""
         return self.blocks >= self._least
 
-    def seconds_left(self) -> tuple[float, float]:
-        """Return the seconds that the blocks to come take at least, and are expected to take."""
-        if not self.active:
-            return 0.0, 0.0
-        wanted = max(1, min(self._needed, self._rule.most_blocks) - self.blocks)
-        return max(0, self._least - self.blocks) * self.block_s, wanted * self.block_s
-
     def look(self) -> None:
         """Remove variants with settled ratios from `active`, whenever blocks grow by a tenth."""
         reference = self._request.reference
-        is_due = self.blocks >= self._next_look
-        if is_due or self.blocks < _LEAST_FORKS:  # before the first look only for the forecast
-            others = [name for name in self.active if reference and name != reference]
-            needed = {name: self._blocks_needed(name, reference or "") for name in others}
-            if is_due:
-                self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
-                are_open = any(needed.values())
-                self.active = [name for name in self.active if needed.get(name, are_open)]
-            # A ratio that is still open after many blocks is noisier than its interval says.
-            late = math.ceil(self.blocks * _LATE) if is_due and self.active else 0
-            self._needed = max([self._next_look, late, *needed.values()])
+        if self.blocks >= self._next_look:
+            self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
+            left = [
+                name
+                for name in self.active
+                if reference and name != reference and not self._is_settled(name, reference)
+            ]
+            # The reference runs until all others are settled.
+            self.active = [n for n in self.active if n in left or (left and n == reference)]
         if self.blocks >= self._rule.most_blocks:
             self.active = []
 
-    def _blocks_needed(self, name: str, reference: str) -> int:
-        """Return the expected number of blocks until a ratio is settled, 0 if it is settled."""
+    def _is_settled(self, name: str, reference: str) -> bool:
+        """Return whether the interval of a ratio is narrow enough for its verdict and limits."""
         try:
             ratio = self.times[name].ratio_to(self.times[reference])
             wider = self.times[name].ratio_to(self.times[reference], _CONFIDENCE_OF_DIFFERENCE)
         except ValueError:  # a time is invalid, so more blocks will not give a ratio
-            return 0
+            return True
         if ratio is None or wider is None:
-            return self.blocks + 1
-        units = self.blocks if self._is_forked else ratio.pairs
-        return max(
-            (blocks_needed(self.blocks, units, *goal) for goal in self._open(name, ratio, wider)),
-            default=0,
-        )
-
-    def _open(self, name: str, ratio: Ratio, wider: Ratio) -> Iterator[tuple[Ratio, float, float]]:
-        """Yield the intervals that are too wide, with the half-width that suffices in logarithms.
-
-        The third item is the interval's confidence.
-        """
+            return False
         rule = self._rule
-        for limit in self._request.limits.get(name, ()):
-            if ratio.low < limit < ratio.high:
-                yield ratio, abs(math.log(ratio.value / limit)), CONFIDENCE
+        if any(ratio.low < limit < ratio.high for limit in self._request.limits.get(name, ())):
+            return False
         if judge(ratio, rule.noise_floor) == "same":
-            return
+            return True
         if self._is_forked and ratio.high - ratio.low > 2 * rule.precision * ratio.value:
-            yield ratio, rule.precision, CONFIDENCE
-        if judge(wider, rule.noise_floor) == "inconclusive":
-            edges = (1 - rule.noise_floor, 1 + rule.noise_floor)
-            distance = min(abs(math.log(ratio.value / edge)) for edge in edges)
-            if edges[0] <= ratio.value <= edges[1]:
-                yield ratio, distance, CONFIDENCE
-            else:
-                yield wider, distance, _CONFIDENCE_OF_DIFFERENCE
+            return False
+        return judge(wider, rule.noise_floor) != "inconclusive"
 
 
 @long_lived_objects_left_alone()
@@ -201,8 +176,7 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
         for name, call in warm.items()
         if request.may_fork and call.is_alone
     }
-    counting_s = counting_seconds([warm[name].lasts_s for name in counts], request.rule)
-    time_groups(groups, variants, request, counting_s)
+    time_groups(groups, variants, request)
     times: dict[str, Times] = {}
     for group in groups:
         for name, timed in group.times.items():
@@ -233,7 +207,7 @@ def _variants(request: SamplingRequest, warm: Mapping[str, Call], observer: Obse
 
 
 def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
-    seconds = block_seconds(request.rule)
+    seconds = min(BLOCK_SECONDS, request.rule.seconds / _BLOCKS_IN_TIME)
     if way == "turns in one process" or not request.may_fork:
         return in_turns
     if way == "turns":
@@ -242,16 +216,8 @@ def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
     return SideBySide(cores(), seconds, compares, one_core_each=way == "one core each")
 
 
-def time_groups(
-    groups: Sequence[Group],
-    variants: Variants,
-    request: SamplingRequest,
-    more_s: float = 0.0,
-) -> None:
-    """Time one block of each group in turn, until no variant is active or the time is spent.
-
-    The observer gets the expected seconds until then, plus `more_s` for the work that follows.
-    """
+def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:
+    """Time one block of each group in turn, until no variant is active or the time is spent."""
     clock, rng = request.clock, random.Random(request.rule.seed)
     started = clock.wall()
     while left := [group for group in groups if group.active]:
@@ -260,13 +226,11 @@ def time_groups(
             block = group.blocks
             samples = group.time_block(variants, rng)
             group.look()
-            group.block_s = clock.wall() - block_started
-            in_time = request.rule.seconds - (clock.wall() - started)
-            if group.may_end() and group.block_s > in_time:
+            now = clock.wall()
+            in_time = request.rule.seconds - (now - started)
+            if group.may_end() and now - block_started > in_time:
                 group.active = []  # another block would exceed the time
-            least, wanted = map(sum, zip(*(each.seconds_left() for each in groups), strict=True))
-            left_s = max(least, min(wanted, in_time)) + more_s
-            variants.observer.block_ended(block, samples, left_s)
+            variants.observer.block_ended(block, samples)
 
 
 def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> CountedWork:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
 from harness.contract.calls import collection_off
-from harness.execution.bootstrap import Report
-from harness.execution.descendants import helpers
+from harness.execution.usage import helpers
+from harness.execution.worker import Report
 from harness.measuring.timing.clock import Clock
 
 # If other threads and processes use more CPU time than this share of a call, and than these
@@ -35,8 +35,8 @@ class Observer:
     def counting(self, name: str) -> None:
         """Called before the work of a variant's call is counted."""
 
-    def block_ended(self, block: int, turns: Sequence["Sample"], left_s: float) -> None:
-        """Called after a block with its number, from 0, its samples, and the seconds to come."""
+    def block_ended(self, block: int, turns: Sequence["Sample"]) -> None:
+        """Called after a block with its number, from 0, and its samples."""
 
 
 class Sample(NamedTuple):

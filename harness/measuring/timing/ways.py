@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from harness.contract import Prepared
 from harness.execution.forks import Fork, Send, listen
-from harness.execution.messages import Note
+from harness.execution.worker import Note
 from harness.measuring.timing.clock import Clock
 from harness.measuring.timing.turns import Observer, Sample, Turn, timed_turn
 

@@ -32,14 +32,12 @@ class Diary(Observer):
     def __init__(self) -> None:
         self.began: list[str] = []
         self.ended: list[tuple[str, int]] = []
-        self.left_s: list[float] = []
 
     def turn_begins(self, name: str) -> None:
         self.began.append(name)
 
-    def block_ended(self, block: int, turns: Sequence[Sample], left_s: float) -> None:
+    def block_ended(self, block: int, turns: Sequence[Sample]) -> None:
         self.ended += [(turn.name, block) for turn in turns]
-        self.left_s.append(left_s)
 
     def block(self, number: int) -> list[str]:
         return [name for name, block in self.ended if block == number]

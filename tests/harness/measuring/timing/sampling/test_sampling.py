@@ -93,18 +93,9 @@ class TestStopping:
         prepared = {"reference": taking(clock, CALL), "open": wavering(clock)}
         run_sample(clock, prepared, least_blocks=3, most_blocks=60)
         looks = list(dict.fromkeys(looked))
-        assert looks[:10] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "the first two are for the forecast"
+        assert looks[:8] == [3, 4, 5, 6, 7, 8, 9, 10]
         assert len(looks) < 32
-        assert all(later >= 1.1 * sooner for sooner, later in pairwise(looks[10:]))
-
-    def test_the_seconds_to_come_are_told_with_each_block(self, clock: FakeClock):
-        prepared = {"reference": taking(clock, CALL), "faster": taking(clock, CALL / 2)}
-        _, diary = run_sample(clock, prepared, least_blocks=3, warmup_seconds=0)
-        assert diary.left_s == [6 * CALL, 3 * CALL, 0]
-        prepared["open"] = wavering(clock)
-        _, diary = run_sample(clock, prepared, seconds=30 * CALL, warmup_seconds=0)
-        assert 15 * CALL < diary.left_s[0] <= 30 * CALL
-        assert diary.left_s[-1] == 0
+        assert all(later >= 1.1 * sooner for sooner, later in pairwise(looks[8:]))
 
     def test_a_difference_must_be_surer_than_what_is_reported(self, clock: FakeClock):
         # Three blocks of this are beyond the floor at 99 %, and not at 99.9 %.

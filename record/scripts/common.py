@@ -1,0 +1,140 @@
+"""The parts that the scripts of the record share: problems, new processes, and Markdown tables."""
+
+import argparse
+import logging
+import multiprocessing
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+from unittest import mock
+
+import torch
+from msgspec import json
+from torchrec.distributed.planner.types import Topology
+from torchrec.modules.embedding_configs import EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from harness.contract.registry import load_registry
+from harness.model.ids import ProblemId
+from harness.topologies.lookup import find_topology
+
+R = TypeVar("R")
+
+
+def device_of(doc: str | None) -> str:
+    """Return the --device of a script's command line, `cpu` or `cuda`.
+
+    A device that is not there ends the script with a sentence and exit code 2.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    device = parser.parse_args().device
+    if device == "cuda" and not torch.cuda.is_available():
+        parser.exit(2, "There is no CUDA device that torch can use.\n")
+    return device
+
+
+def be_quiet() -> None:
+    """Suppress warnings of libraries and of plans."""
+    logging.disable(logging.ERROR)
+    warnings.simplefilter("ignore")
+
+
+def in_new_process(function: Callable[..., R], *arguments: object, **variables: str) -> R:
+    """Call a script's function in a new process, which also has these environment variables."""
+    spawned = multiprocessing.get_context("spawn")
+    with (
+        mock.patch.dict(os.environ, variables),
+        ProcessPoolExecutor(1, spawned, initializer=be_quiet) as process,
+    ):
+        return process.submit(function, *arguments).result()
+
+
+def timed(work: Callable[[], R], clock: Callable[[], float] = time.process_time) -> tuple[R, float]:
+    """Return what a function returns, and the seconds that it took."""
+    began = clock()
+    result = work()
+    return result, clock() - began
+
+
+def peak_gib() -> float:
+    """Return the peak of this process's memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], texts: int = 1) -> None:
+    """Print a table in Markdown, each row when it is made; `texts` columns come before numbers."""
+    rules = ["---"] * texts + ["---:"] * (len(columns) - texts)
+    print(f"| {' | '.join(columns)} |\n| {' | '.join(rules)} |", flush=True)
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
+
+
+def build_problem(family: str, problem: str) -> Any:
+    """Build a family's problem, e.g. `mlp/dgx_h100:8`."""
+    given = ProblemId.parse(problem)
+    topology = find_topology(given.topology, given.gpus)
+    return load_registry().find(family).work.build(given.workload, topology)
+
+
+def model_of(numbers: Iterable[int]) -> torch.nn.Module:
+    """Return a model with the numbered tables, in this order, on the meta device."""
+    tables = []
+    for number in numbers:
+        draw = random.Random(number)
+        tables.append(
+            EmbeddingBagConfig(
+                name=f"table_{number}",
+                num_embeddings=int(10 ** draw.uniform(3, 7)),
+                embedding_dim=draw.choice([16, 32, 64, 128]),
+                feature_names=[f"feature_{number}"],
+            )
+        )
+    model = torch.nn.Module()
+    model.sparse = EmbeddingBagCollection(tables, device=torch.device("meta"))
+    return model
+
+
+def gpus_of(count: int, hbm_mib: int) -> Topology:
+    """Return GPUs with MiB of HBM, eight on each host."""
+    return Topology(count, "cuda", local_world_size=min(8, count), hbm_cap=hbm_mib * 2**20)
+
+
+def shardbench(*words: object) -> int:
+    """Run a command with its output on stderr, and return its exit code."""
+    command = [sys.executable, "-m", "shardbench", *map(str, words)]
+    return subprocess.run(command, check=False, stdout=sys.stderr).returncode
+
+
+@contextmanager
+def plan_file(workload: str, topology: str, gpus: int) -> Iterator[Path]:
+    """Yield a file with the best plan of a problem of the family `embedding`."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "plan.json"
+        if shardbench("plan", "-w", workload, "-t", topology, "-n", gpus, "-o", file):
+            sys.exit(2)  # the command says why
+        yield file
+
+
+def validated(*words: object) -> list[Any]:
+    """Return the documents that `shardbench validate` writes.
+
+    Some problems may be refused, e.g. for lack of a GPU's memory; without any, the script ends.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "validated.json"
+        shardbench("validate", *words, "--json", file)
+        if not file.exists():
+            sys.exit(2)  # the command says why
+        documents = json.decode(file.read_bytes())
+    return documents if isinstance(documents, list) else [documents]

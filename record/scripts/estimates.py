@@ -1,0 +1,61 @@
+"""Print how good estimates of time are on this machine, on six problems.
+
+`python record/scripts/estimates.py --device cuda` calibrates the machine and writes
+`validations/gpu-cuda.csv`. Then it validates TorchRec's estimate (`torchrec`), the same with fitted
+coefficients (`torchrec, fitted`), and ours (`calibrated`). "kernels" are those that most bytes of a
+rank are looked up with. Times are kept in `validations/`; the same command resumes.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from common import device_of, shardbench, validated
+
+from harness.estimates.validation import Validation
+from harness.model.declared import checked
+from reports.core.table import Entry, TableColumn, as_markdown
+from reports.estimates.table import agreements_table
+
+# Problems without enough HBM for their tables need managed and cached tables; a CPU has neither.
+HBM = {"cpu": "4", "cuda": "0.6"}
+WORKLOADS = (
+    "synthetic[tables=20,seed=7,memory=roomy]",
+    "synthetic[tables=40,seed=8,memory=roomy]",
+    "merlin-medium[tables=40,seed=5,memory=roomy]",
+    "dlrm-856[tables=40,seed=5,memory=roomy]",
+    "mixture[tables=20,seed=3,kernels=all,hbm={hbm},ddr=4]",
+    "mixture[tables=30,seed=4,kernels=all,hbm={hbm},ddr=4]",
+)
+# The part of a calibration's kernels, the plans of a problem, and the seconds to measure them.
+SHARE, PLANS, SECONDS = {"cpu": 0.1, "cuda": 0.25}, 10, {"cpu": 20, "cuda": 50}
+GIB = 4  # of a rank: building larger tables takes longer than measuring them
+RANKS = 8
+
+
+def main() -> None:
+    """Calibrate the machine, validate the problems, and print the table."""
+    device = device_of(__doc__)
+    machine = Path("validations") / f"gpu-{device}.csv"
+    machine.parent.mkdir(exist_ok=True)
+    on = ("--device", device)
+    if shardbench("calibrate", "-t", "dgx_h100", "-o", machine, *on, "--share", SHARE[device]):
+        sys.exit(2)  # the command says why
+    words = [word for one in WORKLOADS for word in ("-w", one.format(hbm=HBM[device]))]
+    limits = ("--plans", PLANS, "--seconds", SECONDS[device], "--gib", GIB)
+    documents = validated(*words, "-t", machine, "-n", RANKS, *on, *limits)
+    validations = [checked(one, Validation, "shardbench validate") for one in documents]
+    table = agreements_table(validations)
+    # One row for each estimate of a problem; all of them have the kernels of its plans.
+    kernels = [
+        Entry(", ".join(sorted({r.facts["kernel"] for plan in one.decisions for r in plan.ranks})))
+        for one in validations
+        for _ in one.agreements
+    ]
+    rows = tuple((*row, named) for row, named in zip(table.rows, kernels, strict=True))
+    columns = (*table.columns, TableColumn("kernels", "text", Entry))
+    print(as_markdown(replace(table, columns=columns, rows=rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Print how long a sharded step takes with TorchRec's plan and with ours.
+
+`python record/scripts/sharded_step.py --device cuda` plans each problem for 4 GPUs. One device
+plays each rank in turn: it builds `DistributedModelParallel` with the rank's shards, and times
+forward, sum, backward and optimizer. A collective only allocates its result, so the times are those
+of computation and copies. "estimated" leaves out collectives too. The ratio is that of the plans'
+slowest ranks over TorchRec's, with its 99 % interval over processes that take turns. Plans have
+kernel `fused` only. With `validations/gpu-cuda.csv`, which estimates.py writes, plans for the
+calibrated machine are added.
+"""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from common import device_of, print_table
+
+from harness.contract import ShardbenchError, WorkloadSpec
+from harness.contract.registry import load_registry
+from harness.estimates.steps import time_slowest
+from harness.measuring.jobs import start_server_for
+from harness.topologies.lookup import find_topology
+from planners.embedding.decision import Plan, fingerprint, torchrec_quiet
+from planners.embedding.estimates.memory_candidates import rank_jobs
+from planners.embedding.estimates.workbench import with_kernels
+from planners.embedding.memory.rank_model import steps_of
+from planners.embedding.problem import EmbeddingProblem
+from reports.core.formatting import figure, interval
+
+RANKS = 4
+WORKLOADS = (
+    "dlrm-dcnv2[weights=cpu,mib={mib}]",
+    "merlin-medium[tables=60,seed=5,weights=cpu,mib={mib}]",
+    "synthetic[tables=60,seed=13,weights=cpu,mib={mib}]",
+)
+MIB = {"cpu": 300, "cuda": 8192}
+AGAIN = 5
+SECONDS = 200.0  # no further problem is begun later than this
+COLUMNS = ("problem", "plan", "estimated ms", "measured ms", "rank", "over TorchRec's")
+FAMILY = load_registry().find("embedding")
+
+
+def plans_of(problem: EmbeddingProblem) -> dict[str, Plan]:
+    """Return the plans of a problem to compare, TorchRec's first; equal plans have one entry."""
+    names = ["upstream", "certified", *(["calibrated"] if problem.coefficients else [])]
+    plans: dict[str, tuple[str, Plan]] = {}
+    with torchrec_quiet():
+        for name in names:
+            plan = FAMILY.variants[name].prepared(problem).run()
+            same, _ = plans.get(fingerprint(plan), ("", plan))
+            plans[fingerprint(plan)] = f"{same}, {name}" if same else name, plan
+    return dict(plans.values())
+
+
+def rows(workload: str, topology: str, device: str, again: int = AGAIN) -> Iterator[list[str]]:
+    """Yield a row for each different plan of a problem."""
+    machines = find_topology(topology, RANKS)
+    built = FAMILY.work.build(WorkloadSpec.parse(workload), machines)
+    problem = with_kernels(built, ["fused"])
+    plans = plans_of(problem)
+    jobs = [rank_jobs(problem, plan, "rowwise_adagrad", device) for plan in plans.values()]
+    measured = time_slowest(steps_of, jobs, again, device == "cuda")
+    for (name, plan), slowest in zip(plans.items(), measured, strict=True):
+        estimated = Counter[int]()  # computation, by rank
+        for option in plan.options:
+            for shard in option.shards:
+                estimated[shard.rank] += shard.perf.fwd_compute + shard.perf.bwd_compute
+        over = "-"
+        if slowest is not measured[0]:
+            ratio = slowest.over(measured[0])
+            over = f"{ratio.value:.2f} ({interval(ratio.low, ratio.high)})"
+        times = figure(max(estimated.values())), figure(slowest.milliseconds)
+        yield [f"`{workload}`", name, *times, str(slowest.rank), over]
+
+
+def main() -> None:
+    """Measure the problems one after the other, and print the table."""
+    device, begun = device_of(__doc__), time.monotonic()
+    start_server_for([FAMILY])
+    calibrated = Path(f"validations/gpu-{device}.csv")
+    topology = str(calibrated) if calibrated.exists() else "dgx_h100"
+    table: list[list[str]] = []
+    for workload in (template.format(mib=MIB[device]) for template in WORKLOADS):
+        if time.monotonic() - begun > SECONDS:
+            print(f"{workload} is left out for lack of time.", file=sys.stderr)
+            continue
+        print(f"playing the ranks of {workload}", file=sys.stderr)
+        try:
+            table += rows(workload, topology, device)
+        except ShardbenchError as error:  # go on with the other problems
+            print(f"{workload}: {error}", file=sys.stderr)
+    if not table:
+        sys.exit(2)
+    print_table(COLUMNS, table, texts=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+"""The columns of tables of cells, each declared once: a table is a list of their names."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.measuring.statements import MIB
+from harness.measuring.timing.verdict import CONFIDENCE
+from harness.model.cell import Cell, Ratio, Summary, by_problem, projected_speedup
+from harness.model.decisions import models_of
+from reports.core.formatting import MISSING, count, fact, figure, gap, number, reach, seconds
+from reports.core.table import (
+    Entry,
+    Table,
+    TableColumn,
+    code,
+    numbers,
+    outcome_entry,
+    table_of,
+    text,
+)
+
+COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "quality", "gap")
+"""The columns of `shardbench compare`, also on pages."""
+
+_SIGNS = {"lower": "≥", "higher": "≤"}
+
+
+def cell_table(cells: Sequence[Cell], *columns: str | TableColumn) -> Table:
+    """Return a table with a row per cell and these columns, without those that are empty.
+
+    Columns are named as in this module, or declared by the caller. Some names stand for several
+    columns, such as `qualities`, `counters` and `phases`.
+    """
+    made: list[TableColumn] = []
+    for column in columns:
+        if isinstance(column, TableColumn):
+            made.append(column)
+        elif column in COLUMNS:
+            made.append(COLUMNS[column])
+        else:
+            made += _MADE[column](cells)
+    table = table_of(cells, *made)
+    shown = [
+        place
+        for place in range(len(made))
+        if place == 0 or any(row[place].text not in ("", MISSING) for row in table.rows)
+    ]
+    return Table(
+        tuple(made[place] for place in shown),
+        tuple(tuple(row[place] for place in shown) for row in table.rows),
+    )
+
+
+def compared(cell: Cell) -> Ratio | None:
+    """Return the ratio of a cell, None if its decision differs: that is never a speed-up."""
+    return None if cell.decision == "different" else cell.ratio
+
+
+def median(times: Summary | None) -> float | None:
+    """Return the median in seconds; None if nothing was measured."""
+    return times.median if times else None
+
+
+def gap_of(cell: Cell) -> float:
+    """Return the distance of the first quality from its proven bound, as a share; NaN if unknown.
+
+    The gap of 0.01 is 1 %.
+    """
+    return cell.bound.gap(cell.quality) if cell.bound else math.nan
+
+
+def note(cell: Cell) -> str:
+    """Return the reason for a missing time or verdict, and remarks on the timing; "" if none."""
+    if cell.status != "ok":
+        return (cell.reason or "").rstrip(".") + stopped_at(cell)
+    if cell.decision == "different":
+        return f"decides differently from {cell.same_as}, so it was not timed"
+    why = cell.verdict_reason if cell.verdict == "inconclusive" else ""
+    return "; ".join(filter(None, (why, cell.remark)))
+
+
+def stopped_at(cell: Cell) -> str:
+    """Write a stopped call's progress and its projected time in brackets; "" if unknown."""
+    parts = []
+    if cell.progress:
+        progress = cell.progress
+        total = f" of {count(progress.total)}" if progress.total else ""
+        after = progress.elapsed_s
+        spent = f" after {seconds(after, trim=True)}" if after else ""
+        parts.append(f"{count(progress.done)}{total} {progress.unit}".rstrip() + spent)
+    if cell.projection_s:
+        parts.append(f"projection, not measured: {seconds(cell.projection_s)}")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _ratio(cell: Cell) -> Entry | None:
+    ratio = compared(cell)
+    return Entry(number(ratio.value, 2 if ratio.value < 0.1 else 3), ratio.value) if ratio else None
+
+
+def _reach(cell: Cell) -> str | None:
+    ratio = compared(cell)
+    return reach(ratio.value, *ratio.interval) if ratio else None
+
+
+def _mib(cell: Cell, before: int | None) -> Entry | None:
+    """Return the peak memory above `before` bytes; the peak of a stopped call is a lower bound."""
+    if cell.peak_memory_bytes is None or before is None:
+        return None
+    grown = (cell.peak_memory_bytes - before) / MIB
+    return Entry(("≥ " if cell.status == "over budget" else "") + number(grown), grown)
+
+
+def _of_ratio(name: str) -> Callable[[Cell], Any]:
+    return lambda cell: getattr(cell.ratio, name, None)
+
+
+def _of_work(name: str) -> Callable[[Cell], Any]:
+    return lambda cell: getattr(cell.work, name, None)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+COLUMNS: Mapping[str, TableColumn] = {
+    "cell": code("cell", lambda cell: str(cell.id)),
+    "variant": code("variant", "variant", least=16),
+    "problem": code("problem", lambda cell: str(cell.problem)),
+    "size": numbers("size", "size", count),
+    "cpu": numbers("CPU time", lambda cell: median(cell.cpu_s), seconds),
+    "wall": numbers("wall time", lambda cell: median(cell.wall_s), seconds),
+    "cpu_s": numbers("CPU", lambda cell: median(cell.cpu_s)),
+    "wall_s": numbers("wall", lambda cell: median(cell.wall_s)),
+    "thread_s": numbers("CPU of its own thread", lambda cell: median(cell.thread_cpu_s)),
+    "ratio": numbers("ratio", _ratio),
+    "reach": numbers(f"{100 * CONFIDENCE:.0f} %", _reach),
+    "outcome": text("outcome", lambda cell: outcome_entry(cell.outcome)),
+    "gap": numbers("gap", gap_of, gap),
+    "peak": numbers("peak memory [MiB]", lambda cell: _mib(cell, 0)),
+    "grown": numbers("of the call [MiB]", lambda cell: _mib(cell, cell.memory_before_bytes)),
+    "fingerprint": code("fingerprint", lambda cell: (cell.fingerprint or "")[:10]),
+    "note": text("remark", note),
+    "summary": text("what it does", "summary"),
+    "source": text("source", "source"),
+    "purpose": text("why it is here", "purpose"),
+    "facts": text("facts", lambda cell: "; ".join(fact(*item) for item in cell.facts.items())),
+    "way": text("way", _of_ratio("way")),
+    "pairs": numbers("pairs", _of_ratio("pairs"), count),
+    "processes": numbers("processes", _of_ratio("processes"), count),
+    "pair_spread": numbers("a pair varies by", _of_ratio("pair_spread"), _percent),
+    "process_spread": numbers("a process by", _of_ratio("process_spread"), _percent),
+    "python_calls": numbers("Python calls", _of_work("python_calls"), count),
+    "calls_spread": numbers("spread", _of_work("spread"), count),
+    "built_in": numbers("time in built-ins", _of_work("built_in_share"), _percent),
+}
+"""The columns by name; `_MADE` has those that depend on all cells of a table."""
+
+
+def _time(cells: Sequence[Cell]) -> Iterator[TableColumn]:
+    """Yield the seconds that the ratios compare."""
+    title = {"cpu": "CPU s", "wall": "wall s"}[cells[0].clock]
+    yield numbers(title, lambda cell: median(cell.compared_s))
+
+
+def _projected(cells: Sequence[Cell]) -> Iterator[TableColumn]:
+    """Yield the speed-up over a stopped call, projected from its progress."""
+    variants = by_problem(cells)
+
+    def factor(cell: Cell) -> Entry | None:
+        baseline = variants[cell.problem].get(cell.against)
+        speedup = projected_speedup(cell, baseline) if baseline else None
+        return Entry(f"≥ {number(speedup)}x", speedup) if speedup else None
+
+    yield numbers("times as fast\n(projected)", factor)
+
+
+def _verdict(cells: Sequence[Cell]) -> Iterator[TableColumn]:
+    """Yield the outcomes with the decisions: `same` as that of the variant compared with, or `own`.
+
+    The decision of a variant that must equal another one's is `as NAME`.
+    """
+    models = {cell.variant: cell.same_as for cell in cells}
+
+    def last_model(variant: str) -> str:
+        return [variant, *models_of(variant, models)][-1]
+
+    def verdict(cell: Cell) -> Entry:
+        if cell.status != "ok" or cell.decision not in ("same", "own"):
+            return outcome_entry(cell.outcome)
+        decision: str = cell.decision
+        if cell.same_as and last_model(cell.variant) != last_model(cell.against):
+            decision = f"as {cell.same_as}"
+        return outcome_entry(
+            cell.outcome, f"{cell.verdict}, {decision}" if cell.verdict else decision
+        )
+
+    yield text("verdict", verdict)
+
+
+def _quality(cells: Sequence[Cell]) -> Iterator[TableColumn]:
+    """Yield the first quality with the proven bound on it."""
+    first = next((cell for cell in cells if cell.qualities), None)
+    if first is None:
+        return
+    name, bound = first.qualities[0].name, first.bound
+    sign = _SIGNS[bound.better] if bound else ""
+
+    def value(cell: Cell) -> Entry | None:
+        names = (name, bound.name) if bound else (name,)
+        known = [cell.quality[name] for name in names if name in cell.quality]
+        return Entry(f" {sign} ".join(map(figure, known)), known[0]) if known else None
+
+    yield numbers(f"{name}\n{sign} bound" if bound else name, value)
+
+
+def _qualities(cells: Sequence[Cell]) -> Iterator[TableColumn]:
+    """Yield all qualities; the column `gap` has the one of this name."""
+    bounded = any(cell.bound for cell in cells)
+    units = {quality.name: quality.unit for cell in cells for quality in cell.qualities}
+    for name, unit in units.items():
+        if not (bounded and name == "gap"):
+            title = f"{name} [{unit}]" if unit else name
+            yield numbers(title, _item("quality", name))
+
+
+def _named(field: str, write: Callable[[float], str]) -> Callable[..., Iterator[TableColumn]]:
+    """Return a function that yields a column per name in a field of cells, such as `counters`."""
+
+    def columns(cells: Sequence[Cell]) -> Iterator[TableColumn]:
+        for name in dict.fromkeys(name for cell in cells for name in getattr(cell, field)):
+            yield numbers(name, _item(field, name), write)
+
+    return columns
+
+
+def _item(field: str, name: str) -> Callable[[Cell], Any]:
+    return lambda cell: getattr(cell, field).get(name)
+
+
+def _varied(column: TableColumn) -> Callable[[Sequence[Cell]], Iterator[TableColumn]]:
+    """Return a function that yields the column if cells have different values in it."""
+
+    def columns(cells: Sequence[Cell]) -> Iterator[TableColumn]:
+        if len({column.entry(cell) for cell in cells} - {Entry(MISSING)}) > 1:
+            yield column
+
+    return columns
+
+
+_MADE: Mapping[str, Callable[[Sequence[Cell]], Iterator[TableColumn]]] = {
+    "time": _time,
+    "projected": _projected,
+    "verdict": _verdict,
+    "quality": _quality,
+    "qualities": _qualities,
+    "counters": _named("counters", count),
+    "phases": _named("phases", number),
+    "machine": _varied(code("machine", lambda cell: cell.environment.machine)),
+    "against": _varied(code("compared with", "against")),
+}

@@ -1,0 +1,75 @@
+"""The scripts of docs/examples, run as a reader would run them."""
+
+import json
+import re
+
+import pytest
+from documented import ROOT, run_python
+
+from harness.measuring.check import check
+from harness.measuring.timing.clock import SystemClock
+from harness.model.ids import WorkloadSpec
+from planners.dtensor import FAMILY
+
+pytestmark = pytest.mark.long
+
+EXAMPLES = ROOT / "docs" / "examples"
+
+
+def test_two_ranks_train_the_same_with_and_without_acceleration(tmp_path):
+    """The losses fall, and most decisions are hits."""
+    printed = run_python(str(EXAMPLES / "train_accelerated.py"), folder=tmp_path)
+    trained, informed, stepped = (printed.splitlines()[first::3] for first in range(3))
+    assert stepped == ["OptimizerInfo(local=4, by_torch={})"] * 2
+    for line, info in zip(trained, informed, strict=True):
+        first, last = map(float, re.findall(r"\d\.\d{4}", line))
+        assert last < first
+        assert line.endswith("equal: yes")
+        counted = {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", info)}
+        assert counted["hits"] > 4 * counted["misses"] > 0
+
+
+def test_two_ranks_train_alike_with_every_plan(tmp_path):
+    """The losses are equal, and same-plan has TorchRec's plan."""
+    printed = run_python(str(EXAMPLES / "train_with_plan.py"), folder=tmp_path)
+    jobs = re.findall(r"^(\S.*): loss (\S+) to (\S+)\n((?:  .*\n)+)", printed, re.MULTILINE)
+    names, first, last, plans = zip(*jobs, strict=True)
+    assert names == ("TorchRec's planner", "same-plan", "best-plan")
+    assert len(set(first)) == len(set(last)) == 1
+    assert float(last[0]) < float(first[0])
+    assert plans[0] == plans[1]
+    for plan in plans:
+        assert set(re.findall(r"rank (\d+):", plan)) == {"0", "1"}
+
+
+def test_a_captured_planners_decision_is_made_again_and_planned(tmp_path):
+    """Names are hashed; the default variant decides as the live planner did."""
+    example = str(EXAMPLES / "capture_embedding.py")
+    printed = run_python(example, "problem.json.gz", "--hash-names", folder=tmp_path)
+    assert {line.split()[0] for line in printed.splitlines()} == {"user", "item", "shop"}
+    compared = run_python(
+        "-m", "shardbench", "compare", "embedding", "-w", "problem.json.gz",
+        "--variants", "as-captured,default", "--against", "default", "--seconds", "0.1",
+        folder=tmp_path,
+    )  # fmt: skip
+    shown = " ".join(compared.split())
+    decision = re.search(r"live plan: (\w{16})", shown)[1]
+    assert re.search(rf"{decision} default, as-captured", shown)
+    plan = ("plan", "-w", "problem.json.gz", "-o", "plan.json")
+    assert "captured:16" in run_python("-m", "shardbench", *plan, folder=tmp_path)
+    assert re.search(r'"name": "\d_[0-9a-f]{12}"', (tmp_path / "plan.json").read_text())
+
+
+def test_a_captured_step_is_replayed(tmp_path):
+    """All ops of the step are there, and replaying it decides as recorded."""
+    run_python(str(EXAMPLES / "capture_step.py"), "step.json", folder=tmp_path)
+    path = tmp_path / "step.json"
+    content = json.loads(path.read_text())
+    ops = [content["calls"][index]["op"] for index in content["sequence"]]
+    assert ops.count("aten.addmm.default") == 2 * 4
+    workload = WorkloadSpec(str(path))
+    problem = FAMILY.work.build(workload, FAMILY.brings(workload))
+    assert problem.facts()["ops"] == len(ops)
+    for variant in ("upstream", "exact-miss"):
+        checked = check(FAMILY, FAMILY.find(variant), problem, SystemClock())
+        assert checked.quality["unlike_recorded"] == 0

@@ -1,0 +1,106 @@
+"""The scripts of the record print their tables, on small problems and on a CPU."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from documented import ROOT
+
+from harness.estimates.steps import SlowestRank
+from harness.measuring.jobs import start_server_for
+
+SCRIPTS = ROOT / "record" / "scripts"
+# The arguments for a small problem, and the number of rows.
+SMALL = {
+    "first_plan.py": ("4x2", 1),
+    "fsdp_step.py": ("1", 11),
+    "large_problems.py": (
+        "compiled@synthetic[tables=4]/dgx_h100:8 certified@synthetic[tables=4]/dgx_h100:8",
+        2,
+    ),
+    "memory_of_new_sizes.py": ("accelerated 8", 5),
+    "plan_cache.py": ("6x4", 3),
+    "plan_into_job.py": ("8 8", 6),
+    "remedies.py": ("0 1", 2),
+    "replanning.py": ("12x16", 2),
+    "stability.py": ("6x4", 5),
+}
+
+
+def run_script(script: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / script), *words]
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=variables
+    )
+
+
+def test_the_record_names_scripts_that_are_there():
+    """A suite that names a script which moved would measure nothing."""
+    suites = (ROOT / "record").rglob("suite.toml")
+    named = {name for s in suites for name in re.findall(r'^script = "(.*)"', s.read_text(), re.M)}
+    assert named
+    assert all((ROOT / name).is_file() for name in named)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", SMALL)
+def test_a_table_is_printed(script: str, tmp_path: Path):
+    """Each row has an entry for each column."""
+    arguments, rows = SMALL[script]
+    done = run_script(script, *arguments.split(), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert len(table) >= 2 + rows
+    assert len({line.count("|") for line in table}) == 1
+
+
+@pytest.mark.long
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("script", ["estimates.py", "sharded_step.py", "tests.py", "memory.py"])
+def test_without_a_gpu_a_script_refuses_with_one_sentence(script: str, tmp_path: Path):
+    """Nothing is measured on the CPU instead."""
+    done = run_script(script, "--device", "cuda", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == "There is no CUDA device that torch can use."
+
+
+@pytest.fixture
+def functions_of(monkeypatch):
+    """Return a function that runs a script's definitions and returns them by name."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return lambda script: runpy.run_path(str(SCRIPTS / script))
+
+
+def test_failed_tests_are_named(functions_of):
+    """Ten of them; more would fill the table."""
+    cases = "".join(f'<testcase classname="a" name="t{n}"><failure/></testcase>' for n in range(12))
+    suite = ElementTree.fromstring(f'<testsuite tests="20" skipped="3">{cases}</testsuite>')
+    *numbers, named = functions_of("tests.py")["counts"](suite)
+    assert numbers == [5, 12, 3]
+    assert "a::t9, and others" in named
+    assert "a::t10" not in named
+
+
+@pytest.mark.long
+def test_ranks_of_two_plans_are_stepped_and_compared(functions_of):
+    """TorchRec's plan comes first, and is compared with nothing."""
+    functions = functions_of("sharded_step.py")
+    start_server_for([functions["FAMILY"]])
+    rows = list(functions["rows"]("synthetic[tables=4,weights=cpu,mib=4]", "dgx_h100", "cpu", 2))
+    assert rows[0][1].startswith("upstream")
+    assert rows[0][-1] == "-"
+    assert all(float(measured) > 0 for _, _, _, measured, *_ in rows)
+
+
+def test_a_plan_twice_as_slow_has_a_ratio_of_two():
+    """The interval holds the ratio."""
+    slow = SlowestRank(1, (0.2, 0.4, 0.6)).over(SlowestRank(0, (0.1, 0.2, 0.3)))
+    assert slow.value == pytest.approx(2)
+    assert slow.low <= 2 <= slow.high
