@@ -1,6 +1,6 @@
 """Measure into a results file: lock it, repair it, and resume from it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,12 +57,13 @@ def measure(
     settings: Settings,
     fresh: bool,
     workers: Workers | None = None,
+    then: Callable[[], None] = lambda: None,
 ) -> tuple[list[Request], list[Finished]]:
     """Measure the problems of a suite that have no stored results, and show progress.
 
     If stored cells have other code, versions or settings, or times of another machine, or if
-    `fresh`, this renames their file; the other cells are kept, but not if `fresh`. Returns the
-    requests with their stored cells, and the new results.
+    `fresh`, this renames their file; the other cells are kept, but not if `fresh`. Calls `then`
+    after each problem. Returns the requests with their stored cells, and the new results.
     """
     site = workers.site if workers else None
     usable, outdated = told_apart(results, settings, site)
@@ -91,6 +92,7 @@ def measure(
             done.append(problem)
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
             show.finished(title_of(problem.request), _outcome(problem), failed)
+            then()
     return requests, done
 
 

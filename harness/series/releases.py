@@ -29,8 +29,7 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.declared import checked
 from harness.model.settings import SamplingRule, Settings
-from harness.series.installing import Place
-from harness.series.naming import is_build_of, version_of
+from harness.series.installing import Place, is_build_of, version_of
 from harness.series.points import CALLS, Counted, Timed, environment_of, request_of
 from harness.store.results import append_cells
 from harness.suites.sweep import Site, resumed

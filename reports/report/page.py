@@ -15,10 +15,8 @@ from reports.core.formatting import MISSING, count, gap, number, percent, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import (
     CaptionedTable,
-    Opening,
     Page,
-    PageChapter,
-    PageSection,
+    Section,
     write_page,
 )
 from reports.core.table import Entry, Table, code, numbers, table_of, text
@@ -120,9 +118,9 @@ def _page(
     for view in views:
         others = disagreements(view.records, recorded)
         findings = family_findings(view, here[view.name], others)
-        sections = list(family_sections(view, pages[view.name])) if results else []
+        sections = list(family_sections(view, pages[view.name]))
         chapters.append(
-            PageChapter(view.slug, view.name, sections, view.compared_with, findings=findings)
+            Section(view.slug, view.name, view.compared_with, findings, sections=sections)
         )
     claims = [found for group in shown.values() for found in group if found.use == "claim"]
     chapters += _published(claims, rows, cells, recorded, provenance(record) if record else "")
@@ -138,8 +136,9 @@ def _page(
         name=printable(name),
         heading=printable(title) or "shardbench report",
         lead=[lead, _measured_with(results) if results else ""],
-        opening=Opening(said, list(draw_gains(rows)), gains),
-        chapters=chapters,
+        answers=said,
+        opening=Section("overview", "Overview", drawings=list(draw_gains(rows)), tables=[gains]),
+        sections=chapters,
         data={frame: getattr(results, frame) for frame in frames},
         files={page.link: page.content for group in pages.values() for page in group},
     )
@@ -203,7 +202,7 @@ def _published(
     cells: Cells,
     recorded: Cells,
     recorded_on: str,
-) -> Iterator[PageChapter]:
+) -> Iterator[Section]:
     """Yield a chapter on published changes, if there are any."""
     there = {reading.statement.name: reading for reading in claim_readings(claims, recorded)}
     table = table_of(
@@ -219,13 +218,13 @@ def _published(
         code("measured on", lambda row: row.pair.problem if row.figure else MISSING),
     )  # fmt: skip
     if claims:
-        section = PageSection(
-            "published-changes",
+        yield Section(
+            "published",
+            "Published changes",
+            "What was published about each system, and what became of it.",
             drawings=list(draw_published(rows)),
             tables=[CaptionedTable(table, recorded_on)],
         )
-        lead = "What was published about each system, and what became of it."
-        yield PageChapter("published", "Published changes", [section], lead)
 
 
 def _flame_links(
@@ -246,18 +245,18 @@ def _flame_links(
     return links
 
 
-def _provenance(results: Results, name: str, views: Sequence[FamilyView]) -> PageChapter:
+def _provenance(results: Results, name: str, views: Sequence[FamilyView]) -> Section:
     machines = dict.fromkeys(environment.get("machine") for environment in environments(results))
     selftests = [test.sentence() for name in machines if name for test in last_selftests(name)]
     tables = [CaptionedTable(sources_table(v), f"The variants of {v.name}.") for v in views]
     sections = [
-        PageSection(
+        Section(
             "environment",
             "Environment",
             tables=[CaptionedTable(environment_table(results))],
             remarks=[*results.notes, *selftests],
         ),
-        PageSection("sources", "Sources", tables=tables),
+        Section("sources", "Sources", tables=tables),
     ]
     cells = plural(len(results.records), "cell")
     problems = plural(len({(cell.family, cell.problem) for cell in results.records}), "problem")
@@ -265,7 +264,7 @@ def _provenance(results: Results, name: str, views: Sequence[FamilyView]) -> Pag
     starts = sorted(start for found in environments(results) for start in found["starts"])
     since = f"; measured from {starts[0][:16].replace('T', ' ')} UTC" if starts else ""
     lead = f"{printable(name)}: {cells}, {problems}, {of}{since}."
-    return PageChapter("provenance", "Provenance", sections, lead)
+    return Section("provenance", "Provenance", lead, sections=sections)
 
 
 def _measured_with(results: Results) -> str:

@@ -12,12 +12,20 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
-from harness.series.installing import Place, given_place, install, installed_place, kept_releases
-from harness.series.naming import INSTALLED, releases_in, releases_on_index
+from harness.series.installing import (
+    INSTALLED,
+    Place,
+    given_place,
+    install,
+    installed_place,
+    kept_releases,
+    releases_in,
+    releases_on_index,
+)
 from harness.series.releases import family_of, measure, settings_of
 from harness.topologies.lookup import find_topology
 from reports.core.formatting import plural
-from reports.series.view import View, findings, release_views
+from reports.series import View, findings, release_views
 from shardbench import completion, display, options
 from shardbench.command import command, resumable
 from shardbench.options import (

@@ -178,7 +178,7 @@ def test_a_report_measures_what_is_not_large_and_writes_its_page(shardbench, toy
     code, out, err = shardbench(*REPORT)
     assert code == 0, err
     assert out.strip().endswith("report/index.html")
-    assert "Compared with same" in (tmp_path / "report" / "report.md").read_text()
+    assert "Compared with same" in (tmp_path / "report" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_large_problems_are_measured_on_request(
     assert f"{len(purposes)} of {len(purposes)} problem" in err
     assert "measured already" in err
     assert (tmp_path / "results" / file).read_text().splitlines() == lines
-    assert written == [Path("results", file)] * 2
+    assert set(written) == {Path("results", file)}
 
 
 def test_a_quick_comparison_takes_a_third_of_the_time_and_less_care(shardbench):
