@@ -15,6 +15,7 @@ from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
+from harness.store.cells import CellStore, stored_cells
 from harness.suites.sweep import merged, registered_requests
 from shardbench import options
 from shardbench.command import command, resumable
@@ -109,7 +110,7 @@ def report(
         from reports.changes import write_comparison
 
         for file in (results, other):
-            tell_damaged(file)
+            tell_damaged(stored_cells(file).damaged)
         _tell(write_comparison(results, other, out or Path("comparison"), title))
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
@@ -118,7 +119,7 @@ def report(
         return write_report(cells, out or Path("report"), profiles, validations, record, title)
 
     if results is not None:
-        tell_damaged(results)
+        tell_damaged(stored_cells(results).damaged)
         if flames:
             _profile(results, profiles, settings, with_ladders=True)
         _tell(write(results))
@@ -131,10 +132,11 @@ def report(
         f"{(out or Path('report')) / 'index.html'}"
     )
     page = _GrowingPage(lambda: write(results), minutes)
-    with measuring_into(results), resumable(results, fresh), page.time_limit():
-        measure(_headlines(requests), results, settings, fresh, then=page.grow)
+    store = CellStore(results)
+    with measuring_into(store), resumable(results, fresh), page.time_limit():
+        measure(_headlines(requests), store, settings, fresh, then=page.grow)
         _profile(results, profiles, settings, with_ladders=flames)
-        measure(requests, results, settings, False, then=page.grow)
+        measure(requests, store, settings, False, then=page.grow)
     _tell(write(results))
 
 
