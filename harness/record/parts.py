@@ -18,8 +18,8 @@ from harness.execution.child import how_it_ended, run
 from harness.execution.memory import lift_limit
 from harness.execution.messages import Failed, Stage
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Event, Listener
-from harness.measuring.profiling import profile_variants
+from harness.measuring.jobs import Event, Listener
+from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.declared import Amount, Name

@@ -18,7 +18,7 @@ from msgspec import to_builtins
 
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Listener
+from harness.measuring.jobs import Listener
 from harness.model.cell import Cell
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError, UsageError

@@ -8,7 +8,7 @@ import click
 
 from harness.contract.registry import Registry
 from harness.measuring.jobs import start_server_for
-from harness.measuring.profiling import profile_variants
+from harness.measuring.profile.profiler import profile_variants
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
 from harness.suites.sweep import registered_requests

@@ -14,7 +14,7 @@ from processes import server_children
 from harness.execution.bootstrap import Report
 from harness.execution.child import Child
 from harness.execution.messages import Failed, Note, encode
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event
 
 HELPER = Path(__file__).parents[2] / "run_comparison.py"
 
