@@ -133,9 +133,12 @@ def run_job(
                 event = replace(event, progress=progress)
         listen(event)
 
-    take(job.stage(BUILDING))
-    memory_gib = shared_limit_gib(job.settings.memory_gib, together)
     first = job.stage(BUILDING)
+    if event.stage == CHECKING:
+        take(first)
+    else:
+        listen(event)
+    memory_gib = shared_limit_gib(job.settings.memory_gib, together)
     outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=memory_gib)
     if isinstance(outcome, Failed):
         if outcome.cause == "memory" and together > 1:
