@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from harness.execution.descendants import helpers
 from harness.execution.upstream import is_ready
+from harness.execution.usage import helpers
 from harness.model.cell import Claim
 from harness.model.errors import RegistryError, ShardbenchError
 

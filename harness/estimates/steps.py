@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.contract import Prepared
 from harness.execution.child import run
-from harness.execution.messages import Failed, Stage
+from harness.execution.worker import Failed, Stage
 from harness.measuring.timing.turns import SystemClock, timed_turn
 from harness.measuring.timing.verdict import estimate_ratio
 from harness.model.cell import Ratio

@@ -1,35 +1,34 @@
 """Run a callable in a child process under limits, then kill the child and its descendants."""
 
-import os
+import math
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import get_context
-from typing import Any, Self
+from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from typing import Any, Protocol, Self
 
-from msgspec.structs import replace
-
-from harness.execution.bootstrap import run_child
-from harness.execution.lines import Lines
-from harness.execution.memory import has_more_than, mentions_memory_error
-from harness.execution.messages import (
+from harness.execution.output import Output
+from harness.execution.server import SERVER, job
+from harness.execution.usage import has_more_than
+from harness.execution.worker import (
     NO_MESSAGE,
     Closed,
     Failed,
+    Inbox,
     Message,
     Note,
     Result,
     Stage,
-    decode,
+    mentions_memory_error,
 )
-from harness.execution.output import Output
-from harness.execution.server import end_orphans, start_process
 from harness.model.machine import GIB, default_memory_gib
 
 _POLL_SECONDS = 0.1
-_END_SECONDS = 10.0
 _EXIT_CODE_SECONDS = 1.0
+_LOOK_FOR_END_SECONDS = 0.5
 _LOOK_AT_MEMORY_SECONDS = 0.25
 _CLOSING_SECONDS = 30.0  # the result is known by then
 
@@ -56,121 +55,158 @@ def run(
     Raises:
         ShardbenchError: no process can be started.
     """
-    with Child(work, *arguments, memory_gib=memory_gib) as process:
-        stage, began = first, time.monotonic()
-        while True:
-            message = process.receive(_POLL_SECONDS)
-            elapsed = time.monotonic() - began
+    gib = default_memory_gib() if memory_gib is None else memory_gib
+    over_memory = Failed(f"passed its memory limit of {gib:g} GiB", "memory")
+    failed: Failed | None = None
+    with start_job(work, *arguments, memory_gib=gib) as child:
+        looked_at_memory = began = time.monotonic()
+        stage = first
+        while failed is None:
+            message = child.receive(_POLL_SECONDS)
+            now = time.monotonic()
+            elapsed = now - began
             match message:
                 case Result(value):
-                    process.wait_until_closed()
+                    _wait_until_closed(child)
                     return value
                 case Failed():
-                    failed = process.over_memory() if message.cause == "memory" else message
-                    process.wait_until_closed()
-                    break
+                    failed = over_memory if message.cause == "memory" else message
+                    if (child.process.wait() or 0) < 0 and mentions_memory_error(
+                        child.output.last()
+                    ):
+                        failed = replace(
+                            failed,
+                            reason=f"{failed.reason.rstrip('.')}, refused memory; its memory limit "
+                            f"is {gib:g} GiB.",
+                        )
+                    _wait_until_closed(child)
                 case Stage():
-                    stage, began = message, time.monotonic()
+                    stage, began = message, now
                     listen(message)
                 case Note(content):
                     listen(content)
-            if process.is_over_memory():
-                failed = process.over_memory()
-                break
-            # Only if no message is waiting: it may report that the stage is over.
-            if message is None and elapsed > stage.seconds:
-                failed = Failed(f"{stage.what} was stopped after {elapsed:.0f} s", "time")
-                break
-        return replace(failed, stage=stage, elapsed_s=elapsed, output=process.output.last())
+                case None if elapsed > stage.seconds:  # no message that the stage is over waits
+                    failed = Failed(f"{stage.what} was stopped after {elapsed:.0f} s", "time")
+            if now - looked_at_memory > _LOOK_AT_MEMORY_SECONDS and failed is None:
+                looked_at_memory = now
+                if has_more_than(child.process.pid, gib * GIB):
+                    failed = over_memory
+        return replace(failed, stage=stage, elapsed_s=elapsed, output=child.output.last())
+
+
+def _wait_until_closed(child: "Child") -> None:
+    """Wait until the work's cleanup is over; ignore its failure, and stop after 30 s."""
+    until = time.monotonic() + _CLOSING_SECONDS
+    while time.monotonic() < until:
+        if isinstance(child.receive(_POLL_SECONDS), Closed | Failed):
+            return
+
+
+class Process(Protocol):
+    """A process that can be waited for and killed."""
+
+    pid: int
+
+    def wait(self, seconds: float = 0.0) -> int | None:
+        """Wait up to `seconds` for the end; return the exit code, None if the process runs."""
+
+    def kill(self) -> None:
+        """Kill the process, and wait until it has ended."""
 
 
 class Child:
-    """A child process and its messages; leaving the `with` block kills it and its descendants.
+    """A process, with pipes for requests to it, its messages and the output that it prints.
 
-    `output` is the output that it prints. Raise ShardbenchError if no process can be started.
+    Leaving the `with` block kills it.
+
+    Args:
+        start: starts the process with the file descriptors of its ends of the three pipes.
+        passed_on: whether the beginning of its output is printed to standard error.
     """
 
-    def __init__(
-        self, work: Callable[..., Any], *arguments: Any, memory_gib: float | None = None
-    ) -> None:
-        self._memory_gib = default_memory_gib() if memory_gib is None else memory_gib
-        self._looked_at_memory = time.monotonic()
+    def __init__(self, start: Callable[[int, int, int], Process], passed_on: bool = True) -> None:
+        requests, self._requests = Pipe(duplex=False)
+        self._messages, messages = Pipe(duplex=False)
+        printed, output = Pipe(duplex=False)
+        self.output = Output(printed, passed_on)
+        self._inbox, self._arrived = Inbox(self._messages), list[Message]()
         self._end: Failed | None = None
-        context = get_context("forkserver")
-        self._messages, messages = context.Pipe(duplex=False)
-        printed, output = context.Pipe(duplex=False)
-        self.output = Output(printed)
-        self._process = context.Process(
-            target=run_child,
-            args=(work, arguments, messages, output, self._memory_gib),
-            daemon=False,
-        )
-        self._lines = Lines(self._messages, self.output, lambda: self._process.exitcode is not None)
-        with messages, output:
-            start_process(self._process)
-
-    def receive(self, timeout: float) -> Message | None:
-        """Return the next message, None after `timeout` seconds, or `Failed` for a dead child."""
-        if self._end is None:
+        with requests, messages, output:
             try:
-                line = self._lines.next(timeout)
-            except EOFError:
-                self._end = self._how_it_ended()
-            else:
-                message = None if line is None else decode(line)
-                if message is not NO_MESSAGE:
-                    return message
-                self._end = NO_MESSAGE
-        return self._end
+                self.process = start(requests.fileno(), messages.fileno(), output.fileno())
+            except BaseException:
+                self._close_pipes()
+                raise
 
-    def _how_it_ended(self) -> Failed:
-        self._process.join(_EXIT_CODE_SECONDS)
-        code = self._process.exitcode
-        if code is None:
-            return Failed("It closed the connection of its child process.")
-        reason = f"The child process {how_it_ended(code)} without a result"
-        if code < 0 and mentions_memory_error(self.output.last()):
-            reason += f", refused memory; its memory limit is {self._memory_gib:g} GiB"
-        return Failed(f"{reason}.")
+    @property
+    def has_failed(self) -> bool:
+        """Whether the process has ended, closed the pipe, or sent something that is no message."""
+        return self._end is not None
 
-    def wait_until_closed(self) -> None:
-        """Wait until the work's cleanup is over; ignore its failure, and stop after 30 s."""
-        until = time.monotonic() + _CLOSING_SECONDS
-        while time.monotonic() < until:
-            if isinstance(self.receive(_POLL_SECONDS), Closed | Failed):
-                return
+    def send(self, pickled: bytes) -> None:
+        """Send a request; if the process has ended, `receive` says how."""
+        with suppress(OSError):
+            self._requests.send_bytes(pickled)
 
-    def is_over_memory(self) -> bool:
-        """Return whether the child and its descendants use more memory than their limit.
+    def receive(self, timeout: float = math.inf) -> Message | None:
+        """Return the next message, None after `timeout` seconds; meanwhile read the output.
 
-        Memory is only checked every 0.25 s; a call in between returns False.
+        After the last message of a process that has ended, or closed the pipe, always return a
+        `Failed` that says so.
         """
-        now = time.monotonic()
-        if now - self._looked_at_memory < _LOOK_AT_MEMORY_SECONDS or self._process.pid is None:
-            return False
-        self._looked_at_memory = now
-        return has_more_than(self._process.pid, self._memory_gib * GIB)
+        until = time.monotonic() + timeout
+        while not self._arrived and self._end is None:
+            # Before reading, to get its last messages; its forks may keep the pipe open.
+            has_ended = self.process.wait() is not None
+            left = 0.0 if has_ended else until - time.monotonic()
+            sources: list[Any] = [self._inbox, *([self.output] if self.output.is_open else [])]
+            ready: list[Any] = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))
+            if self.output in ready:
+                self.output.read()
+            if self._inbox in ready:
+                try:
+                    self._arrived += self._inbox.read()
+                except EOFError:
+                    has_ended = True
+            if has_ended and not self._arrived:
+                code = self.process.wait(_EXIT_CODE_SECONDS)
+                self._end = Failed(
+                    "It closed the connection of its child process."
+                    if code is None
+                    else f"The child process {how_it_ended(code)} without a result."
+                )
+            elif left <= 0 and not self._arrived:
+                return None
+        if self._end is None and self._arrived[0] is NO_MESSAGE:
+            self._end = NO_MESSAGE
+        return self._end or self._arrived.pop(0)
 
-    def over_memory(self) -> Failed:
-        """Return the `Failed` for a child that exceeded its memory limit."""
-        return Failed(f"passed its memory limit of {self._memory_gib:g} GiB", "memory")
+    def close(self) -> None:
+        """Kill the process; print how much of its output was left out."""
+        self.process.kill()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        self._requests.close()
+        self._messages.close()
+        self.output.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the child and all its descendants."""
-        pid = self._process.pid
-        if pid is not None:
-            try:  # even if the child has ended: its process group may still have members
-                os.killpg(pid, signal.SIGKILL)
-            except ProcessLookupError:  # the child has not made its group yet, or all have ended
-                with suppress(ProcessLookupError):
-                    self._process.kill()
-            self._process.join(_END_SECONDS)
-            end_orphans(pid)
-        self._messages.close()
-        self.output.close()
+        self.close()
+
+
+def start_job(work: Callable[..., Any], *arguments: Any, memory_gib: float) -> Child:
+    """Start a child process that calls `work`; closing it kills all its descendants.
+
+    Raises ShardbenchError if no process can be started.
+    """
+    request = job(work, arguments, memory_gib)
+    child = Child(SERVER.fork)
+    child.send(request)
+    return child
 
 
 def how_it_ended(code: int) -> str:

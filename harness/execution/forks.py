@@ -7,20 +7,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from multiprocessing import Pipe
 from typing import Any, NoReturn, Self
 
-from harness.execution.bootstrap import Report, failure_of
-from harness.execution.messages import (
+from harness.execution.worker import (
     Failed,
     ForkFailedError,
+    Inbox,
     Message,
     Note,
+    Report,
     Result,
-    decode,
-    encode,
 )
 
-_CHUNK = 1 << 16
 _LOOK_FOR_END_SECONDS = 0.5
 _EXIT_CODE_SECONDS = 1.0
 
@@ -44,17 +43,23 @@ class Fork:
         failing: Callable[[], None] = lambda: None,
     ) -> None:
         self._failing = failing
-        self._pipe, pipe = os.pipe()
-        self._rest = b""
-        self._pid = os.fork()
-        if not self._pid:
-            os.close(self._pipe)
-            _run(work, report, pipe, is_apart)
-        os.close(pipe)
+        self._pipe, pipe = Pipe(duplex=False)
+        self._inbox = Inbox(self._pipe)
+        self.pid = os.fork()
+        if not self.pid:
+            self._pipe.close()
+            own = Report(pipe)
+            if report is not None:
+                report.take_over(own if is_apart else None)
+            own.finish(lambda: work(lambda value: own.send(Note(value))))
+            with suppress(BaseException):
+                sys.stdout.flush()
+            os._exit(0)
+        pipe.close()
 
     def fileno(self) -> int:
         """Return the file descriptor that becomes readable when messages arrive."""
-        return self._pipe
+        return self._pipe.fileno()
 
     def read(self) -> list[Message]:
         """Return the messages that have arrived; wait if there are none.
@@ -65,12 +70,11 @@ class Fork:
         Raises:
             ForkFailedError: the fork reports a failure, or sends an invalid message.
         """
-        piece = os.read(self._pipe, _CHUNK)
-        if not piece:
+        try:
+            messages = self._inbox.read()
+        except EOFError:
             self.look_for_end(_EXIT_CODE_SECONDS)
             self._fail(Failed("It closed the connection of its child process."))
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        messages = [decode(line) for line in lines]
         for message in messages:
             if isinstance(message, Failed):
                 self._fail(message)
@@ -90,7 +94,7 @@ class Fork:
     def look_for_end(self, seconds: float = 0.0) -> None:
         """Wait `seconds` for the fork to end; if it does, end this process in the same way."""
         until = time.monotonic() + seconds
-        while not (ended := os.waitpid(self._pid, os.WNOHANG))[0]:
+        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
             if time.monotonic() >= until:
                 return
             time.sleep(0.01)
@@ -105,10 +109,10 @@ class Fork:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._pipe)
         with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        self._pipe.close()
 
 
 def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message]]:
@@ -124,28 +128,3 @@ def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message
         for fork in forks.values():
             fork.look_for_end()
     return [(name, message) for name in ready for message in forks[name].read()]
-
-
-def _run(work: Callable[[Send], Any], report: Report | None, pipe: int, is_apart: bool) -> None:
-    """Run the work, send its result or failure, and end this process."""
-
-    owner = os.getpid()
-
-    def send(message: Message) -> None:
-        if os.getpid() != owner:  # a fork that the work made, which should have exited
-            os._exit(1)
-        left = memoryview(encode(message))
-        while left:
-            left = left[os.write(pipe, left) :]
-
-    try:
-        if report is not None:
-            report.take_over(pipe if is_apart else None)
-        end: Message = Result(work(lambda value: send(Note(value))))
-    except BaseException as error:  # the work may raise anything
-        end = failure_of(error)
-    with suppress(BaseException):
-        sys.stdout.flush()
-    with suppress(BaseException):  # the pipe may be closed
-        send(end)
-    os._exit(0)

@@ -10,7 +10,6 @@ from multiprocessing.connection import Connection
 from harness.model.errors import printable
 
 _PASSED_BYTES = 8 * 1024
-_PASSED_LINES = 100
 _KEPT_LETTERS = 2 * 1024
 _CHUNK = 1 << 16
 _MOST_CHUNKS = 64  # more than a pipe's buffer: a running process may print without end
@@ -22,18 +21,17 @@ class Output:
     """The reading end of a pipe that a child prints into.
 
     Reading never blocks and never waits for the end of the output, because a process that the child
-    started may keep the pipe open. If `passed_on`, the beginning is printed to standard error.
+    started may keep the pipe open. If `passed_on`, the first 8 KiB are printed to standard error.
     """
 
     def __init__(self, pipe: Connection, passed_on: bool = True) -> None:
         self._pipe = pipe
         os.set_blocking(pipe.fileno(), False)
-        self._passed_on = passed_on
-        self._bytes_left, self._lines_left = _PASSED_BYTES, _PASSED_LINES
+        self._bytes_left = _PASSED_BYTES if passed_on else 0
         self._left_out = 0
+        self._passed_on = passed_on
         self._last = b""
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-        self._ends_line = True
         self.is_open = True
 
     def fileno(self) -> int:
@@ -48,30 +46,19 @@ class Output:
             return False
         self.is_open = bool(chunk)
         self._last = (self._last + chunk)[-_CHUNK:]
-        if self._passed_on:
-            self._pass_on(chunk)
-        return bool(chunk)
-
-    def _pass_on(self, chunk: bytes) -> None:
-        begin = chunk[: self._bytes_left] if self._lines_left else b""
-        lines = begin.split(b"\n", self._lines_left)
-        if len(lines) > self._lines_left > 0:
-            begin = begin[: len(begin) - len(lines[-1])]
-        self._bytes_left -= len(begin)
-        self._lines_left -= begin.count(b"\n")
-        self._left_out += len(chunk) - len(begin)
-        if begin:
-            self._ends_line = begin.endswith(b"\n")
+        if begin := chunk[: self._bytes_left]:
             _to_standard_error(self._decoder.decode(begin))
+        self._bytes_left -= len(begin)
+        self._left_out += len(chunk) - len(begin)
+        return bool(chunk)
 
     def close(self) -> None:
         """Read the rest without waiting, print the number of omitted bytes, and close the pipe."""
         self._read_rest()
         self._pipe.close()
-        if self._left_out:
-            begin = "" if self._ends_line else "\n"
+        if self._left_out and self._passed_on:
             _to_standard_error(
-                f"{begin}(It printed {self._left_out:,} more bytes, which are left out.)\n"
+                f"\n(It printed {self._left_out:,} more bytes, which are left out.)\n"
             )
 
     def last(self) -> str:
@@ -80,9 +67,9 @@ class Output:
         Control characters and bytes that are not UTF-8 are written as escapes.
         """
         self._read_rest()
-        found = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")
+        text = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")
         lines = "\n".join(
-            printable(line.rstrip().replace("\t", "    ")) for line in found.strip().split("\n")
+            printable(line.rstrip().replace("\t", "    ")) for line in text.strip().split("\n")
         )
         if len(lines) <= _KEPT_LETTERS:
             return lines

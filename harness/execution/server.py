@@ -1,187 +1,155 @@
-"""The fork server: a process with heavy modules imported, from which children are forked."""
+"""The fork server: a process with heavy modules imported, from which jobs are forked."""
 
+import atexit
 import json
 import os
+import pickle
 import signal
+import socket
+import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, get_context, resource_tracker, spawn
-from multiprocessing.process import BaseProcess
+from contextlib import suppress
+from multiprocessing import Pipe, spawn
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
-import psutil
-
-from harness.execution.bootstrap import PRELOAD, restore_variables
+from harness.execution import worker
 from harness.model.errors import ShardbenchError
 
 _START_SECONDS = 600.0  # torch is imported first, and a machine may be busy
-_ORPHAN_ROUNDS = 20
-_LONGEST_FOLDER = 107 - len("/pymp-abcdefgh/listener-abcdefgh")  # what multiprocessing adds
-_SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
-
-_preloaded: tuple[str, ...] = ()
-_imported: frozenset[str] = frozenset()  # the imports of the running server
-_running: set[int] = set()
-_starting = threading.Lock()
+_END_SECONDS = 10.0
+_LOST = 255  # the exit code of a job whose server has ended
 
 
-def start_server(preload: tuple[str, ...]) -> None:
-    """Start the fork server with these modules imported, so that no child has to import them.
+class Server:
+    """The fork server of this process, which starts it when a job needs it; it is thread-safe."""
 
-    Hash randomisation is off in the server: torchrec enumerates options in the order of a set of
-    strings, so plans with ties would otherwise differ from run to run. A running server without
-    these modules is replaced, unless it has children; then new children import them themselves.
-    """
-    global _preloaded
-    with _starting:
-        server = _server_pid()
-        if server is not None and not _imported.issuperset(preload) and not _running:
-            _kill(server)
-            with suppress(ChildProcessError):  # multiprocessing may have waited for it already
-                os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
-        _preloaded = preload
-        _ensure_server()
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.running: set[int] = set()
+        self._modules: tuple[str, ...] = ()
+        self._imported: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
 
+    def start(self, modules: tuple[str, ...]) -> None:
+        """Start the server with these modules imported, so that no job has to import them.
 
-def _ensure_server() -> None:
-    """Start the server if it is not running; a child may have killed a previous one."""
-    global _imported
-    server = _server_pid()
-    parent = spawn.get_preparation_data("server")
-    # Without these, the server would look for our packages in the working directory first.
-    search = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    preload = {
-        "modules": _preloaded,
-        "main": parent.get("init_main_from_path"),
-        "path": parent["sys_path"],
-        "variables": {name: os.environ.get(name) for name in search},
-    }
-    settings = {
-        **search,
-        "PYTHONHASHSEED": "0",
-        # Some packages look for GPUs when they are imported. That would start CUDA, which then
-        # fails in every forked child. With this setting torch asks the driver's library instead.
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        PRELOAD: json.dumps(preload),
-    }
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        get_context("forkserver").set_forkserver_preload(["harness.execution.bootstrap"])
-        resource_tracker.ensure_running()  # first, because starting it unblocks interrupts
-        # The server inherits the block of interrupts until it ignores them.
-        with _folder_for_sockets(), _interrupts_held():
-            forkserver.ensure_running()
-        if _server_pid() != server:
-            _imported = frozenset(_preloaded)
-    finally:
-        restore_variables(before)
+        A running server without them is replaced, unless it has jobs: then new jobs import them.
+        """
+        with self._lock:
+            if not self.running and not self._imported.issuperset(modules):
+                self._end()
+            self._modules = modules
+            self._ensure()
 
-
-@contextmanager
-def _folder_for_sockets() -> Iterator[None]:
-    """In the block, let multiprocessing make its socket in a folder with a short path.
-
-    The path of a Unix socket has at most 107 bytes. Raise ShardbenchError without such a folder.
-    """
-    before = tempfile.tempdir
-    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_FOLDER:
-        short = [folder for folder in _SHORT_FOLDERS if os.access(folder, os.W_OK | os.X_OK)]
-        if not short:
-            raise ShardbenchError(
-                f"The temporary folder {tempfile.gettempdir()} has a path too long for a socket, "
-                f"and none of {', '.join(_SHORT_FOLDERS)} can be written; set TMPDIR to another."
-            )
-        tempfile.tempdir = short[0]
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Block interrupts in this thread; a process started in the `with` block inherits that."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _server_pid() -> int | None:
-    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
-    return pid
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def start_process(process: BaseProcess) -> None:
-    """Start a process by forking the server.
-
-    Raises:
-        ShardbenchError: the server fails, or takes over 600 s, e.g. because an import hangs.
-    """
-    with _starting:
-        _ensure_server()
-        server = _server_pid()
-        is_late = threading.Event()
-
-        def end_server() -> None:
-            is_late.set()
-            if server is not None:
-                _kill(server)
-
-        watch = threading.Timer(_START_SECONDS, end_server)
-        watch.daemon = True
-        watch.start()
-        try:
-            process.start()
-        except (EOFError, OSError) as error:
-            why = f"took longer than {_START_SECONDS:g} s" if is_late.is_set() else "failed"
-            raise ShardbenchError(
-                f"Starting a child process {why}; what is imported first is: "
-                f"{' '.join(_preloaded) or 'nothing'}."
-            ) from error
-        finally:
-            watch.cancel()
-        assert process.pid is not None
-        _running.add(process.pid)
-
-
-def end_orphans(ended: int) -> None:
-    """Kill the orphans of a child that has ended, by its pid; the server has adopted them."""
-    _running.discard(ended)
-    for _ in range(_ORPHAN_ROUNDS):  # killing an orphan turns its own children into orphans
-        with _starting:
-            orphans = _orphans()
-        if not orphans:
+    def _ensure(self) -> None:
+        """Start the server if it is not running; a job may have killed a previous one."""
+        if self.process is not None and self.process.poll() is None:
             return
-        for orphan in orphans:
-            with suppress(psutil.Error):
-                orphan.kill()
-        psutil.wait_procs(orphans, timeout=1.0)
+        self._end()
+        self._imported = frozenset(self._modules)
+        parent = spawn.get_preparation_data("server")
+        settings = {
+            "modules": self._modules,
+            "path": parent["sys_path"],
+            "main": parent.get("init_main_from_path"),
+        }
+        # Hash randomisation is off: torchrec enumerates options in the order of a set of strings,
+        # so plans with ties would differ from run to run.
+        # Some packages look for GPUs when they are imported. That would start CUDA, which then
+        # fails in every fork. With this setting torch asks the driver's library instead.
+        variables = {"PYTHONHASHSEED": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        self._control, control = socket.socketpair()
+        with control:
+            command = [sys.executable, "-P", worker.__file__, "serve", f"{control.fileno()}"]
+            self.process = subprocess.Popen(
+                [*command, json.dumps(settings)],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **variables},
+                pass_fds=(control.fileno(),),
+                start_new_session=True,  # the parent handles interrupts
+            )
+
+    def _end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self._control.close()
+            self.process = None
+
+    def fork(self, *pipes: int) -> "Forked":
+        """Fork a process for a job with these pipes, for requests, messages and printed output.
+
+        Raises:
+            ShardbenchError: the server fails, or takes over 600 s, e.g. because an import hangs.
+        """
+        if worker.in_server:
+            raise RuntimeError("A module that child processes import must not start another.")
+        with self._lock:
+            self._ensure()
+            status, sent = Pipe(duplex=False)
+            with sent, suppress(OSError):
+                socket.send_fds(self._control, [b"j"], [*pipes, sent.fileno()])
+            is_late = not wait([status], _START_SECONDS)
+            pid = b"" if is_late else os.read(status.fileno(), worker.STATUS.size)
+            if not pid:
+                self._end()
+                why = f"took longer than {_START_SECONDS:g} s" if is_late else "failed"
+                raise ShardbenchError(
+                    f"Starting a child process {why}; what is imported first is: "
+                    f"{' '.join(self._modules) or 'nothing'}."
+                )
+            forked = Forked(worker.STATUS.unpack(pid)[0], status, self)
+            self.running.add(forked.pid)
+            return forked
 
 
-def _orphans() -> list[psutil.Process]:
-    """Return the server's running children that descend from an ended child.
+class Forked:
+    """A process that the server has forked, which leads a process group."""
 
-    Each child has its own session, and its descendants cannot return to the server's session.
-    """
-    server = _server_pid()
-    orphans: list[psutil.Process] = []
-    if server is None:
-        return orphans
-    with suppress(psutil.Error, ProcessLookupError):  # the server has ended
-        session = os.getsid(server)
-        for child in psutil.Process(server).children():
-            with suppress(psutil.Error, ProcessLookupError):  # the child has ended since
-                is_ours = child.pid not in _running and os.getsid(child.pid) != session
-                if is_ours and child.status() != psutil.STATUS_ZOMBIE:
-                    orphans.append(child)
-    return orphans
+    def __init__(self, pid: int, status: Connection, server: Server) -> None:
+        self.pid, self._status, self._server = pid, status, server
+        self._code: int | None = None
+        self._is_lost = False  # whether the server has ended before the process
+
+    def wait(self, seconds: float = 0.0) -> int | None:
+        """Wait up to `seconds` for the process to end; return its exit code, None if it runs.
+
+        Its descendants have ended then, too.
+        """
+        if self._code is None and wait([self._status], seconds):
+            code = os.read(self._status.fileno(), worker.STATUS.size)
+            self._is_lost = not code
+            self._code = worker.STATUS.unpack(code)[0] if code else _LOST
+            self._status.close()
+            self._server.running.discard(self.pid)
+        return self._code
+
+    def kill(self) -> None:
+        """Kill the process and its descendants, and wait until they have ended."""
+        if self.wait() is None or self._is_lost:
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:  # it has not made its group yet, or all have ended
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+            self.wait(_END_SECONDS)
+
+
+def job(function: Any, arguments: tuple[Any, ...], memory_gib: float) -> bytes:
+    """Return the request to call a function under a memory limit."""
+    prepared = spawn.get_preparation_data("shardbench")
+    for name in ("authkey", "start_method"):
+        del prepared[name]
+    return pickle.dumps((prepared, pickle.dumps((function, arguments, memory_gib))))
+
+
+SERVER = Server()
+start_server = SERVER.start
+
+
+@atexit.register
+def _end_server(owner: int = os.getpid()) -> None:
+    if os.getpid() == owner:  # a fork of this process must not end it
+        SERVER._end()

@@ -1,31 +1,25 @@
 """Run real libraries ("upstreams"), each installed in its own folder, in child processes.
 
 One process cannot import two releases of a library, and a library may need other dependencies than
-this project. `upstream_child.py` is the program of the child process.
+this project.
 """
 
 import json
-import math
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Self
 
-from harness.execution.child import how_it_ended
-from harness.execution.lines import Lines, write_line
-from harness.execution.output import Output
+from harness.execution import worker
+from harness.execution.child import Child
 from harness.model.errors import ShardbenchError
 
 FOLDER = "SHARDBENCH_UPSTREAMS"
 
-_CHILD = Path(__file__).with_name("upstream_child.py")
 _CHECKOUT = Path(__file__).resolve().parents[2]
-_END_SECONDS = 5.0
-_KEPT_LETTERS = 200
 
 
 def folder(name: str) -> Path:
@@ -45,9 +39,7 @@ def is_ready(name: str) -> bool:
 class Upstream:
     """A real library in its own child process, which answers requests.
 
-    The first request starts the child. `close`, the end of this process, or a failure to answer
-    ends it; the next request then starts a new child. It is not thread-safe.
-
+    The first request starts the child; after a child has ended, the next request starts another.
     If the upstream's folder has a `bin/python`, that interpreter runs the child; otherwise this
     interpreter does, with the folder first on its import path.
 
@@ -60,53 +52,35 @@ class Upstream:
     """
 
     def __init__(self, name: str, driver: str | Path, at: Path | None = None) -> None:
-        self.name = name
-        self._folder = at
-        self._driver = str(driver)
-        self._process: subprocess.Popen[bytes] | None = None
+        self.name, self._driver, self._folder = name, str(driver), at or folder(name)
+        self._child: Child | None = None
 
-    def ask(self, request: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any]) -> Any:
         """Send one request to the child, and return the upstream's answer.
 
-        Args:
-            request: JSON types. `kind` names one of the driver's handlers, which gets the other
-                fields. Floats arrive unchanged, in both directions.
-            seconds: The time limit for the answer, after which the child is killed; None for none.
+        Both have JSON types. `kind` names one of the driver's handlers, which gets the other
+        fields. Floats arrive unchanged, in both directions.
 
         Raises:
-            ShardbenchError: the upstream is not installed, raised an error, ended without an
-                answer, took too long, or did not answer with one JSON object.
+            ShardbenchError: the upstream is not installed, raised an error, or ended.
         """
-        process = self._process or self._start()
-        try:
-            write_line(self._requests, json.dumps(dict(request)).encode() + b"\n")
-            line = self._lines.next(math.inf if seconds is None else seconds)
-        except (EOFError, OSError):
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_END_SECONDS)
-            how = f"{how_it_ended(self._end(process))} without an answer"
-            last = self._output.last().split("\n")[-1][:_KEPT_LETTERS]
-            raise ShardbenchError(
-                f"{self.name} {how}{last and f', after printing: {last}'}."
-            ) from None
-        if line is None:
+        child = self._child = self._child or Child(self._start, passed_on=False)
+        child.send(json.dumps(dict(request)).encode())
+        message = child.receive()
+        if isinstance(message, worker.Result):
+            return json.loads(message.value)
+        reason = message.reason if isinstance(message, worker.Failed) else "It sent no answer."
+        if child.has_failed:
+            last = child.output.last().split("\n")[-1]
+            reason = reason.rstrip(".") + (f", after printing: {last}" if last else "")
             self.close()
-            raise ShardbenchError(f"{self.name} did not answer within {seconds:g} s.")
-        with suppress(ValueError):
-            match json.loads(line):
-                case {"answer": dict(answer)}:
-                    return answer
-                case {"error": {"type": str(error), "text": str(text)}}:
-                    text = text and f": {text[:_KEPT_LETTERS]}"
-                    raise ShardbenchError(f"{self.name} raised {error}{text}")
-        self.close()
-        begin = line[:80].decode(errors="replace").strip()
-        raise ShardbenchError(f"{self.name} answered no JSON object but '{begin}'.")
+        raise ShardbenchError(f"{self.name} failed: {reason.rstrip('.')}.")
 
     def close(self) -> None:
         """Kill the child, even in the middle of an answer."""
-        if self._process is not None:
-            self._end(self._process)
+        if self._child is not None:
+            self._child.close()
+            self._child = None
 
     def __enter__(self) -> Self:
         return self
@@ -114,42 +88,37 @@ class Upstream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        found = self._folder or folder(self.name)
-        if not found.is_dir():
-            raise ShardbenchError(f"{self.name} is not installed in {found}.")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        python = found / "bin" / "python"
+    def _start(self, requests: int, messages: int, output: int) -> "_Program":
+        if not self._folder.is_dir():
+            raise ShardbenchError(f"{self.name} is not installed in {self._folder}.")
+        variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+        python = self._folder / "bin" / "python"
         if python.exists():
-            environment.pop("PYTHONPATH", None)  # those modules are for this interpreter
+            variables.pop("PYTHONPATH", None)  # those modules are for this interpreter
         else:
             python = Path(sys.executable)
-            paths = [str(found), *filter(None, [os.environ.get("PYTHONPATH")])]
-            environment["PYTHONPATH"] = os.pathsep.join(paths)
-        requests, self._requests = Pipe(duplex=False)
-        self._answers, answers = Pipe(duplex=False)
-        printed, output = Pipe(duplex=False)
-        with requests, answers, output:
-            # -P: files next to the driver must not shadow the upstream's modules.
-            process = subprocess.Popen(
-                [python, "-P", _CHILD, self._driver, f"{requests.fileno()}", f"{answers.fileno()}"],
-                stdin=subprocess.DEVNULL,
-                stdout=output.fileno(),
-                stderr=subprocess.STDOUT,
-                env=environment,
-                pass_fds=(requests.fileno(), answers.fileno()),
-            )
-        self._process = process
-        self._output = Output(printed, passed_on=False)
-        self._lines = Lines(self._answers, self._output, lambda: process.poll() is not None)
-        return process
+            paths = [str(self._folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+            variables["PYTHONPATH"] = os.pathsep.join(paths)
+        # -P: files next to the program must not shadow the upstream's modules.
+        program = [str(python), "-P", worker.__file__, "answer", self._driver]
+        return _Program(
+            [*program, str(requests), str(messages)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=variables,
+            pass_fds=(requests, messages),
+        )
 
-    def _end(self, process: subprocess.Popen[bytes]) -> int:
-        """Kill the child, and return its exit code."""
-        self._process = None
-        process.kill()
-        code = process.wait()
-        self._output.close()
-        self._requests.close()
-        self._answers.close()
-        return code
+
+class _Program(subprocess.Popen[bytes]):
+    """A program that is waited for, and killed, as a `Process`."""
+
+    def wait(self, seconds: float | None = 0.0) -> int | None:  # type: ignore[override]
+        with suppress(subprocess.TimeoutExpired):
+            return super().wait(seconds)
+        return None
+
+    def kill(self) -> None:
+        super().kill()
+        super().wait()

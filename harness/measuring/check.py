@@ -11,7 +11,7 @@ from harness.contract import Family, Measured, Planning, Recorder
 from harness.contract.family import load
 from harness.contract.recorder import observed_call
 from harness.contract.variants import Variant
-from harness.execution.memory import begin_peak, peak
+from harness.execution.usage import begin_peak, peak
 from harness.measuring.timing.turns import Clock
 from harness.model.cell import FrontPoint, RankTable
 from harness.model.declared import LEAST

@@ -7,7 +7,7 @@ from dataclasses import replace as with_fields
 from msgspec.structs import replace
 
 from harness.contract.registry import Registry, load_registry
-from harness.execution.messages import Failed
+from harness.execution.worker import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.jobs import (
@@ -167,6 +167,7 @@ class Comparison:
         """Return a cell for each variant, first that of the variant to compare with."""
         family = self.family
         described = environment(self._settings.sampling.seed, family.package)
+        key = str(self._request.key(self._settings))
         return {
             variant.name: Cell(
                 id=self.cell_id(variant.name),
@@ -190,6 +191,7 @@ class Comparison:
                 },
                 settings=self._settings,
                 environment=described,
+                key=key,
             )
             for variant in sorted(self._variants, key=lambda v: v is not self._against)
         }

@@ -7,16 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from harness.contract import Family, Progress, Recorder
 from harness.contract.family import load
 from harness.contract.registry import family_modules
-from harness.execution.bootstrap import Report
 from harness.execution.child import run
-from harness.execution.memory import peak, shared_limit_gib
-from harness.execution.messages import Failed, Note, Stage
 from harness.execution.server import start_server
+from harness.execution.usage import peak, shared_limit_gib
+from harness.execution.worker import Failed, Note, Report, Stage
 from harness.measuring.check import Checked, check
 from harness.measuring.request import AFTER_CALL, BOUND, BUILDING, CALL, SET_UP, TOGETHER, Job
 from harness.measuring.timing.sampling import Limits, SamplingRequest, Times, sample
@@ -143,7 +142,7 @@ def run_job(
     if isinstance(outcome, Failed):
         if outcome.cause == "memory" and together > 1:
             those = "passed, together with those that were timed beside it, the"
-            return structs.replace(outcome, reason=outcome.reason.replace("passed its", those))
+            return replace(outcome, reason=outcome.reason.replace("passed its", those))
         if (outcome.cause, outcome.stage.what) == ("time", CALL):
             over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
             return over

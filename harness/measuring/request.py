@@ -7,11 +7,12 @@ from typing import Any
 from harness.contract import Family, Prepared, Topology, WorkloadSpec
 from harness.contract.registry import Registry
 from harness.contract.variants import Variant
-from harness.execution.bootstrap import Report
-from harness.execution.messages import Stage
+from harness.execution.worker import Report, Stage
+from harness.measuring.environment import environment
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
+from harness.store.keys import Key, key_of
 
 # The stages of a job; only `CALL` and `TOGETHER` are limited by the budget of a call.
 BUILDING = "building the problem"
@@ -73,6 +74,11 @@ class Request:
         """Return the names of all variants to run; raise UsageError for an unknown name."""
         chosen = self.variants or self.family.variants
         return {self.reference.name, *(self.family.find(name).name for name in chosen)}
+
+    def key(self, settings: Settings) -> Key:
+        """Return the key of the cells that are measured here with these settings."""
+        where = environment(settings.sampling.seed, self.family.package)
+        return key_of(where, settings, self.reference.name)
 
     def build(self) -> Any:
         """Build the problem; raise UsageError if that is impossible."""

@@ -13,7 +13,12 @@ class ShardbenchError(Exception):
 
     `str` returns one printable line: it escapes unprintable characters, and replaces the middle of
     a long message or quotation by `...`.
+
+    Attributes:
+        cause_in_child: the cause of the failure of a child process that raises it.
     """
+
+    cause_in_child = "error"
 
     def __str__(self) -> str:
         text = _shortened(super().__str__(), 10 * _MOST)
@@ -27,6 +32,8 @@ class ShardbenchError(Exception):
 
 class UsageError(ShardbenchError):
     """Bad input, such as an unknown name or a malformed file. The command exits with code 2."""
+
+    cause_in_child = "usage"
 
 
 class UnknownName(UsageError):
@@ -43,6 +50,8 @@ class InfeasibleDecision(ShardbenchError):
 
 class NotApplicable(ShardbenchError):
     """A problem that a variant does not support. Its cell is `not applicable`, not failed."""
+
+    cause_in_child = "not applicable"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:

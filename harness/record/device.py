@@ -3,9 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from harness.execution.bootstrap import Report
 from harness.execution.child import run
-from harness.execution.messages import Failed, Stage
+from harness.execution.worker import Failed, Report, Stage
 from harness.measuring.environment import environment
 from harness.model.errors import UsageError
 from harness.topologies.probe import used_gpu

@@ -7,12 +7,12 @@ import click
 
 from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, UsageError
+from harness.model.files import to_json
 from harness.planning.explain import explain as make_explanation
-from harness.store.results import to_json
 from shardbench import display, options, problem_options
 from shardbench.command import command
 from shardbench.commands.plan import show_remedies
-from shardbench.display.explanation import shown, to_markdown
+from shardbench.display.plan import explanation_markdown, explanation_shown
 from shardbench.progress import stage_display
 
 
@@ -45,7 +45,7 @@ def explain(
         show_remedies(request, error)
         raise click.exceptions.Exit(1) from None
     if out is None:
-        display.show(shown(made))
+        display.show(explanation_shown(made))
         return
     if out.suffix.lower() == ".json":
         document = {
@@ -59,7 +59,7 @@ def explain(
         }
         options.write(out, to_json(document, indent=2) + "\n")
     else:
-        options.write(out, to_markdown(made))
+        options.write(out, explanation_markdown(made))
     for sentence in made.explanation.sentences:
         print(sentence)
     options.messages.print(f"Wrote {out}")

@@ -13,15 +13,21 @@ from rich.text import Text
 
 from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
+from harness.model.files import to_json
 from harness.model.ids import WorkloadSpec
 from harness.planning.baseline import baseline
 from harness.planning.plan import Near, Planned, find_remedies, fixed, front, plan as make_plan
-from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display, options, problem_options
 from shardbench.command import InterruptedCommand, command
-from shardbench.display.plan import document, front_shown, gain_shown, shown
-from shardbench.display.remedies import document as remedies_document, shown as remedies_shown
+from shardbench.display.plan import (
+    document,
+    front_shown,
+    gain_shown,
+    remedies_document,
+    remedies_shown,
+    shown,
+)
 from shardbench.progress import stage_display
 
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
@@ -192,7 +198,7 @@ def show_remedies(
 
 def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:
     """Write plans that move increasing numbers of bytes into a folder, with table and figure."""
-    from reports.family.front import draw_front
+    from reports.family.figures import draw_front
 
     options.check_folder(folder)
     made: list[Planned] = []

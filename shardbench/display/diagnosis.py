@@ -41,61 +41,59 @@ class Diagnosis:
     skipped: list[Skipped]
     noise: Tally
 
+    def document(self) -> dict[str, Any]:
+        """Return the diagnosis as a JSON document."""
+        noise = self.noise
+        return {
+            "environment": to_builtins(self.environment),
+            "gpus": self.gpus,
+            "no_gpu": self.no_gpu,
+            "releases": self.releases,
+            "skipped": to_builtins(self.skipped),
+            "noise": {
+                "call_seconds": SHORT / 1000,
+                "pairs": noise.pairs,
+                "pair_spread": noise.pair_spread,
+                "reach": noise.reach,
+            },
+        }
 
-def document(found: Diagnosis) -> dict[str, Any]:
-    """Return a diagnosis as a JSON document."""
-    return {
-        "environment": to_builtins(found.environment),
-        "gpus": found.gpus,
-        "no_gpu": found.no_gpu,
-        "releases": found.releases,
-        "skipped": to_builtins(found.skipped),
-        "noise": {
-            "call_seconds": SHORT / 1000,
-            "pairs": found.noise.pairs,
-            "pair_spread": found.noise.pair_spread,
-            "reach": found.noise.reach,
-        },
-    }
+    def shown(self) -> RenderableType:
+        """Render the diagnosis: machine, libraries, releases, and unavailable parts."""
+        releases = [
+            (library, ", ".join(known), f"shardbench releases {library} RELEASE")
+            for library, known in self.releases.items()
+        ]
+        tables = [
+            table_of(self._machine(), text("machine", 0), text("", 1)),
+            table_of(
+                self.environment.packages.items(),
+                code("library", 0, _LONGEST_NAME),
+                text("version", 1),
+            ),
+            table_of(releases, code("releases of", 0), text("are here", 1), text("for more", 2)),
+            table_of(
+                self.skipped,
+                text("skipped", lambda skipped: "\n".join(skipped.names), _LONGEST_NAME),
+                text("needs"),
+                code("command that changes it", lambda skipped: skipped.command or None),
+            ),
+        ]
+        parts: list[RenderableType] = []
+        for table in tables:
+            parts += [as_terminal(table), ""] if table.rows else []
+        return Group(*parts[:-1]) if self.skipped else Group(*parts, "Nothing is skipped.")
 
-
-def shown(found: Diagnosis) -> RenderableType:
-    """Render a diagnosis: machine, libraries, releases, and unavailable parts."""
-    libraries = found.environment.packages.items()
-    releases = [
-        (library, ", ".join(known), f"shardbench releases {library} RELEASE")
-        for library, known in found.releases.items()
-    ]
-    parts: list[RenderableType] = [
-        as_terminal(table_of(_machine(found), text("machine", 0), text("", 1))),
-        "",
-        as_terminal(table_of(libraries, code("library", 0, _LONGEST_NAME), text("version", 1))),
-        "",
-        as_terminal(
-            table_of(releases, code("releases of", 0), text("are here", 1), text("for more", 2))
-        ),
-        "",
-    ]
-    if not found.skipped:
-        return Group(*parts, "Nothing is skipped.")
-    columns = [
-        text("skipped", lambda skipped: "\n".join(skipped.names), least=_LONGEST_NAME),
-        text("needs", "needs"),
-        code("command that changes it", lambda skipped: skipped.command or "-"),
-    ]
-    return Group(*parts, as_terminal(table_of(found.skipped, *columns)))
-
-
-def _machine(found: Diagnosis) -> Iterator[tuple[str, str]]:
-    here, noise = found.environment, found.noise
-    yield "shardbench", f"{here.shardbench}, Python {here.python}, {here.system}"
-    yield "processor", f"{here.cpu}, {plural(here.cores or 1, 'core')}, {here.memory_gib:g} GiB"
-    yield "GPU", ", ".join(found.gpus) or f"none: {found.no_gpu.rstrip('.')}"
-    busy = "" if (here.load or 0) < _LOADED else "; it is busy, so times will be noisy"
-    yield "load", f"{here.load:.2f} a core{busy}"
-    yield (
-        "noise",
-        f"two equal calls of {SHORT:g} ms differ by {100 * noise.pair_spread:.1f} %, and "
-        f"{noise.pairs:.0f} pairs give their ratio to ±{100 * noise.reach:.1f} %; "
-        "see shardbench selftest",
-    )
+    def _machine(self) -> Iterator[tuple[str, str]]:
+        here, noise = self.environment, self.noise
+        yield "shardbench", f"{here.shardbench}, Python {here.python}, {here.system}"
+        yield "processor", f"{here.cpu}, {plural(here.cores or 1, 'core')}, {here.memory_gib:g} GiB"
+        yield "GPU", ", ".join(self.gpus) or f"none: {self.no_gpu.rstrip('.')}"
+        busy = "" if (here.load or 0) < _LOADED else "; it is busy, so times will be noisy"
+        yield "load", f"{here.load:.2f} a core{busy}"
+        yield (
+            "noise",
+            f"two equal calls of {SHORT:g} ms differ by {100 * noise.pair_spread:.1f} %, and "
+            f"{noise.pairs:.0f} pairs give their ratio to ±{100 * noise.reach:.1f} %; "
+            "see shardbench selftest",
+        )

@@ -1,6 +1,7 @@
 """The output of `shardbench topology`: machines, links and traps, in 80 columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -13,19 +14,26 @@ from rich.text import Text
 from harness.contract.abilities.topology import TopologyRow, TopologyTrap
 from harness.model.errors import printable
 from harness.model.topology import Topology
-from harness.topologies import link_shape
 from harness.topologies.capture import HostTopology
-from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind
-from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
+from harness.topologies.links import (
+    SELF,
+    LinkMatrix,
+    all_to_all_bw,
+    linked_pairs,
+    near_nics,
+    nvlinks_of,
+    shape_of,
+    usual_links,
+)
+from harness.topologies.probe import Machine
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, Tone, numbers, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench.display import links as pictures
 
 _WIDTH = 78
+_ROOM, _ROOM_OF_TWO = 74, 33  # columns for the GPUs of one host, and of each of two hosts
 _MOST_DOMAINS = 2
-_HALF = 33  # columns for each of two hosts
 # Keys are origins of figures and kinds of links between GPUs.
 _TONES: dict[str, Tone] = {
     "queried": "good",
@@ -42,39 +50,35 @@ _MEANINGS = {
 }
 
 
-def probed(
-    gpus: Sequence[GpuDevice],
-    nics: Sequence[NetworkDevice],
-    memory: int,
-    failures: Mapping[str, str],
-) -> RenderableType:
-    """Render a line per detected device, and per source (such as NVML) that failed."""
-    lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
-    for nic in nics:
+def probed(machine: Machine) -> RenderableType:
+    """Render a line per detected device, and per source (such as torch) that failed."""
+    lines = [f"Seen: host memory, {machine.memory / 2**30:,.1f} GiB"]
+    for nic in machine.nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
         kind = "InfiniBand or RoCE" if nic.is_rdma else "Ethernet"
         lines.append(f"Seen: network device {nic.name} ({kind}), {speed}")
-    for position, gpu in enumerate(gpus):
-        lines.append(f"Seen: GPU{position}, {gpu.name}, {plural(len(gpu.links), 'active NVLink')}")
-    if not nics:
+    lines += [f"Seen: GPU{position}, {gpu.name}" for position, gpu in enumerate(machine.gpus)]
+    if not machine.nics:
         lines.append("Not seen: no network device")
-    lines += [f"Not seen: {source}: {reason}" for source, reason in failures.items() if reason]
+    failures = machine.failures.items()
+    lines += [f"Not seen: {source}: {reason}" for source, reason in failures if reason]
     return Text("\n".join(lines))
 
 
 def captured(row: HostTopology) -> RenderableType:
     """Render a captured topology, each figure with its origin."""
     table = table_of(
-        ((column, *figure) for column, figure in row.figures.items()),
+        ((name, *figure) for name, figure in row.figures.items()),
         text("figure", 0),
-        numbers("", lambda each: _for_people(each[0], each[1])),
-        text("from", lambda each: Entry(each[2], tone=_tone(each[2]))),
+        numbers("", lambda figure: _written(figure[0], figure[1])),
+        text("from", lambda figure: Entry(figure[2], tone=_tone(figure[2]))),
         text("how", 3),
     )
-    title = Text(f"{row.name}: {row.gpu}", style="bold")
-    note = [Text(remark, style="yellow") for remark in row.remarks]
     return Group(
-        title, Text(f"{row.links}; confidence {row.confidence}"), "", as_terminal(table), *note
+        Text(f"{row.name}: {row.gpu}", style="bold"),
+        Text(f"{row.links}; confidence {row.confidence}"),
+        "",
+        as_terminal(table),
     )
 
 
@@ -82,100 +86,146 @@ def _tone(name: str) -> Tone:
     return _TONES.get(name, "soft")
 
 
-def _for_people(column: str, value: float | None) -> str | None:
+def _written(name: str, value: float | None) -> str | None:
+    """Write a figure of a topology in GiB or GB/s, by its name."""
     if value is None:
         return None
-    if column.endswith("_bytes"):
+    if name.endswith("_bytes"):
         return f"{value / 2**30:,.1f} GiB"
-    return bandwidth(value) if "_bw" in column else f"{value:,.0f}"
+    return bandwidth(value) if "_bw" in name else f"{value:,.0f}"
 
 
-def topology(found: Topology) -> RenderableType:
+def topology(topology: Topology) -> RenderableType:
     """Draw a topology: NVLink domains, their hosts and GPUs, and the links between."""
-    gpu = printable(found.gpu) or "GPU not named"
-    head = f"{printable(found.name)}: {gpu}, {plural(found.gpus, 'GPU')}"
-    speed = "unknown: the planner's default"
-    if found.inter_host_bw:
-        speed = f"{bandwidth(found.inter_host_bw)} for each GPU"
-    title = Text(f"{head} in {plural(found.domains, 'domain')}", style="bold")
-    drawn = [_domain(found, domain) for domain in range(min(found.domains, _MOST_DOMAINS))]
-    if found.domains > _MOST_DOMAINS:
-        drawn.append(f"    … {plural(found.domains - _MOST_DOMAINS, 'more domain')}")
-    between = Text(f"    ║ network, {speed}", style="yellow")
-    drawn[1:] = (part for host in drawn[1:] for part in (between, host))
+    gpu = printable(topology.gpu) or "GPU not named"
+    head = f"{printable(topology.name)}: {gpu}, {plural(topology.gpus, 'GPU')}"
+    network = "unknown: the planner's default"
+    if topology.inter_host_bw:
+        network = f"{bandwidth(topology.inter_host_bw)} for each GPU"
+    drawn: list[RenderableType] = []
+    for domain in range(min(topology.domains, _MOST_DOMAINS)):
+        if domain:
+            drawn.append(Text(f"    ║ network, {network}", style="yellow"))
+        drawn.append(_domain(topology, domain))
+    if topology.domains > _MOST_DOMAINS:
+        drawn.append(f"    … {plural(topology.domains - _MOST_DOMAINS, 'more domain')}")
+
+    def stored(figure: tuple[str, float | None]) -> str | None:
+        unit = "bytes/ms" if "_bw" in figure[0] else "bytes"
+        return None if figure[1] is None else f"{figure[1]:.0f} {unit}"
+
     figures = table_of(
-        (item for item in asdict(found).items() if item[0].endswith("_bytes") or "_bw" in item[0]),
+        (item for item in asdict(topology).items() if re.search("_bytes$|_bw", item[0])),
         text("for each GPU", 0),
-        numbers("", lambda each: _for_people(*each)),
-        numbers("stored", lambda each: _stored(*each)),
+        numbers("", lambda figure: _written(*figure)),
+        numbers("stored", stored),
     )
-    links = f"as usual for {found.gpu}" if link_shape.usual_links(found) else "not known"
+    links = f"as usual for {topology.gpu}" if usual_links(topology) else "not known"
     basis = (
-        f"Links: {links}. Confidence: {found.confidence}. HBM: {found.hbm_basis or 'not stated'}."
+        f"Links: {links}. Confidence: {topology.confidence}. "
+        f"HBM: {topology.hbm_basis or 'not stated'}."
     )
-    source = Text(printable(f"Source: {found.source}"), style="dim")
-    return Group(title, "", *drawn, "", as_terminal(figures), "", Text(printable(basis)), source)
+    return Group(
+        Text(f"{head} in {plural(topology.domains, 'domain')}", style="bold"),
+        *("", *drawn, "", as_terminal(figures), "", Text(printable(basis))),
+        Text(printable(f"Source: {topology.source}"), style="dim"),
+    )
 
 
-def _stored(column: str, value: float | None) -> str:
-    unit = "bytes/ms" if "_bw" in column else "bytes"
-    return "blank" if value is None else f"{value:.0f} {unit}"
-
-
-def _domain(found: Topology, domain: int) -> RenderableType:
-    size, per_host, hosts = found.gpus_in_domain, found.gpus_per_host, found.hosts_in_domain
+def _domain(topology: Topology, domain: int) -> RenderableType:
+    """Draw the first and the last host of a domain, with their GPUs and the links below."""
+    size, per_host = topology.gpus_in_domain, topology.gpus_per_host
+    hosts = topology.hosts_in_domain
     columns = []
     for host in sorted({0, hosts - 1}):
-        held = range(host * per_host, min(size, (host + 1) * per_host))
-        gpus = [str(domain * size + gpu) for gpu in held]
-        row = pictures.boxes(gpus, pictures.ROOM if hosts == 1 else _HALF)
+        gpus = range(host * per_host, min(size, (host + 1) * per_host))
+        names = [str(domain * size + gpu) for gpu in gpus]
+        row = _boxes(names, _ROOM if hosts == 1 else _ROOM_OF_TWO)
         columns.append((f"host {domain * hosts + host}", row))
     if hosts > 2:
         columns.insert(1, ("…", "…"))
     widths = [max(map(len, column)) for column in columns]
-    names, row = (
-        "  ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)).rstrip()
+    titles, boxes = (
+        "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
         for line in zip(*columns, strict=True)
     )
-    picture = Text("\n".join(filter(None, (names, row, _links(found, row)))), no_wrap=True)
-    inside = f"{bandwidth(found.intra_host_bw)} inside, one way" if size > 1 else "alone"
+    picture = Text("\n".join(filter(None, (titles, boxes, _links(topology, boxes)))), no_wrap=True)
+    inside = f"{bandwidth(topology.intra_host_bw)} inside, one way" if size > 1 else "alone"
     title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}, {inside}"
     return Panel(
         picture, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
     )
 
 
-def _links(found: Topology, row: str) -> str:
+def _links(topology: Topology, boxes: str) -> str:
     """Draw the usual links below a domain's GPUs; "" if there are none, or they are not known."""
-    by = link_shape.usual_links(found)
-    if by is None or found.gpus_in_domain == 1:
+    by = usual_links(topology)
+    if by is None or topology.gpus_in_domain == 1:
         return ""
+    at = _middles(boxes)
     if by == "PCIe":
-        return pictures.pcie(row)
+        bus = "".join("╧" if place in at else "═" for place in range(at[-1] + 2))
+        return f"{_down(at)}\n{bus} PCIe"
     if by == "switch":
-        return pictures.switch(row, "NVSwitch")
-    drawn = pictures.pairs(row, link_shape.linked_pairs(by, found.gpus_in_domain))
-    return f"{drawn}\n{'hybrid cube mesh' if by == 'mesh' else 'each pair joined directly'}"
+        return _switch(boxes, "NVSwitch")
+    linked = linked_pairs(by, topology.gpus_in_domain)
+    name = "hybrid cube mesh" if by == "mesh" else "each pair joined directly"
+    return f"{_pairs(at, linked)}\n{name}"
+
+
+def _boxes(gpus: Sequence[str], room: int = _ROOM) -> str:
+    """Draw GPUs as `[0] [1]` in `room` columns; those before the last one may be left out."""
+    shown = [f"[{gpu}]" for gpu in gpus]
+    most = max(3, room // (len(shown[-1]) + 1))
+    if len(shown) > most:
+        shown[most - 2 : -1] = ["…"]
+    return " ".join(shown)
+
+
+def _middles(boxes: str) -> list[int]:
+    return [(gpu.start() + gpu.end() - 1) // 2 for gpu in re.finditer(r"\[[^]]*\]", boxes)]
+
+
+def _down(at: Sequence[int]) -> str:
+    return "".join("│" if place in at else " " for place in range(at[-1] + 1))
+
+
+def _switch(boxes: str, name: str) -> str:
+    """Draw a switch below a row of GPUs, and the link of each GPU to it."""
+    at = _middles(boxes)
+    width = max(at[-1], at[0] + len(name) + 1) - at[0] + 1
+    top = "".join("┴" if place in at else "─" for place in range(at[0], at[0] + width))
+    edge = " " * (at[0] - 1)
+    lines = (f"┌{top}┐", f"│{name.center(width)}│", f"└{'─' * width}┘")
+    return "\n".join((_down(at), *(edge + line for line in lines)))
+
+
+def _pairs(at: Sequence[int], linked: Collection[tuple[int, int]]) -> str:
+    """Draw a line from each GPU in a row, with a dot below each later GPU that it is linked to."""
+    lines = []
+    for gpu, start in enumerate(at):
+        dots = [place for other, place in enumerate(at) if (gpu, other) in linked]
+        if dots:
+            line = ("●" if place in dots else "─" for place in range(start + 1, dots[-1] + 1))
+            lines.append(" " * start + "╰" + "".join(line))
+    return "\n".join(lines)
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
     """Draw a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
-    shape = link_shape.shape_of(links, kind.nvlinks if kind else None)
+    shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
     parts: list[RenderableType] = [title, ""]
-    if shape.by == "switch":
-        for island in shape.islands:
-            row = pictures.boxes([gpu.removeprefix("GPU") for gpu in island])
-            if len(island) > 1:
-                row += f"\n{pictures.switch(row, 'switch')}"
-            parts += [Text(row, no_wrap=True), ""]
-    parts += [_pairs(links), ""]
+    for island in shape.islands if shape.by == "switch" else ():
+        boxes = _boxes([gpu.removeprefix("GPU") for gpu in island])
+        switch = f"\n{_switch(boxes, 'switch')}" if len(island) > 1 else ""
+        parts += [Text(boxes + switch, no_wrap=True), ""]
+    parts += [_pair_table(links), ""]
     kinds = set(links.gpu_links())
     meanings = ["NV# that number of NVLinks"] if any(map(nvlinks_of, kinds)) else []
     meanings += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]
-    parts.append(
-        Text(f"Joined by: {'; '.join(meanings)}." if meanings else "A single GPU.", style="dim")
-    )
+    joined = f"Joined by: {'; '.join(meanings)}." if meanings else "A single GPU."
+    parts.append(Text(joined, style="dim"))
     if 1 < len(shape.islands) < len(links.gpus):
         groups = (", ".join(island) for island in shape.islands)
         parts.append(Text("NVLink joins: " + "; ".join(groups) + "."))
@@ -183,18 +233,18 @@ def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType
     if kind is None:
         parts.append(Text("Name the GPU with --gpu to see how fast.", style="dim"))
     else:
-        total = link_shape.all_to_all_bw(links, kind.nvlink_bw, kind.nvlinks, kind.host_link_bw)
-        words = f"{kind.name}: {bandwidth(total)} one way when each GPU sends to all others alike"
-        parts.append(Text(f"{words} (stored {total:.0f})"))
+        total = all_to_all_bw(links, kind.nvlink_bw, kind.nvlinks, kind.host_link_bw)
+        speed = f"{bandwidth(total)} one way when each GPU sends to all others alike"
+        parts.append(Text(f"{kind.name}: {speed} (stored {total:.0f})"))
     return Group(*parts)
 
 
-def _pairs(links: LinkMatrix) -> RenderableType:
+def _pair_table(links: LinkMatrix) -> RenderableType:
     """Render a table of the link kinds of all GPU pairs, abbreviated to fit 78 columns."""
     is_wide = 6 * len(links.gpus) + 6 > _WIDTH
 
-    def link(one: str, other: str) -> Entry:
-        kind = links.link(one, other)
+    def link(gpu: str, other: str) -> Entry:
+        kind = links.link(gpu, other)
         if nvlinks_of(kind):
             return Entry(kind[2:] if is_wide else kind, tone="good")
         return Entry("·" if kind == SELF else kind[:3] if is_wide else kind, tone=_tone(kind))
@@ -202,47 +252,47 @@ def _pairs(links: LinkMatrix) -> RenderableType:
     columns = (
         numbers(other.removeprefix("GPU"), partial(link, other=other)) for other in links.gpus
     )
-    first = text("", lambda one: one.removeprefix("GPU") if is_wide else one)
+    first = text("", lambda gpu: gpu.removeprefix("GPU") if is_wide else gpu)
     return as_terminal(table_of(links.gpus, first, *columns))
 
 
 def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
     near: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for gpu, nearest in link_shape.near_nics(links).items():
+    for gpu, nearest in near_nics(links).items():
         near.setdefault(nearest, []).append(gpu)
     if not near:
         yield Text("Network devices: none in the matrix.")
         return
+    rows = [(gpus, map(links.name_of, nics), kind) for (nics, kind), gpus in near.items()]
     table = table_of(
-        near.items(),
-        text("of", lambda each: ", ".join(each[1])),
-        text("are", lambda each: ", ".join(map(links.name_of, each[0][0]))),
-        text("through", lambda each: each[0][1]),
+        rows,
+        text("of", lambda row: ", ".join(row[0])),
+        text("are", lambda row: ", ".join(row[1])),
+        text("through", 2),
     )
     yield from ("", as_terminal(table, "Nearest network devices"), "")
 
 
-def traps(found: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
+def traps(rows: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:
     """Render the traps of each topology, and the data sheet that it was compared with."""
     parts: list[RenderableType] = []
     clean = []
-    for row, wrong in found:
+    for row, found in rows:
         gpu = printable(row.texts.get("gpu", "")[:60])
-        sheet = find_gpu_kind(gpu)
-        if sheet:
+        compared = "no GPU is named, so its figures were not compared with a data sheet"
+        if sheet := find_gpu_kind(gpu):
             compared = f"compared with the data sheet of {sheet.name}"
         elif gpu:
             compared = f"no data sheet is known for '{gpu}', so its figures were not compared"
-        else:
-            compared = "no GPU is named, so its figures were not compared with a data sheet"
-        if not wrong:
+        if not found:
             clean.append(Text(f"{row.where}: nothing found; {compared}."))
             continue
-        count = plural(len(wrong), "finding")
-        parts.append(Text(f"{row.where}: {count}; {compared}", style="bold"))
-        for trap in wrong:
-            head = Text.assemble((trap.column, "bold red"), f": {printable(trap.wrong)}")
-            parts.append(Padding(head, (0, 0, 0, 2)))
+        parts.append(
+            Text(f"{row.where}: {plural(len(found), 'finding')}; {compared}", style="bold")
+        )
+        for trap in found:
+            wrong = Text.assemble((trap.column, "bold red"), f": {printable(trap.wrong)}")
+            parts.append(Padding(wrong, (0, 0, 0, 2)))
             parts.append(Padding(Text(f"write {trap.write}", style="green"), (0, 0, 0, 6)))
         parts.append("")
     return Group(*parts, *clean)

@@ -12,7 +12,7 @@ import pytest
 import toy
 
 from harness.measuring import comparison
-from harness.store.results import read_cells
+from harness.store.cells import read_cells
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ def test_no_process_prints_a_traceback_where_children_start(seconds, tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     until = time.monotonic() + 60
-    while not any("forkserver" in " ".join(each.cmdline()) for each in children(running.pid)):
+    while not any("worker.py" in " ".join(each.cmdline()) for each in children(running.pid)):
         assert running.poll() is None
         assert time.monotonic() < until
         time.sleep(0.01)

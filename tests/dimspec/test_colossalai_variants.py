@@ -47,4 +47,4 @@ def test_the_constructor_makes_the_same_strategies():
 def test_three_mesh_axes_are_upstreams_key_error_in_one_sentence():
     with pytest.raises(ShardbenchError) as raised:
         checked("colossalai-0.4.1", "all-pairs[rank=2,mesh=2x2x2]", 8)
-    assert str(raised.value).startswith("colossalai-0.4.1 raised KeyError: ")
+    assert str(raised.value).startswith("colossalai-0.4.1 failed: KeyError: ")

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from binascii import b2a_base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -145,7 +144,7 @@ def sends_something_else(_: ToyProblem) -> None:
     gc.unfreeze()
     for each in gc.get_objects():
         if isinstance(each, Connection) and each.writable:
-            os.write(each.fileno(), b2a_base64(pickle.dumps({"not": "a message"})))
+            each.send_bytes(pickle.dumps({"not": "a message"}))
 
 
 @harm

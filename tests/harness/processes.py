@@ -1,8 +1,8 @@
 """Finds running child processes."""
 
-from multiprocessing import forkserver
-
 import psutil
+
+from harness.execution.server import SERVER
 
 
 def server_children() -> list[psutil.Process]:
@@ -10,7 +10,8 @@ def server_children() -> list[psutil.Process]:
 
     The list of processes contains an ended child (a zombie) until the server reaps it.
     """
-    server = psutil.Process(forkserver._forkserver._forkserver_pid)
+    assert SERVER.process is not None
+    server = psutil.Process(SERVER.process.pid)
     return [child for child in server.children(recursive=True) if is_running(child.pid)]
 
 

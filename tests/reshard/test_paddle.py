@@ -144,7 +144,7 @@ def test_another_process_decides_the_same(
 def test_errors_are_sentences(
     upstreams: dict[str, Upstream], release: str, changes: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ShardbenchError, match=f"{release} raised ValueError: .*{said}"):
+    with pytest.raises(ShardbenchError, match=f"{release} failed: ValueError: .*{said}"):
         reshard(upstreams[release], **({"mode": "as-shipped"} | changes))
 
 

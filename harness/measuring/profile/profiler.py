@@ -14,8 +14,7 @@ from pyinstrument.session import Session
 
 from harness.contract import Measured, Prepared
 from harness.contract.registry import Registry, load_registry
-from harness.execution.bootstrap import Report
-from harness.execution.messages import Failed
+from harness.execution.worker import Failed, Report
 from harness.measuring.jobs import (
     Event,
     Listener,

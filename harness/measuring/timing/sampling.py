@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from harness.contract import Prepared
 from harness.contract.calls import profiled
-from harness.execution.descendants import helpers
 from harness.execution.forks import Fork
+from harness.execution.usage import helpers
 from harness.measuring.request import CALL, COUNTING
 from harness.measuring.timing.turns import (
     Clock,

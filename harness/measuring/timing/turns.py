@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from harness.contract import Measured, Prepared
 from harness.contract.calls import collection_off
-from harness.execution.descendants import descendants_cpu
+from harness.execution.usage import descendants_cpu
 
 
 class Clock(Protocol):

@@ -16,9 +16,8 @@ from functools import partial
 from typing import Any
 
 from harness.contract import Prepared
-from harness.execution.bootstrap import Report
 from harness.execution.forks import Fork, Send, listen
-from harness.execution.messages import Note
+from harness.execution.worker import Note, Report
 from harness.measuring.request import AFTER_CALL, CALL, TOGETHER
 from harness.measuring.timing.turns import Clock, SystemClock, Turn, timed_turn
 

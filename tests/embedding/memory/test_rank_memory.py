@@ -18,9 +18,9 @@ from torchrec.distributed.planner.types import (
     TrainerConfig,
 )
 
-from harness.execution.child import Child, run
-from harness.execution.messages import Failed, Result, Stage
+from harness.execution.child import run, start_job
 from harness.execution.server import start_server
+from harness.execution.worker import Failed, Result, Stage
 from planners.embedding.memory import rank_bytes
 from planners.embedding.memory.rank_bytes import (
     GRADIENTS,
@@ -162,7 +162,7 @@ def gloo_rank(job: RankJob, store: str, *_: object) -> Terms:
 
 def test_one_rank_alone_has_the_tensors_of_a_rank_among_processes(tmp_path: Path) -> None:
     made, _ = jobs(("table_wise", "row_wise", "column_wise"), "rowwise_adagrad")
-    children = [Child(gloo_rank, job, str(tmp_path / "store")) for job in made]
+    children = [start_job(gloo_rank, job, str(tmp_path / "store"), memory_gib=8.0) for job in made]
     with children[0] as first, children[1] as second:
         for child, job in zip((first, second), made, strict=True):
             message = None

@@ -9,11 +9,10 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from harness.execution.bootstrap import Report
 from harness.execution.child import run
 from harness.execution.forks import Fork, listen
-from harness.execution.memory import has_more_than
-from harness.execution.messages import Failed, Note, Stage
+from harness.execution.usage import has_more_than
+from harness.execution.worker import Failed, Note, Report, Stage
 
 FIRST = Stage("the first stage", 30.0)
 
@@ -145,7 +144,7 @@ def test_stages_go_to_the_parent_unless_it_is_apart(is_apart):
 
 def _leave_one_running(report: Report):
     with Fork(_waits, report) as fork:
-        return fork._pid
+        return fork.pid
 
 
 def test_leaving_ends_it():

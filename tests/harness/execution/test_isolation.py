@@ -1,8 +1,6 @@
 """A harmful variant loses its own cell, and affects no other cell."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +10,8 @@ import pytest
 from processes import server_children
 
 from harness.contract.registry import Registry
-from harness.execution import memory
-from harness.execution.bootstrap import Report
-from harness.execution.child import Child
-from harness.execution.messages import Failed
+from harness.execution.child import run
+from harness.execution.worker import Report, Stage
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
 from harness.measuring.request import Request
@@ -131,11 +127,6 @@ class TestInTheCheck:
             r"\x1b[31mthe last words\x00 of <it> [bold]é"
         )
         assert at_once["interrupts"].output is None
-
-    def test_a_flood_leaves_its_end(self, at_once: dict[str, Cell]):
-        output = at_once["floods-then-fails"].output or ""
-        assert set(output.splitlines()) == {"flood"}
-        assert 1000 < len(output) <= 2048
 
     def test_the_output_is_shown_for_failed_cells_alone(self, at_once: dict[str, Cell], capsys):
         display.show(compared.shown(list(at_once.values()), details=False))
@@ -257,93 +248,16 @@ class TestMemory:
         assert_others_are_well(hoarders)
 
     def test_a_crash_for_lack_of_memory_says_what_is_known(self):
-        with Child(_die_without_memory, memory_gib=2.0) as process:
-            assert process.receive(LONG) == Failed(
-                "The child process was killed by signal 6 (SIGABRT) without a result, refused "
-                "memory; its memory limit is 2 GiB."
-            )
-
-    @pytest.mark.parametrize(
-        ("error", "refused"),
-        [
-            (MemoryError(), True),
-            (OSError(12, "Cannot allocate memory"), True),
-            (OSError(2, "No such file"), False),
-            (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
-            (RuntimeError("std::bad_alloc"), True),
-            (RuntimeError("CUDA out of memory"), False),
-            (ValueError("cannot allocate memory"), False),
-        ],
-    )
-    def test_errors_that_mean_memory(self, error: Exception, refused: bool):
-        assert memory.is_memory_error(error) == refused
-
-    def test_the_default_is_the_same_from_run_to_run(self, monkeypatch: pytest.MonkeyPatch):
-        for total in (23.40, 23.41):
-            monkeypatch.setattr(
-                psutil, "virtual_memory", lambda total=total: type("", (), {"total": total * GIB})()
-            )
-            assert machine.default_memory_gib() == 21
-
-    @pytest.mark.parametrize(
-        ("own", "limit"),
-        [
-            ("0::/", "memory.max"),
-            ("0::/jobs/job 7", "jobs/job 7/memory.max"),
-            ("0::/jobs/job 7/step", "jobs/memory.max"),
-            ("3:cpu,memory:/jobs/7", "memory/jobs/memory.limit_in_bytes"),
-            ("3:memory:/of-the-host", "memory/memory.limit_in_bytes"),
-        ],
-    )
-    def test_a_container_has_its_own(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str, limit: str
-    ):
-        """The limit of this process's cgroup, or of any of its ancestors, is the memory."""
-        (tmp_path / "own").write_text(f"1:name=systemd:/else\n{own}\n")
-        (tmp_path / limit).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / limit).write_text(f"{2 * GIB}\n")
-        monkeypatch.setattr(machine, "_OWN_CGROUPS", tmp_path / "own")
-        monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
-        assert machine.default_memory_gib() == 1.8
-
-    def test_variants_in_one_process_share_what_the_machine_has(
-        self, monkeypatch: pytest.MonkeyPatch
-    ):
-        monkeypatch.setattr(memory, "default_memory_gib", lambda: 20.0)
-        assert memory.shared_limit_gib(4.0, 3) == 12.0
-        assert memory.shared_limit_gib(4.0, 9) == 20.0
-        assert memory.shared_limit_gib(30.0, 2) == 30.0
+        failed = run(_die_without_memory, first=Stage("dying", LONG), memory_gib=2.0)
+        assert failed.reason == (
+            "The child process was killed by signal 6 (SIGABRT) without a result, refused memory; "
+            "its memory limit is 2 GiB."
+        )
 
 
 def _die_without_memory(report: Report) -> None:
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
     os.abort()
-
-
-def test_an_import_that_never_ends_is_said_in_one_sentence(tmp_path: Path):
-    (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
-    script = """
-from harness.execution import child, server
-from harness.model.errors import ShardbenchError
-server._START_SECONDS = 1.0
-server.start_server(("endless_module",))
-try:
-    child.Child(print)
-except ShardbenchError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        check=False,
-    )
-    assert done.stdout == (
-        "Starting a child process took longer than 1 s; what is imported first is: "
-        "endless_module.\n"
-    )
 
 
 def test_limits_are_options_of_the_commands():

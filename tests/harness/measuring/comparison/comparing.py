@@ -8,7 +8,7 @@ import toy
 from processes import is_running
 
 from harness.contract.registry import Registry
-from harness.execution.bootstrap import Report
+from harness.execution.worker import Report
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import Event
 from harness.measuring.request import Request

@@ -10,7 +10,7 @@ import toy
 from comparing import LONG, do_nothing
 from processes import is_running
 
-from harness.execution.child import Child
+from harness.execution.child import start_job
 from harness.measuring.jobs import start_server_for
 
 
@@ -18,7 +18,7 @@ from harness.measuring.jobs import start_server_for
 def server() -> None:
     """Start the server process that forks children, so that no budget includes its start."""
     start_server_for([toy.TOY])
-    with Child(do_nothing) as process:
+    with start_job(do_nothing, memory_gib=8.0) as process:
         process.receive(LONG)
 
 

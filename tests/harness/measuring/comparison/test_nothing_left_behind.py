@@ -11,9 +11,6 @@ import pytest
 from comparing import LONG, compare, ends, left_pid
 from processes import server_children
 
-from harness.execution.bootstrap import Report
-from harness.execution.child import Child
-from harness.execution.messages import Failed, Note, encode
 from harness.measuring.jobs import Event
 
 HELPER = Path(__file__).parents[2] / "run_comparison.py"
@@ -78,17 +75,6 @@ class TestNothingIsLeftBehind:
         for process in alive:
             process.kill()
         assert alive == []
-
-
-def _send_half_a_message(report: Report) -> None:
-    os.write(report._pipe.fileno(), encode(Note("whole"))[:-1])
-    os._exit(3)
-
-
-def test_a_child_that_dies_in_the_middle_of_a_message_has_failed():
-    with Child(_send_half_a_message) as process:
-        message = process.receive(LONG)
-    assert message == Failed("The child process ended with exit code 3 without a result.")
 
 
 class TestStandardOutput:

@@ -19,9 +19,8 @@ import pytest
 
 from harness.contract import Prepared
 from harness.contract.variants import Variant
-from harness.execution.bootstrap import Report
 from harness.execution.child import run
-from harness.execution.messages import Stage
+from harness.execution.worker import Report, Stage
 from harness.measuring.request import TOGETHER
 from harness.measuring.selftest.rounds import copies
 from harness.measuring.timing import ways

@@ -1,0 +1,223 @@
+"""The memory of a process, and the CPU time and the number of the processes that it has started."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+import toy
+
+from harness.execution import usage
+from harness.execution.child import run
+from harness.execution.usage import descendants_cpu, helpers
+from harness.execution.worker import Report, Stage, is_memory_error
+from harness.measuring.check import check
+from harness.measuring.comparison import Comparison
+from harness.measuring.jobs import start_server_for
+from harness.measuring.request import Request
+from harness.measuring.timing.turns import SystemClock
+from harness.model import machine
+from harness.model.ids import WorkloadSpec
+from harness.model.settings import SamplingRule, Settings
+from harness.topologies.lookup import find_topology
+
+BUSY = 0.1  # CPU seconds
+GIB, MIB = 2**30, 2**20
+WORKLOAD, TOPOLOGY = WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2)
+
+
+def busy(seconds: float = BUSY) -> None:
+    """Use CPU time of this process."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def fork(work: Callable[[], object]) -> int:
+    if child := os.fork():
+        return child
+    work()
+    os._exit(0)
+
+
+def in_a_fork() -> None:
+    os.waitpid(fork(busy), 0)
+
+
+def in_a_fork_of_a_fork() -> None:
+    os.waitpid(fork(in_a_fork), 0)
+
+
+def in_an_orphan() -> None:
+    os.waitpid(fork(lambda: fork(busy)), 0)
+    os.wait()
+
+
+def in_a_fork_without_a_wait() -> None:
+    os.waitid(os.P_PID, fork(busy), os.WEXITED | os.WNOWAIT)
+
+
+def in_a_program() -> None:
+    code = f"import time\nwhile time.process_time() < {BUSY}: pass"
+    subprocess.run([sys.executable, "-S", "-c", code], check=True)
+
+
+def counted(works: list[Callable[[], None]], _: Report) -> list[float]:
+    times = [descendants_cpu()]
+    for work in works:
+        work()
+        times.append(descendants_cpu())
+    return [after - before for before, after in pairwise(times)]
+
+
+def test_the_time_of_processes_counts_wherever_they_end() -> None:
+    """Forks, their forks, orphans, programs and children without a wait are counted."""
+    works = [in_a_fork, in_a_fork_of_a_fork, in_an_orphan, in_a_program, in_a_fork_without_a_wait]
+    seconds = run(counted, works, first=Stage("counting", 60.0))
+    assert all(BUSY <= each < 20 * BUSY for each in seconds), seconds
+
+
+def living(_: Report) -> list[float]:
+    """Return what two calls in the living worker of a pool add, and the end of the pool."""
+    with ProcessPoolExecutor(1) as pool:
+        pool.submit(busy, 0.0).result()
+        times = [descendants_cpu()]
+        for _ in range(2):
+            pool.submit(busy).result()
+            times.append(descendants_cpu())
+    times.append(descendants_cpu())
+    return [after - before for before, after in pairwise(times)]
+
+
+def test_the_time_of_a_living_process_counts_once() -> None:
+    """A worker's time is counted while it lives, and stays the same when it has ended."""
+    first, second, ended = run(living, first=Stage("counting", 60.0))
+    assert BUSY <= first < 2 * BUSY
+    assert BUSY <= second < 2 * BUSY
+    assert 0 <= ended < BUSY
+
+
+def test_helpers_are_the_threads_and_children_that_go_on() -> None:
+    """A thread or a child process counts from its start to its end."""
+    before = helpers()
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    child = fork(signal.pause)
+    assert helpers() == before + 2
+    end.set()
+    thread.join()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert helpers() == before
+
+
+def grown(_: Report) -> tuple[int, int]:
+    """Return the growth of the peak in bytes since its reset, before and after an allocation."""
+    bytearray(80 * MIB)
+    before = usage.begin_peak()
+    nothing = usage.peak() - before
+    bytearray(40 * MIB)
+    return nothing, usage.peak() - before
+
+
+def test_the_peak_is_of_the_call_alone() -> None:
+    """Memory that was used before the reset does not count."""
+    nothing, of_call = run(grown, first=Stage("growing", 60.0))
+    assert nothing < 8 * MIB
+    assert 36 * MIB < of_call < 60 * MIB
+
+
+def checked(name: str, _: Report) -> tuple[int | None, int | None]:
+    """Return the peak memory of a checked call and the memory before it, in bytes."""
+    problem = toy.build(WORKLOAD, TOPOLOGY)
+    done = check(toy.TOY, toy.TOY.variants[name], problem, SystemClock())
+    return done.peak_memory_bytes, done.memory_before_bytes
+
+
+def test_a_checked_call_has_its_peak() -> None:
+    """Set-up took twice as much; a call that was made elsewhere has none."""
+    start_server_for([toy.TOY])
+    peak, before = run(checked, "hungry", first=Stage("checking", 60.0))
+    assert 0.9 * toy.HUNGER < peak - before < 1.5 * toy.HUNGER
+    assert run(checked, "measured", first=Stage("checking", 60.0)) == (None, None)
+
+
+def test_a_call_over_budget_has_a_lower_bound_of_its_peak() -> None:
+    """The cells of a comparison have the memory of each variant."""
+    names = ("hungry", "hungry-endless", "measured", "missing")
+    request = Request(toy.TOY, WORKLOAD, TOPOLOGY, names)
+    rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
+    comparison = Comparison(request, Settings(1.0, rule), toy.toy_registry)
+    cells = {cell.variant: cell for cell in comparison.run()}
+    hungry, endless = cells["hungry"], cells["hungry-endless"]
+    assert (hungry.peak_memory_bytes or 0) - (hungry.memory_before_bytes or 0) > 0.9 * toy.HUNGER
+    assert endless.status == "over budget"
+    assert (endless.peak_memory_bytes or 0) > toy.HUNGER
+    assert (endless.memory_before_bytes, endless.progress) == (None, None)
+    for name in ("measured", "missing"):
+        assert cells[name].peak_memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (MemoryError(), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (OSError(2, "No such file"), False),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (RuntimeError("CUDA out of memory"), False),
+        (ValueError("cannot allocate memory"), False),
+    ],
+)
+def test_errors_that_mean_memory(error: Exception, refused: bool) -> None:
+    """Native libraries raise RuntimeError for a lack of memory."""
+    assert is_memory_error(error) == refused
+
+
+def test_the_default_limit_is_the_same_from_run_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is rounded, because the kernel's part of the memory varies."""
+    for total in (23.40, 23.41):
+        memory = type("", (), {"total": total * GIB})
+        monkeypatch.setattr(psutil, "virtual_memory", lambda memory=memory: memory)
+        assert machine.default_memory_gib() == 21
+
+
+@pytest.mark.parametrize(
+    ("own", "limit"),
+    [
+        ("0::/", "memory.max"),
+        ("0::/jobs/job 7/step", "jobs/memory.max"),
+        ("3:cpu,memory:/jobs/7", "memory/jobs/memory.limit_in_bytes"),
+        ("3:memory:/of-the-host", "memory/memory.limit_in_bytes"),
+    ],
+)
+def test_a_container_has_a_limit_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str, limit: str
+) -> None:
+    """The limit of this process's cgroup, or of any of its ancestors, is the memory."""
+    (tmp_path / "own").write_text(f"1:name=systemd:/else\n{own}\n")
+    (tmp_path / limit).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / limit).write_text(f"{2 * GIB}\n")
+    monkeypatch.setattr(machine, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
+    assert machine.default_memory_gib() == 1.8
+
+
+def test_variants_in_one_process_share_what_the_machine_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each has its own limit, as far as the machine has that much."""
+    monkeypatch.setattr(usage, "default_memory_gib", lambda: 20.0)
+    assert usage.shared_limit_gib(4.0, 3) == 12.0
+    assert usage.shared_limit_gib(4.0, 9) == 20.0
+    assert usage.shared_limit_gib(30.0, 2) == 30.0

@@ -1,0 +1,150 @@
+"""Topology files and presets: what they say is read, and anything else refused in a sentence."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given, strategies as st
+
+from harness.model.errors import UsageError
+from harness.topologies.lookup import data_text, find_topology, presets, read_topologies
+
+BANDWIDTHS = ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw")
+REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
+MINE = {
+    "name": "mine",
+    "gpus_per_host": "8",
+    "hosts_per_nvlink_domain": "1",
+    "hbm_bytes": "85000000000",
+    "ddr_bytes": "270000000000",
+    "intra_host_bw": "450000000",
+    "intra_host_bw_nccl": "370000000",
+    "inter_host_bw": "50000000",
+    "hbm_bw": "3350000000",
+    "hbm_to_ddr_bw": "31500000",
+}
+
+
+def as_csv(*rows: dict[str, str]) -> str:
+    text = io.StringIO()
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    writer = csv.DictWriter(text, columns, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def preset_rows() -> dict[str, dict[str, str]]:
+    lines = data_text("topologies.csv").splitlines()
+    return {r["name"]: r for r in csv.DictReader(line for line in lines if line[:1] != "#")}
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(UsageError) as refused:
+        read_topologies(text, "mine.csv")
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_each_preset_is_read_as_it_is_written_and_can_be_sized(name: str):
+    preset, row = presets()[name], preset_rows()[name]
+    for field in ("gpus_per_host", "hosts_per_nvlink_domain", "hbm_bytes", *BANDWIDTHS):
+        value = getattr(preset, field)
+        assert row[field] == "" if value is None else value == float(row[field]), field
+    assert preset.source != "not stated"
+    assert preset.gpu
+    assert preset.hbm_basis
+    assert find_topology(name, 2 * preset.domain_size).domains == 2
+
+
+@given(
+    st.sampled_from(sorted(presets())),
+    st.sampled_from(BANDWIDTHS),
+    st.sampled_from([(1e3, "bytes per second"), (1e-6, "GB/s")]),
+)
+def test_no_bandwidth_passes_in_another_unit(name, field, unit):
+    row, (factor, wrong) = preset_rows()[name], unit
+    if row[field]:
+        said = refusal(as_csv(row | {field: repr(float(row[field]) * factor)}))
+        assert said.startswith(f"mine.csv, row 1 ({name}): {field} must be bytes")
+        assert f" if {wrong} were meant." in said
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "sentence"),
+    [
+        ("hbm_bw", "3350000000000", "write 3350000000 if bytes per second were meant."),
+        ("inter_host_bw", "50", "not '50'; write 50000000 if GB/s were meant."),
+        ("hbm_bytes", "80", "not '80'; write 85899345920 if GiB were meant."),
+        ("hbm_bytes", "8e10.5", "must be a whole number of bytes per GPU, "),
+        *(
+            ("intra_host_bw", text, "must be bytes per millisecond, from ")
+            for text in ("0", "NaN", "inf", "fast", "null", "1e400")
+        ),
+        ("gpus_per_host", "7.5", "must be a whole number, from 1 to 4,096, not '7.5'."),
+        ("hosts_per_nvlink_domain", "1000", "times gpus_per_host must be at most 4,096."),
+        ("name", "my/machine", "name must be without '/'"),
+        ("name", "captured", "not 'captured'"),
+        *((field, "  ", f"{field} is missing.") for field in REQUIRED),
+    ],
+)
+def test_an_impossible_field_is_refused(field: str, text: str, sentence: str):
+    said = refusal(as_csv({**MINE, "name": "first"}, {**MINE, field: text}))
+    assert said.startswith("mine.csv, row 2 ")
+    assert f": {field} " in said
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        *(
+            (as_csv({k: v for k, v in MINE.items() if k != field}), f"column '{field}' must be")
+            for field in REQUIRED
+        ),
+        (as_csv(MINE).replace("hbm_bw", "hbm_bytes"), "column 'hbm_bytes' must be there once"),
+        ("", "column 'name' must be"),
+        ("a\x00b\n", "column 'name' must be"),
+        ("x" * 2**18, "field larger than field limit (131072)."),
+        (",".join(MINE) + "\n", "mine.csv: no topology is listed."),
+        (as_csv(MINE, MINE), "mine.csv: topology 'mine' is listed twice."),
+        (as_csv(MINE).rstrip() + ",7\n", "mine.csv, line 2: more fields than columns."),
+    ],
+)
+def test_a_file_of_another_form_is_refused(text: str, sentence: str):
+    assert sentence in refusal(text)
+
+
+def test_comments_blank_fields_and_more_columns_are_accepted(tmp_path):
+    needed = {field: MINE[field] for field in REQUIRED} | {"ddr_bytes": "", "remark": "cheap"}
+    path = tmp_path / "mine.csv"
+    path.write_text("# a comment\n" + as_csv(needed) + "\n# another\n", "utf-8-sig")
+    found = find_topology(str(path), 16)
+    assert (found.name, found.gpus, found.hbm_bw) == ("mine", 16, 3.35e9)
+    assert (found.ddr_bytes, found.inter_host_bw, found.intra_host_bw_nccl) == (None,) * 3
+    assert (found.hosts_per_nvlink_domain, found.confidence) == (1, "not stated")
+
+
+def test_one_of_several_is_named(tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text(as_csv(MINE, {**MINE, "name": "yours", "hbm_bw": "8e9"}))
+    assert find_topology(f"{path}#yours", 8).hbm_bw == 8e9
+    for name, said in (
+        (f"{path}", "#NAME for one of them"),
+        (f"{path}#mime", "did you mean mine?"),
+        ("dgx_h10", r"^Unknown topology 'dgx_h10'; did you mean .*dgx_h100"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            find_topology(name, 8)
+
+
+@given(st.sampled_from(sorted(presets())), st.integers(-8, 600))
+def test_gpus_fill_up_to_one_domain_or_whole_ones(name: str, gpus: int):
+    size = presets()[name].domain_size
+    if 1 <= gpus <= size or (gpus > 0 and gpus % size == 0):
+        sized = find_topology(name, gpus)
+        assert sized.gpus_in_domain * sized.domains == sized.gpus == gpus
+        assert sized.gpus_in_domain == min(gpus, size)
+    else:
+        with pytest.raises(UsageError, match=f"not {gpus}"):
+            find_topology(name, gpus)
