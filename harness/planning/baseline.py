@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.contract.family import load
 from harness.measuring.request import Request
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import InfeasibleDecision, ShardbenchError
 from harness.planning.plan import Planned, decide
 

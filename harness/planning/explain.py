@@ -7,7 +7,7 @@ from typing import Any
 from harness.contract.abilities.explanation import Explanation, Question
 from harness.contract.family import load
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.timing.clock import Clock, SystemClock
+from harness.measuring.timing.turns import Clock, SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
 from harness.planning.plan import decide

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from harness.model.errors import ShardbenchError, UsageError
-from harness.store.lock import hold
+from harness.store.lines import hold
 
 INSTALLED = "installed"
 

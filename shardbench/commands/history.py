@@ -9,13 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
-from harness.measuring.environment import ELSEWHERE
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner
 from harness.series.points import Point, Run
 from harness.series.repository import Repository
 from harness.series.steps import DECISION, Step, difference, find, judge, steps
+from harness.store.cells import CellStore
+from harness.store.keys import ELSEWHERE
 from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
@@ -123,8 +124,9 @@ def history(
     folder = out or Path("history", library)
     check_folder(folder)
     results = folder / "history.jsonl"
-    with measuring_into(results), resumable(results):
-        runner = Runner(declared, source, asked, topology, results, budget, repeat, jobs)
+    store = CellStore(results)
+    with measuring_into(store), resumable(results):
+        runner = Runner(declared, source, asked, topology, store, budget, repeat, jobs)
         if runner.elsewhere:
             kept = plural(runner.elsewhere, "stored commit")
             messages.print(f"Used without times: {kept}, with {ELSEWHERE}.")

@@ -23,6 +23,7 @@ from harness.series.installing import (
     releases_on_index,
 )
 from harness.series.releases import family_of, measure, settings_of
+from harness.store.cells import CellStore
 from harness.topologies.lookup import find_topology
 from reports.core.formatting import plural
 from reports.series import View, findings, release_views
@@ -120,11 +121,12 @@ def releases(
     settings = settings_of(repeat, seconds, budget)
     path = out / "history.jsonl"
     found: list[Cell] = []
-    with measuring_into(path), resumable(path):
+    store = CellStore(path)
+    with measuring_into(store), resumable(path):
         for asked, topology in zip(problems, topologies, strict=True):
             request = Request(family, asked.workload, topology, purpose="releases")
             with progress_display(str(request.problem)) as listen:
-                found += measure(request, declared, places, settings, path, listen)
+                found += measure(request, declared, places, settings, store, listen)
             write_series(release_views(declared, found), out)
     display.show(Group(*(_shown(view) for view in release_views(declared, found))))
     messages.print(f"Wrote the history to {out}")

@@ -10,12 +10,13 @@ from typing import Any
 
 import click
 
-from harness.measuring.profiling import profile_variants
+from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.model.statement import TIMES_FASTER
+from harness.store.cells import CellStore, stored_cells
 from harness.suites.sweep import merged, registered_requests
 from shardbench import options
 from shardbench.command import command, resumable
@@ -110,7 +111,7 @@ def report(
         from reports.changes import write_comparison
 
         for file in (results, other):
-            tell_damaged(file)
+            tell_damaged(stored_cells(file).damaged)
         _tell(write_comparison(results, other, out or Path("comparison"), title))
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
@@ -119,24 +120,24 @@ def report(
         return write_report(cells, out or Path("report"), profiles, validations, record, title)
 
     if results is not None:
-        tell_damaged(results)
+        tell_damaged(stored_cells(results).damaged)
         if flames:
             _profile(results, profiles, settings, with_ladders=True)
         _tell(write(results))
         return
     results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
     minutes = minutes or (_MINUTES_WITH_LARGE if large else _MINUTES)
-    options.check_folder(profiles)
     requests = registered_requests(options.found_registry().families, large)
     options.messages.print(
         f"Measures for at most {minutes:g} min, the headlines first; meanwhile the page grows: "
         f"{(out or Path('report')) / 'index.html'}"
     )
     page = _GrowingPage(lambda: write(results), minutes)
-    with measuring_into(results), resumable(results, fresh), page.time_limit():
-        measure(_headlines(requests), results, settings, fresh, then=page.grow)
+    store = CellStore(results)
+    with measuring_into(store), resumable(results, fresh), page.time_limit():
+        measure(_headlines(requests), store, settings, fresh, then=page.grow)
         _profile(results, profiles, settings, with_ladders=flames)
-        measure(requests, results, settings, False, then=page.grow)
+        measure(requests, store, settings, False, then=page.grow)
     _tell(write(results))
 
 
@@ -232,6 +233,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
             page = profiles / page_name(family.name, pair)
             if not page.exists() or page.stat().st_mtime < measured:
                 pages.setdefault((family.name, pair.problem), {})[pair] = page
+    options.check_folder(profiles)
     registry = options.found_registry()
     with stage_display() as begins:
         for (family_name, problem), made in pages.items():
