@@ -123,9 +123,10 @@ class Comparison:
 
     def _empty_cells(self) -> dict[str, Cell]:
         described = environment(self._settings.sampling.seed, self.family.package)
+        key = str(self._request.key(self._settings))
         cells = {variant.name: self._empty_cell(variant) for variant in self._order}
         for cell in cells.values():
-            cell.environment = described
+            cell.environment, cell.key = described, key
         return cells
 
     def _waits_for_stand_in(self, cells: Mapping[str, Cell]) -> bool:

@@ -8,9 +8,11 @@ from harness.contract import Family, Prepared, Topology, WorkloadSpec
 from harness.contract.registry import Registry
 from harness.contract.variants import Variant
 from harness.execution.worker import Report, Stage
+from harness.measuring.environment import environment
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
+from harness.store.keys import Key, key_of
 
 BUILDING = "building the problem"
 CALL = "the call"
@@ -67,6 +69,11 @@ class Request:
         """Return the names of all variants to run; raise UsageError for an unknown name."""
         chosen = self.variants or self.family.variants
         return {self.reference.name, *(self.family.find(name).name for name in chosen)}
+
+    def key(self, settings: Settings) -> Key:
+        """Return the key of the cells that are measured here with these settings."""
+        where = environment(settings.sampling.seed, self.family.package)
+        return key_of(where, settings, self.reference.name)
 
     def build(self) -> Any:
         """Build the problem; raise UsageError if that is impossible."""

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
+from harness.model.files import to_json
 from harness.model.ids import WorkloadSpec
 from harness.planning.plan import (
     Near,
@@ -23,7 +24,6 @@ from harness.planning.plan import (
     front,
     plan as make_plan,
 )
-from harness.store.results import to_json
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display, options, problem_options
 from shardbench.command import InterruptedCommand, command
