@@ -67,7 +67,7 @@ def test_its_own_decision_is_not_made_twice(family: Family):
     [
         (InfeasibleDecision("nothing fits"), "Toys finds no plan."),
         (
-            ValueError("why"),
+            KeyError(),
             "Toys's own plan is unknown: 'same' found no decision: KeyError",
         ),
     ],
