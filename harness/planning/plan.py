@@ -21,7 +21,7 @@ from harness.contract import (
 from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.timing.clock import Clock, SystemClock
+from harness.measuring.timing.turns import Clock, SystemClock
 from harness.model.cell import RankTable
 from harness.model.errors import (
     InfeasibleDecision,

@@ -12,8 +12,7 @@ import msgspec
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import start_server_for
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event, start_server_for
 from harness.measuring.request import Request
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError, one_line

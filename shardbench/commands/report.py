@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harness.measuring.profiling import profile_variants
+from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
@@ -126,7 +126,6 @@ def report(
         return
     results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
     minutes = minutes or (_MINUTES_WITH_LARGE if large else _MINUTES)
-    options.check_folder(profiles)
     requests = registered_requests(options.found_registry().families, large)
     options.messages.print(
         f"Measures for at most {minutes:g} min, the headlines first; meanwhile the page grows: "
@@ -232,6 +231,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
             page = profiles / page_name(family.name, pair)
             if not page.exists() or page.stat().st_mtime < measured:
                 pages.setdefault((family.name, pair.problem), {})[pair] = page
+    options.check_folder(profiles)
     registry = options.found_registry()
     with stage_display() as begins:
         for (family_name, problem), made in pages.items():
