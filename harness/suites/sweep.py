@@ -11,8 +11,7 @@ import msgspec
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import start_server_for
-from harness.measuring.monitor import Listener
+from harness.measuring.jobs import Listener, start_server_for
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import UsageError

@@ -18,7 +18,7 @@ from harness.estimates.calibration import calibrate, topology_file
 from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import UsageError
 from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
