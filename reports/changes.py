@@ -11,11 +11,7 @@ from typing import Any
 import pandas as pd
 from msgspec import to_builtins
 
-from harness.measuring.timing.verdict import CONFIDENCE
-from harness.model.cell import Cell, Ratio
-from harness.model.errors import printable
-from harness.model.ids import CellId
-from harness.suites.difference import (
+from harness.gate.difference import (
     Deviation,
     Kind,
     compare_counters,
@@ -23,6 +19,10 @@ from harness.suites.difference import (
     compare_ratios,
     compare_texts,
 )
+from harness.measuring.timing.verdict import CONFIDENCE
+from harness.model.cell import Cell, Ratio
+from harness.model.errors import printable
+from harness.model.ids import CellId
 from reports.core import canvas
 from reports.core.canvas import BLUE, VERMILION, Drawing, Mark
 from reports.core.formatting import MISSING, interval, listing, names, plural, seconds

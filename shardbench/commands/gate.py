@@ -15,20 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.contract.registry import load_registry
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.ids import CellId
-from harness.model.settings import Settings
-from harness.store.cells import CellStore, read_whole
-from harness.store.lines import check_is_file, hold
-from harness.suites.expectations import Expectations, load_expectations, to_toml
-from harness.suites.expected_problems import (
+from harness.gate.expectations import Expectations, load_expectations, to_toml
+from harness.gate.expected_problems import (
     as_results_name_them,
     expected_problems,
     first_suite,
     measure,
 )
-from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
-from harness.suites.proposals import is_as_it_must_be, renewed, without_noise
+from harness.gate.gate import HARNESS_FAILED, GateVerdict, judge_cells
+from harness.gate.proposals import is_as_it_must_be, renewed, without_noise
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId
+from harness.model.settings import Settings
+from harness.store.cells import CellStore, read_whole
+from harness.store.lines import check_is_file, hold
 from reports import gate as words
 from reports.core.formatting import plural
 from shardbench import options

@@ -7,11 +7,11 @@ import pytest
 from judged import QUICK, SLOW
 from made_up_cells import line, write
 
+from harness.gate.expectations import Expectations, load_expectations, to_toml
+from harness.gate.gate import judge_cells
+from harness.gate.proposals import renewed
 from harness.model.errors import ShardbenchError
 from harness.store.cells import read_whole
-from harness.suites.expectations import Expectations, load_expectations, to_toml
-from harness.suites.gate import judge_cells
-from harness.suites.proposals import renewed
 
 
 class TestReadingCells:

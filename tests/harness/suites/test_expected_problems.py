@@ -10,19 +10,19 @@ import toy
 
 from harness.contract import Statement
 from harness.contract.registry import Registry
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.ids import CellId
-from harness.model.settings import SamplingRule, Settings
-from harness.store.cells import read_whole
-from harness.suites.expectations import Expectation, Expectations
-from harness.suites.expected_problems import (
+from harness.gate.expectations import Expectation, Expectations
+from harness.gate.expected_problems import (
     as_results_name_them,
     expected_problems,
     first_suite,
     measure,
 )
-from harness.suites.gate import judge_cells
-from harness.suites.proposals import renewed
+from harness.gate.gate import judge_cells
+from harness.gate.proposals import renewed
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId
+from harness.model.settings import SamplingRule, Settings
+from harness.store.cells import read_whole
 
 SETTINGS = Settings(30.0, SamplingRule(seconds=0.1))
 SMALL, LARGE = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"

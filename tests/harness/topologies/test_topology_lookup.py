@@ -8,14 +8,13 @@ from toy import TOY
 
 from harness.contract import Study
 from harness.contract.registry import Registry
+from harness.gate.expectations import Expectation, Expectations
+from harness.gate.expected_problems import expected_problems
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import captured_topology
-from harness.suites.expectations import Expectation, Expectations
-from harness.suites.expected_problems import expected_problems
-from harness.suites.suite_file import read_suite
-from harness.suites.sweep import registered_requests
+from harness.suites.declared import read_suite, registered_requests
 from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from shardbench.problem_options import find_problem
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
+from harness.gate.expectations import Expectation, Expectations
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import Event, start_server_for
 from harness.measuring.request import Request
@@ -16,7 +17,6 @@ from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
-from harness.suites.expectations import Expectation, Expectations
 from harness.topologies.lookup import placed_on
 
 
