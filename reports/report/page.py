@@ -20,7 +20,7 @@ from reports.core.page import (
     Section,
     write_page,
 )
-from reports.estimates.page import read_validations, validation_chapter
+from reports.estimates_page import read_validations, validation_chapter
 from reports.family.data import FamilyView, environments, families, rows_of
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.overview import overview
