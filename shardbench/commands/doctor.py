@@ -7,8 +7,7 @@ from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest.rounds import Tally, selftest, tallies
 from harness.model.settings import Settings
-from harness.series.installing import kept_releases
-from harness.series.naming import INSTALLED
+from harness.series.installing import INSTALLED, kept_releases
 from harness.series.points import libraries
 from harness.topologies import probe
 from shardbench import options

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import toy
 
-from harness.measuring.environment import environment
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.store.lock import hold
-from harness.store.results import set_damaged_aside
-from harness.suites.executors import LocalProcesses
-from harness.suites.sweep import Site, Workers, merged, resumed, sweep
+from harness.store.cells import CellStore
+from harness.store.lines import hold
+from harness.suites.sweep import merged, resumed, sweep, tasks_of
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
@@ -34,18 +32,13 @@ def requests() -> list[Request]:
 
 def main(path: str, workers: str = "") -> None:
     results = Path(path)
-    site = Site(environment(SETTINGS.sampling.seed))
-    pool = LocalProcesses(int(workers)) if workers else None
-    try:
-        with hold(results):
-            assert set_damaged_aside(results) == []
-            held = Workers(site, pool, lambda: int(workers or 1))
-            left = resumed(requests(), results, SETTINGS, site)
-            for _ in sweep(left, results, SETTINGS, registry=toy.toy_registry, workers=held):
-                pass
-    finally:
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+    store = CellStore(results)
+    with hold(results):
+        assert store.set_damaged_aside() == []
+        left = resumed(tasks_of(requests(), SETTINGS), store)
+        at_once = int(workers or 1)
+        for _ in sweep(left, store, SETTINGS, registry=toy.toy_registry, at_once=at_once):
+            pass
 
 
 if __name__ == "__main__":
