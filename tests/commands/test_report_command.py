@@ -113,4 +113,4 @@ def test_two_files_make_a_comparison(shardbench, results):
     """The page says what changed from one file to the other."""
     code, _, err = shardbench("report", results, results)
     assert code == 0, err
-    assert "Nothing changed" in Path("comparison/index.html").read_text()
+    assert "As expected: all" in Path("comparison/index.html").read_text()
