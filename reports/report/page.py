@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.estimates.validation import Validation
-from harness.measuring.selftest.file import last_selftests
+from harness.measuring.selftest import last_selftests
 from harness.model.errors import printable
 from reports.core.formatting import plural
 from reports.core.frames import Results, read_results

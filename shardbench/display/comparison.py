@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.measuring.goals import standing
-from harness.measuring.selftest.file import last_selftests
+from harness.measuring.selftest import last_selftests
 from harness.model.cell import SCHEMA, Cell
 from reports.core.columns import COMPARISON, cell_table, note
 from reports.core.formatting import fact, listing, number

@@ -22,7 +22,7 @@ from harness.contract.variants import Variant
 from harness.execution.child import run
 from harness.execution.worker import Report, Stage
 from harness.measuring.request import TOGETHER
-from harness.measuring.selftest.rounds import copies
+from harness.measuring.selftest import copies
 from harness.measuring.timing import ways
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import Turn
