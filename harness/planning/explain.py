@@ -7,7 +7,7 @@ from typing import Any
 from harness.contract.abilities.explanation import Explanation, Question
 from harness.contract.family import load
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.timing.turns import Clock, SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
 from harness.planning.plan import decide
@@ -32,7 +32,7 @@ def explain(
     rank: int | None = None,
     top: int = 5,
     table: str = "",
-    clock: Clock | None = None,
+    clock: SystemClock | None = None,
     begins: Callable[[str], None] = lambda stage: None,
 ) -> Explained:
     """Plan once in this process with each variant, and explain the first variant's decision.

@@ -10,7 +10,7 @@ from harness.contract import Family, Measured, Moving, Planning, Remedies, Remed
 from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.timing.turns import Clock, SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.cell import RankTable
 from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
 from harness.model.ids import CellId
@@ -80,7 +80,7 @@ def plan(
     request: Request,
     seconds: float | None = None,
     near: Near | None = None,
-    clock: Clock | None = None,
+    clock: SystemClock | None = None,
     begins: Callable[[str], None] = lambda stage: None,
 ) -> Planned:
     """Plan once in this process, with the request's variant or else the family's default.
@@ -171,7 +171,7 @@ class _Job:
 
 
 def decide(
-    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: Clock
+    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: SystemClock
 ) -> tuple[Any, float, float]:
     """Call a variant once in this process; return its decision and the call's start and end.
 

@@ -26,7 +26,7 @@ from harness.measuring.jobs import (
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.request import AFTER_CALL, BUILDING, CALL, Job, Request
-from harness.measuring.timing.turns import Clock, SystemClock, Turn, timed_turn
+from harness.measuring.timing.turns import SystemClock, Turn, timed_turn
 from harness.measuring.timing.ways import Observer
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
@@ -96,7 +96,7 @@ def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Profiled]
 def profile(
     family: str,
     prepared: Mapping[str, Prepared[Any]],
-    clock: Clock,
+    clock: SystemClock,
     seconds: float,
     observer: Observer | None = None,
 ) -> dict[str, Profiled]:
@@ -136,7 +136,7 @@ class _Recording:
     """
 
     prepared: Prepared[Any]
-    clock: Clock
+    clock: SystemClock
     calls: int
     is_long: bool
     unprofiled: list[Turn]
@@ -146,7 +146,9 @@ class _Recording:
     records: list[tuple[list[str], float]] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, prepared: Prepared[Any], clock: Clock, turn_seconds: float) -> "_Recording":
+    def begin(
+        cls, prepared: Prepared[Any], clock: SystemClock, turn_seconds: float
+    ) -> "_Recording":
         """Call once to warm up and, unless that took long, again to set the calls of a turn."""
         turn = timed_turn(prepared, clock)
         lasts = turn.lasts_s

@@ -60,7 +60,7 @@ def compared(
 ) -> dict[str, Times]:
     """Time variants for a fraction of a second, and compare them with the first."""
     rule = SamplingRule(**{"seconds": 0.2, "counts_work": False, **rule})
-    request = SamplingRequest(prepared, next(iter(prepared)), rule, may_fork=True)
+    request = SamplingRequest(prepared, next(iter(prepared)), rule)
     return sample(request, observer)
 
 
