@@ -17,8 +17,7 @@ from harness.measuring.request import Request
 from harness.model.declared import checked
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
-from harness.planning.explain import explain
-from harness.planning.plan import plan
+from harness.planning.plan import explain, plan
 from harness.series.points import Counted, Timed, libraries, request_of
 from harness.store.keys import Key
 from harness.store.lines import Store
