@@ -20,7 +20,7 @@ from reports.core.page import (
     write_page,
 )
 from reports.core.table import Entry, Table, code, numbers, table_of, text
-from reports.estimates.page import read_validations, validation_chapter
+from reports.estimates_page import read_validations, validation_chapter
 from reports.family.data import FamilyView, Row, environments, families, rows_of
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.page import family_sections
