@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.contract.registry import installed_statements
 from harness.estimates.validation import Validation
-from harness.measuring.selftest.file import last_selftests
+from harness.measuring.selftest import last_selftests
 from harness.measuring.statements import Cells
 from harness.model.errors import printable
 from harness.model.statement import Statement
