@@ -161,7 +161,7 @@ class FamilyBenchmarks(ABC):
         built = build(family, problem)
         prepared = {name: family.find(name).prepared(built) for name in (reference, variant)}
         try:
-            times = sample(SamplingRequest(prepared, reference, _RATIOS, may_fork=True))[variant]
+            times = sample(SamplingRequest(prepared, reference, _RATIOS))[variant]
             ratios = times.ratios_to(times.reference or Times())
         except ValueError:  # too short for the clock
             return math.nan
