@@ -9,7 +9,7 @@ from gated import WIDE, results
 from made_up_cells import ended, line, write
 
 from harness.gate.expectations import Expectation, Expectations, load_expectations
-from harness.gate.gate import judge_cells
+from harness.gate.judging import judge_cells
 from harness.model.ids import CellId
 from harness.store.cells import read_cells, read_whole
 
