@@ -1,10 +1,9 @@
 """The columns of tables of cells, each declared once: a table is a list of their names."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.measuring.statements import MIB
+from harness.measuring.statements import MIB, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell, Ratio, Summary, by_problem, projected_speedup
 from harness.model.decisions import models_of
@@ -60,14 +59,6 @@ def compared(cell: Cell) -> Ratio | None:
 def median(times: Summary | None) -> float | None:
     """Return the median in seconds; None if nothing was measured."""
     return times.median if times else None
-
-
-def gap_of(cell: Cell) -> float:
-    """Return the distance of the first quality from its proven bound, as a share; NaN if unknown.
-
-    The gap of 0.01 is 1 %.
-    """
-    return cell.bound.gap(cell.quality) if cell.bound else math.nan
 
 
 def note(cell: Cell) -> str:

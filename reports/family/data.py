@@ -1,7 +1,6 @@
 """The results of one family of planners, and the choice of problems for its figures."""
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
-from msgspec import to_builtins
 
 from harness.contract.registry import installed_statements
 from harness.measuring.statements import Reading, evaluate
@@ -27,7 +25,6 @@ _IDS_OF_THE_PAGE = (
     *("overview", "findings", "published", "published-changes", "provenance"),
     *("environment", "sources"),
 )
-_ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 
 
 Row = Mapping[str, Any]
@@ -218,10 +215,8 @@ def _fastest(family: FamilyView) -> Iterator[Statement]:
     ratios = {cell.variant: cell.ratio for cell in cells if cell.decision == "same"}
     compared = {name: ratio.value for name, ratio in ratios.items() if ratio}
     if compared:
-        ours, against = (
-            min(compared, key=compared.__getitem__),
-            family.against[family.ladder_problem],
-        )
+        ours = min(compared, key=lambda name: compared[name])
+        against = family.against[family.ladder_problem]
         name = f"{family.name}: {ours} against {against}"
         yield Statement("headline", name, family.ladder_problem, against, ours, family=family.name)
 
@@ -229,23 +224,6 @@ def _fastest(family: FamilyView) -> Iterator[Statement]:
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a frame's rows as dictionaries by column."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def environments(results: Results) -> list[dict[str, Any]]:
-    """Return the different environments of cells; load and start time make no difference.
-
-    Each has versions, machine and seed, and the lists `cells`, `loads` and `starts` of its cells.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for cell in results.records:
-        stored = to_builtins(cell.environment)
-        fixed = {name: stored[name] for name in _ENVIRONMENT if name in stored}
-        key = json.dumps(fixed, sort_keys=True)
-        held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
-        held["cells"].append(str(cell.id))
-        held["loads"] += [stored["load"]] if "load" in stored else []
-        held["starts"] += [stored["started"]] if "started" in stored else []
-    return list(found.values())
 
 
 def ratios(cells: pd.DataFrame) -> "pd.Series[float]":

@@ -24,7 +24,6 @@ from reports.family.tables import (
     ladder_table,
     problems_table,
     quality_table,
-    shortcomings,
     speedup_tables,
 )
 
@@ -96,7 +95,7 @@ def _checks(family: FamilyView, section: Callable[..., Section]) -> Iterator[Sec
     )
     yield section("problems", "Problems", problems)
     goals = CaptionedTable(goals_table(family), "Every goal, and whether it is met.")
-    yield section("goals", "Goals", goals, remarks=shortcomings(family))
+    yield section("goals", "Goals", goals)
     counted = CaptionedTable(
         counters_table(family),
         f"Work done in one call on `{family.ladder_problem}`, counted while nothing is timed.",

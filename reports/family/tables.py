@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 
 from harness.measuring.statements import Reading
 from harness.model.cell import Cell
-from harness.model.statement import SECONDS, TIMES_FASTER
 from reports.core.columns import cell_table
 from reports.core.formatting import (
     MISSING,
@@ -13,8 +12,6 @@ from reports.core.formatting import (
     count,
     hundredths,
     interval,
-    listing,
-    percent,
     quantity,
 )
 from reports.core.table import (
@@ -142,25 +139,3 @@ def _limit(goal: Reading) -> str:
         return f"{side} {quantity(goal.limit, goal.figure.unit)}"
     of = f" of {statement.before}" if statement.before else ""
     return f"{side} {quantity(limit or 0.0, 'times' if of else '')} {statement.measure}{of}"
-
-
-def shortcomings(family: FamilyView) -> list[str]:
-    """Return a sentence per missed goal: measurement, limit, and the variant's longest phases."""
-    sentences = []
-    for goal in family.goals:
-        if goal.outcome not in ("missed", "projected to be missed") or not goal.figure:
-            continue
-        phases = goal.after.phases if goal.after else {}
-        longest = sorted(phases.items(), key=lambda phase: -phase[1])[:3]
-        shares = [
-            f"`{name}` {percent(spent / sum(phases.values()))}" for name, spent in longest if spent
-        ]
-        is_of_time = goal.statement.measure in (TIMES_FASTER, SECONDS) and shares
-        goes_to = (
-            f"; the time of `{goal.pair.after}` goes to {listing(shares)}" if is_of_time else ""
-        )
-        sentences.append(
-            f"Missed: {goal.statement.name}. It is {goal.measured(quantity)} where the limit is "
-            f"{quantity(goal.limit, goal.figure.unit)}{goes_to}."
-        )
-    return sentences
