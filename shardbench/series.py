@@ -14,7 +14,7 @@ from harness.model.errors import unknown
 from harness.series.points import Kind, libraries
 from reports.core.escaping import csv
 from reports.core.terminal import as_terminal
-from reports.series.view import View
+from reports.series import View, tables
 from shardbench.options import write
 
 
@@ -28,25 +28,18 @@ def find_library(registry: Registry, name: str, kind: Kind) -> tuple[Family[Any,
 
 def shown_tables(view: View) -> list[RenderableType]:
     """Return the non-empty tables of a series for a terminal."""
-    from reports.series.page import tables
-
     found = tables(view).items()
     return [as_terminal(table, heading) for heading, table in found if table.rows]
 
 
 def write_series(views: Sequence[View], folder: Path) -> None:
-    """Write the figure, the points as CSV and the pages of a series into a folder."""
-    from reports.series.figure import draw  # slow to import
-    from reports.series.page import data, html_page, markdown_page
+    """Write the figure, the points as CSV and the page of a series into a folder."""
+    from reports.series_page import data, draw, page  # slow to import
 
-    command = shlex.join(["shardbench", *sys.argv[1:]])
     table = data(views)
     drawing = draw(views, table)
     write(folder / "history.csv", csv(table))
     if drawing is not None:
         write(folder / "history.svg", drawing.svg)
-        write(folder / "history.png", drawing.png)
-    figure = "history.svg" if drawing is not None else ""
-    write(folder / "history.md", markdown_page(views, command, figure))
-    if views[0].kind == "commits":
-        write(folder / "index.html", html_page(views[0], drawing, table, command))
+    command = shlex.join(["shardbench", *sys.argv[1:]])
+    write(folder / "index.html", page(views, table, drawing, command).html())

@@ -1,25 +1,32 @@
-"""The parts of a report page, and its folder of HTML, Markdown, figures and CSV data.
+"""Pages of sections, and a page's folder: its HTML, figures and CSV data.
 
 The folder is written completely or not at all, and replaces nothing but an earlier report.
 """
 
+import base64
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import jinja2
 
 from harness.model.errors import UsageError
-from reports.core.drawing.canvas import Drawing
-from reports.core.escaping import csv
+from reports.core.escaping import csv, prose, sources
 from reports.core.table import Table
-from reports.core.templating import render
 
+if TYPE_CHECKING:  # a page of flame graphs needs neither, and importing them takes a second
+    import pandas as pd
+
+    from reports.core.canvas import Drawing
+
+TEMPLATES = Path(__file__).parent / "templates"
 _GENERATOR = "shardbench report"
 
 # The entries of a report's folder. index.html is moved last, since it marks a complete report.
-_PARTS = ("figures", "data", "flames", "report.md", "index.html")
+_PARTS = ("figures", "data", "flames", "index.html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,129 +46,128 @@ class CaptionedTable:
     table: Table
     caption: str = ""
     name: str = ""
-    data: pd.DataFrame | None = None
+    data: "pd.DataFrame | None" = None
 
 
 @dataclass(frozen=True, slots=True)
-class PageSection:
-    """A section of figures, tables and remarks; `note` is a line above them.
+class Section:
+    """A part of a page: a lead, findings, figures, tables, remarks and smaller sections.
 
-    `terms` are glossary entries: name, meaning, and unit or kind. A section without a title is the
-    only one of its chapter. The reader opens a folded section by a click.
-    """
-
-    slug: str
-    title: str = ""
-    drawings: Sequence[Drawing] = ()
-    tables: Sequence[CaptionedTable] = ()
-    note: str = ""
-    remarks: Sequence[str] = ()
-    terms: Sequence[tuple[str, str, str]] = ()
-    is_folded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PageChapter:
-    """A chapter; `template` names an HTML template to append, such as a glossary.
-
-    The chapter starts with the first three of its `findings`; HTML folds the others.
+    The reader opens a folded section by a click.
     """
 
     slug: str
     title: str
-    sections: Sequence[PageSection]
     lead: str = ""
-    template: str = ""
     findings: Sequence[Finding] = ()
+    drawings: "Sequence[Drawing]" = ()
+    tables: Sequence[CaptionedTable] = ()
+    remarks: Sequence[str] = ()
+    sections: Sequence["Section"] = ()
+    is_folded: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The first screen of a page that shows one chapter at a time.
-
-    `answers` are pairs of a question and its answer; a figure and a table follow.
-    """
-
-    answers: Sequence[tuple[str, str]]
-    drawings: Sequence[Drawing]
-    table: CaptionedTable
+    def parts(self) -> Iterator["Section"]:
+        """Yield this section and all sections in it."""
+        yield self
+        for section in self.sections:
+            yield from section.parts()
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page, its CSV files (`data`) and its other files.
 
-    With an `opening` the page shows one chapter at a time. Without an `opening` it shows all, and
-    the first of its `findings` is the summary.
+    It opens with `answers` (pairs of a question and its answer) or with findings, the first of
+    which is the summary; then `opening`, a figure and a table without a heading.
     """
 
     name: str
     heading: str
     lead: Sequence[str]
-    chapters: Sequence[PageChapter]
+    sections: Sequence[Section]
+    answers: Sequence[tuple[str, str]] = ()
     findings: Sequence[Finding] = ()
-    opening: Opening | None = None
-    data: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    opening: Section = Section("overview", "Overview")
+    data: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def html(self) -> str:
+        """Return the page as one HTML file that loads nothing from the network."""
+        return render("page.html.j2", page=self, generator=_GENERATOR)
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """Return the Jinja environment, in which templates escape every inserted value."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"prose": prose, "sources": sources, "link": _link}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment
+
+
+def render(template: str, **context: Any) -> str:
+    """Return the text of a template, filled in from `context`."""
+    return templates().get_template(template).render(context)
+
+
+def _link(content: "pd.DataFrame | str") -> str:
+    """Return a frame's CSV or an SVG as a `data:` URL, which needs no file next to the page."""
+    is_svg = isinstance(content, str)
+    text = content if isinstance(content, str) else csv(content)
+    encoded = base64.b64encode(text.encode()).decode()
+    return f"data:{'image/svg+xml' if is_svg else 'text/csv'};base64,{encoded}"
 
 
 def write_page(out: Path, build: Callable[[], Page]) -> Path:
     """Write a page into the folder `out`; return the path of its HTML.
 
-    `out` gets index.html, report.md, figures/*.svg|png, data/*.csv, and the page's other files.
-    Files of an earlier report are replaced, other files are kept. If `build` fails, `out` is
-    unchanged. Raises UsageError if `out` cannot be written, or contains files of these names that
-    no report wrote.
+    `out` gets index.html, figures/*.svg, data/*.csv, and the page's other files. Files of an
+    earlier report are replaced, other files are kept. If `build` fails, `out` is unchanged. Raises
+    UsageError if `out` cannot be written, or contains files of these names that no report wrote.
     """
     out = out.resolve()
-    _check_target(out)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"Report folder '{out}' is a file; name a folder.")
+    page = out / "index.html"
+    is_report = page.is_file() and _GENERATOR.encode() in page.read_bytes()[:1000]
+    for name in _PARTS:
+        if (out / name).exists() and not is_report:
+            raise UsageError(
+                f"Folder '{out}' holds '{name}', which no shardbench report wrote; name another."
+            )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
             fresh = Path(scratch) / "fresh"
-            _write(build(), fresh)
-            _put_in_place(fresh, out, Path(scratch))
+            for name, content in _files(build()).items():
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                (fresh / name).write_bytes(content)
+            out.mkdir(exist_ok=True)
+            for name in _PARTS:
+                if (out / name).is_dir():
+                    (out / name).rename(Path(scratch) / f"old-{name}")
+                if (fresh / name).exists():
+                    (fresh / name).replace(out / name)
     except OSError as error:
         raise UsageError(f"Report folder '{out}' cannot be written: {error.strerror}.") from None
-    return out / "index.html"
+    return page
 
 
-def _check_target(out: Path) -> None:
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"Report folder '{out}' is a file; name a folder.")
-    page = out / "index.html"
-    marked = page.is_file() and _GENERATOR.encode() in page.read_bytes()[:1000]
-    for name in _PARTS:
-        if (out / name).exists() and not marked:
-            raise UsageError(
-                f"Folder '{out}' holds '{name}', which no shardbench report wrote; name another."
-            )
-
-
-def _write(page: Page, folder: Path) -> None:
-    files, data = dict(page.files), dict(page.data)
-    sections = [section for chapter in page.chapters for section in chapter.sections]
-    drawings = [drawing for section in sections for drawing in section.drawings]
-    for drawing in (*(page.opening.drawings if page.opening else ()), *drawings):
-        files[f"figures/{drawing.slug}.svg"] = drawing.svg.encode()
-        files[f"figures/{drawing.slug}.png"] = drawing.png
-        data[drawing.slug] = drawing.data
-    for section in sections:
-        data |= {one.name: one.data for one in section.tables if one.data is not None}
-    files |= {f"data/{name}.csv": csv(frame).encode() for name, frame in data.items()}
-    for template, name in (("page.md.j2", "report.md"), ("page.html.j2", "index.html")):
-        files[name] = render(template, page=page, generator=_GENERATOR).encode()
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-
-
-def _put_in_place(fresh: Path, out: Path, scratch: Path) -> None:
-    if not out.exists():
-        fresh.rename(out)
-        return
-    for name in _PARTS:
-        if (out / name).is_dir():
-            (out / name).rename(scratch / f"old-{name}")
-        if (fresh / name).exists():
-            (fresh / name).replace(out / name)
+def _files(page: Page) -> dict[str, bytes]:
+    """Return the content of a page's files by their place in its folder."""
+    parts = [part for section in (page.opening, *page.sections) for part in section.parts()]
+    drawings = [drawing for part in parts for drawing in part.drawings]
+    data = dict(page.data) | {drawing.slug: drawing.data for drawing in drawings}
+    data |= {one.name: one.data for part in parts for one in part.tables if one.data is not None}
+    return {
+        **page.files,
+        **{f"figures/{drawing.slug}.svg": drawing.svg.encode() for drawing in drawings},
+        **{f"data/{name}.csv": csv(frame).encode() for name, frame in data.items()},
+        "index.html": page.html().encode(),
+    }

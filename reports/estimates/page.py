@@ -1,18 +1,22 @@
-"""The report's chapter that compares estimates of plans with measurements."""
+"""The report's chapter and figures that compare estimates of plans with measurements."""
 
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from harness.estimates.validation import Validation
 from harness.model.declared import checked
 from harness.model.errors import UsageError
 from harness.model.files import read_json
+from reports.core import canvas
+from reports.core.canvas import BLUE, GREY, ORANGE, VERMILION, Drawing
 from reports.core.formatting import plural
-from reports.core.page import CaptionedTable, Finding, PageChapter, PageSection
+from reports.core.page import CaptionedTable, Finding, Section
 from reports.estimates import table as tables
-from reports.estimates.figure import draw_validation
 
+_LOOKS = (("o", VERMILION), ("s", ORANGE), ("D", BLUE))
 _LEAD = (
     "The computation of a plan's ranks, estimated and measured with fbgemm's own kernels, one rank "
     "after the other. Communication is not included. Milliseconds are relative to a reference "
@@ -28,6 +32,10 @@ _TERMS = (
     "intervals that do not overlap, and their number; regret: how much slower the plan with the "
     "best estimate is than the fastest one; error: geometric mean of the factor between estimate "
     "and measurement; scaled: the same after scaling all estimates by one factor."
+)
+_RESIDUALS = (
+    "Factors by which estimates are off, by the kind of table that most of a rank's bytes belong "
+    "to; their common factor is taken out."
 )
 
 
@@ -45,67 +53,85 @@ def read_validations(folder: Path) -> list[Validation]:
     return found
 
 
-def validation_chapter(found: Sequence[Validation]) -> PageChapter:
+def validation_chapter(found: Sequence[Validation]) -> Section:
     """Return the chapter: tables over all problems, then a section per problem with its plans."""
-    sections = [
-        PageSection(
-            "estimates-worth",
-            "How good the estimates are",
-            tables=[
-                CaptionedTable(tables.summary_table(found), _SUMMARY),
-                CaptionedTable(tables.agreements_table(found), _TERMS),
-            ],
-        )
+    together = [
+        CaptionedTable(tables.summary_table(found), _SUMMARY),
+        CaptionedTable(tables.agreements_table(found), _TERMS),
     ]
-    for number, one in enumerate(found):
-        slug = f"estimate-{number + 1}"
-        sections.append(
-            PageSection(
-                slug,
-                one.problem,
-                drawings=[draw_validation(one, slug)],
-                tables=[
-                    CaptionedTable(tables.decisions_table(one), "Plans, the fastest first."),
-                    CaptionedTable(
-                        tables.residuals_table(one),
-                        "Factors by which estimates are off, by the kind of table that most of a "
-                        "rank's bytes belong to; their common factor is taken out.",
-                    ),
-                ],
-                remarks=[*one.notes],
-            )
+    sections = [
+        Section(
+            f"estimate-{number}",
+            one.problem,
+            drawings=[draw_validation(one, f"estimate-{number}")],
+            tables=[
+                CaptionedTable(tables.decisions_table(one), "Plans, the fastest first."),
+                CaptionedTable(tables.residuals_table(one), _RESIDUALS),
+            ],
+            remarks=one.notes,
         )
-    return PageChapter("estimates", "Estimates", sections, _LEAD, findings=findings(found))
+        for number, one in enumerate(found, start=1)
+    ]
+    told = list(findings(found))
+    return Section("estimates", "Estimates", _LEAD, told, tables=together, sections=sections)
 
 
-def _before_and_after(found: Sequence[Validation]) -> Iterator[Finding]:
-    """Yield a finding on whether calibration leads to faster plans, if both estimates are known."""
-    both = [(one.agreements[0], one.agreements[-1]) for one in found if len(one.agreements) > 1]
-    if not both:
-        return
-    before, after = (statistics.fmean(pair[end].regret for pair in both) for end in (0, 1))
-    faster = sum(first.regret > last.regret for first, last in both)
-    slower = sum(first.regret < last.regret for first, last in both)
-    yield Finding(
-        "estimates",
-        f"On average the plan chosen by '{both[0][0].estimate}' is {before:.1%} slower than the "
-        f"fastest, and the plan chosen by '{both[0][1].estimate}' {after:.1%}. Calibration makes "
-        f"the chosen plan faster on {faster} of {plural(len(both), 'problem')} and slower on "
-        f"{slower}.",
+def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
+    """Draw the estimated against the measured milliseconds of plans, on logarithmic axes."""
+    measured = [decision.measured for decision in found.decisions]
+    data = pd.DataFrame(
+        {
+            "plan": [decision.name for decision in found.decisions],
+            "measured ms": [time.value for time in measured],
+            "from ms": [time.low for time in measured],
+            "to ms": [time.high for time in measured],
+        }
     )
+    with canvas.style():
+        figure, axes = canvas.new_figure(4.2)
+        ends = [time.value for time in measured]
+        for place, agreement in enumerate(found.agreements):
+            name = agreement.estimate
+            estimated = [decision.estimated_ms[name] for decision in found.decisions]
+            data[f"{name} ms"] = estimated
+            ends += estimated
+            marker, colour = _LOOKS[place % len(_LOOKS)]
+            axes.plot(data["measured ms"], estimated, marker, color=colour, ms=4.5, label=name)
+            axes.hlines(estimated, data["from ms"], data["to ms"], colour, linewidth=0.8)
+        low, high = 0.8 * min(ends), 1.25 * max(ends)
+        axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=0.8)
+        axes.set(xlim=(low, high), ylim=(low, high))
+        for axis in (axes.xaxis, axes.yaxis):
+            canvas.log_axis(axis)
+        axes.set(xlabel="measured, ms of the slowest rank's computing", ylabel="estimated, ms")
+        axes.grid(True)
+        figure.legend(loc="outside upper left", ncols=3)
+        caption = (
+            f"`{found.problem}` on {found.device}: a point for each plan, with the 99 % interval "
+            "of its measurement. On the dashed line an estimate is right."
+        )
+        return canvas.finish(figure, slug, "Estimated and measured", caption, data)
 
 
-def findings(found: Sequence[Validation]) -> list[Finding]:
-    """Return findings on the quality of the plans that each estimate picks, over all problems."""
-    sentences = [*_before_and_after(found)]
+def findings(found: Sequence[Validation]) -> Iterator[Finding]:
+    """Yield findings on the quality of the plans that each estimate picks, over all problems."""
+    both = [(one.agreements[0], one.agreements[-1]) for one in found if len(one.agreements) > 1]
+    if both:
+        before, after = (statistics.fmean(pair[end].regret for pair in both) for end in (0, 1))
+        faster = sum(first.regret > last.regret for first, last in both)
+        slower = sum(first.regret < last.regret for first, last in both)
+        yield Finding(
+            "estimates",
+            f"On average the plan chosen by '{both[0][0].estimate}' is {before:.1%} slower than "
+            f"the fastest, and the plan chosen by '{both[0][1].estimate}' {after:.1%}. Calibration "
+            f"makes the chosen plan faster on {faster} of {plural(len(both), 'problem')} and "
+            f"slower on {slower}.",
+        )
     for name, group in tables.by_estimate(found).items():
         top = sum(agreement.is_first for agreement in group)
         regret = max(agreement.regret for agreement in group)
-        sentences.append(
-            Finding(
-                "estimates",
-                f"The plan chosen by '{name}' is the fastest within the intervals on {top} of "
-                f"{plural(len(group), 'problem')}, and at most {regret:.1%} slower on the others.",
-            )
+        yield Finding(
+            "estimates",
+            f"The plan chosen by '{name}' is the fastest within the intervals on {top} of "
+            f"{plural(len(group), 'problem')}, and at most {regret:.1%} slower on the others.",
         )
-    return sentences

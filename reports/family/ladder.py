@@ -1,14 +1,12 @@
 """The ladder, a sequence of variants (rungs) with published speed-ups: claimed, measured shares."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
-from reports.core.drawing import canvas
-from reports.core.drawing.canvas import BLUE, GREY, PALE, Drawing
-from reports.core.formatting import change, listing, number
+from reports.core.formatting import change, number
 from reports.family.data import FamilyView, Row, ratios, rows_of
 
 
@@ -65,46 +63,7 @@ def ladder(family: FamilyView) -> pd.DataFrame:
     return table.reset_index()
 
 
-def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
-    """Draw published and measured shares of the ladder, if two or more rungs were measured."""
-    table = ladder(family)
-    if table["ratio"].notna().sum() < 2:
-        return
-    figure, axes = canvas.new_figure(0.9 + 0.62 * len(table))
-    claimed = table["published_share"].notna().any()
-    for place, row in enumerate(rows_of(table)):
-        name, ends = row["variant"], (row["low"], row["high"])
-        if claimed:
-            look: dict[str, Any] = {"color": PALE, "edgecolor": GREY, "text_colour": GREY}
-            shown = (row["published_share"], _claim(row), f"{name}, published")
-            canvas.draw_bar(axes, place - 0.2, *shown, height=0.34, **look)
-        look = {"color": BLUE, "edgecolor": BLUE}
-        shown = (row["ratio"], _measured(row), name)
-        middle = place + 0.2 if claimed else place
-        canvas.draw_bar(axes, middle, *shown, ends, height=0.34, **look)
-    scale = f"share of {family.reference}'s cost (lower is better)"
-    canvas.name_rows(axes, table["variant"].tolist(), scale)
-    caption = f"Measured on `{family.ladder_problem}`."
-    if claimed:
-        measured = canvas.key("measured CPU time, with interval", linewidth=7, color=BLUE)
-        canvas.legend_above(figure, canvas.key("published", linewidth=7, color=PALE), measured)
-        conditions = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
-        caption += (
-            " Published shares are what remains of the ladder's start, step by step; they were "
-            f"measured elsewhere{f': {conditions}' if conditions else ''}."
-        )
-    canvas.make_room(axes)
-    title = "Claimed and measured" if claimed else "Measured shares"
-    yield canvas.finish(figure, f"{family.slug}-ladder", title, caption, table)
-
-
-def _measured(row: Row) -> str:
-    if math.isnan(row["ratio"]):
-        return str(row["outcome"])
-    return "1, the reference" if row["outcome"] == "reference" else number(row["ratio"])
-
-
-def _claim(row: Row) -> str:
+def claim_text(row: Row) -> str:
     """Write a rung's published figures, or the reason why it has none."""
     known = not math.isnan(row["published_after"])
     step = change(row["published_before"], row["published_after"], row["published_unit"])

@@ -4,26 +4,19 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from reports.core.drawing import canvas
-from reports.core.drawing.canvas import Drawing
 from reports.core.formatting import listing
-from reports.core.page import CaptionedTable, PageSection
+from reports.core.page import CaptionedTable, Section
 from reports.family.data import FamilyView
+from reports.family.figures import figures
 from reports.family.flame_links import FlamePage, flames_table
-from reports.family.front import draw_fronts
-from reports.family.growth import draw_growth
-from reports.family.ladder import draw_ladder
-from reports.family.quality import draw_quality
 from reports.family.ranks import (
     RankView,
-    draw_ranks,
     loads_table,
     ranks,
     ranks_caption,
     ranks_table,
 )
 from reports.family.shortfalls import shortcomings
-from reports.family.speedups import draw_speedups
 from reports.family.tables import (
     cells_table,
     counters_table,
@@ -36,20 +29,7 @@ from reports.family.tables import (
 )
 
 
-def figures(family: FamilyView) -> dict[str, list[Drawing]]:
-    """Return the figures that the results allow, by section; `sizes` has a figure per sweep."""
-    with canvas.style():
-        return {
-            "ladder": list(draw_ladder(family)),
-            "against": list(draw_speedups(family)),
-            "sizes": list(draw_growth(family)),
-            "quality": list(draw_quality(family)),
-            "ranks": list(draw_ranks(family)),
-            "front": list(draw_fronts(family)),
-        }
-
-
-def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iterator[PageSection]:
+def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iterator[Section]:
     """Yield the sections on a family, without empty ones; `pages` are of flame graphs.
 
     First ours against today's release, then the published changes; folded tables to check both
@@ -59,11 +39,12 @@ def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iter
 
     def section(
         name: str, title: str, *tables: CaptionedTable, needs_figure: bool = False, **options: Any
-    ) -> PageSection:
+    ) -> Section:
         drawings = drawn.get(name, ())
         filled = [one for one in tables if one.table.rows and len(one.table.columns) > 1]
         shown = filled if drawings or not needs_figure else ()
-        return PageSection(f"{family.slug}-{name}", title, drawings, shown, **options)
+        slug = f"{family.slug}-{name}"
+        return Section(slug, title, drawings=drawings, tables=shown, **options)
 
     view = ranks(family)
     others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
@@ -108,7 +89,7 @@ def _loads(view: RankView) -> Iterator[CaptionedTable]:
     yield CaptionedTable(ranks_table(view), ranks_caption(view))
 
 
-def _checks(family: FamilyView, section: Callable[..., PageSection]) -> Iterator[PageSection]:
+def _checks(family: FamilyView, section: Callable[..., Section]) -> Iterator[Section]:
     """Yield sections of tables that check the figures: problems, goals, counters, cells."""
     problems = CaptionedTable(
         problems_table(family), "The planned problems, and why they are here."

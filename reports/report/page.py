@@ -1,7 +1,7 @@
 """The report of a results file."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,10 +16,8 @@ from reports.core.frames import Results, read_results
 from reports.core.page import (
     CaptionedTable,
     Finding,
-    Opening,
     Page,
-    PageChapter,
-    PageSection,
+    Section,
     write_page,
 )
 from reports.estimates.page import read_validations, validation_chapter
@@ -85,19 +83,15 @@ def _page(
     chapters += _published(recorded.with_claims(table), recorded)
     if validated:
         chapters.append(validation_chapter(validated))
-    opening = Opening(
-        answers(found, results, recorded),
-        list(draw_gains(table)),
-        CaptionedTable(gains_table(table, _flame_links(table, pages))),
-    )
+    gains = CaptionedTable(gains_table(table, _flame_links(table, pages)))
     lead = _LEAD if table["declared"].any() else _NEUTRAL_LEAD
-    how = PageChapter("how", "Guide", list(_terms(found)), template="glossary.html.j2")
     return Page(
         name=printable(name),
         heading=printable(title) or "shardbench report",
         lead=[" ".join(filter(None, (lead, recorded.gpus()))), _measured_with(results)],
-        opening=opening,
-        chapters=[*chapters, how, _provenance(results, name, found)],
+        answers=answers(found, results, recorded),
+        opening=Section("overview", "Overview", drawings=list(draw_gains(table)), tables=[gains]),
+        sections=[*chapters, _provenance(results, name, found)],
         data={
             kind: getattr(results, kind) for kind in ("cells", "qualities", "counters", "phases")
         },
@@ -109,23 +103,25 @@ def _chapter(
     family: FamilyView,
     pages: Sequence[FlamePage],
     differences: Sequence[Finding],
-) -> PageChapter:
+) -> Section:
     found = family_findings(family, (one for one in differences if one.family == family.name))
     found = [replace(finding, family="") for finding in found]
     sections = list(family_sections(family, pages))
-    return PageChapter(family.slug, family.name, sections, family.compared_with, findings=found)
+    return Section(
+        family.slug, family.name, family.compared_with, findings=found, sections=sections
+    )
 
 
-def _published(table: pd.DataFrame, recorded: Recorded) -> Iterator[PageChapter]:
+def _published(table: pd.DataFrame, recorded: Recorded) -> Iterator[Section]:
     changes = published_table(table, recorded.reproductions())
     if changes.rows:
-        section = PageSection(
-            "published-changes",
+        yield Section(
+            "published",
+            "Published changes",
+            "What was published about each system, and what became of it.",
             drawings=list(draw_published(table)),
             tables=[CaptionedTable(changes, recorded.provenance())],
         )
-        lead = "What was published about each system, and what became of it."
-        yield PageChapter("published", "Published changes", [section], lead)
 
 
 def _flame_links(table: pd.DataFrame, pages: Mapping[str, Sequence[FlamePage]]) -> dict[str, str]:
@@ -140,7 +136,7 @@ def _flame_links(table: pd.DataFrame, pages: Mapping[str, Sequence[FlamePage]]) 
     return links
 
 
-def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> PageChapter:
+def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> Section:
     machine = CaptionedTable(environment_table(results))
     machines = dict.fromkeys(each.get("machine") for each in environments(results))
     selftests = [test.sentence() for name in machines if name for test in last_selftests(name)]
@@ -149,25 +145,11 @@ def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> Pag
         CaptionedTable(sources_table(family), f"The variants of {family.name}.") for family in found
     ]
     sections = [
-        PageSection("environment", "Environment", tables=[machine], remarks=remarks),
-        PageSection("sources", "Sources", tables=sources),
+        Section("environment", "Environment", tables=[machine], remarks=remarks),
+        Section("sources", "Sources", tables=sources),
     ]
     lead = f"{printable(name)}: {_contents(results)}."
-    return PageChapter("provenance", "Provenance", sections, lead)
-
-
-def _terms(found: Iterable[FamilyView]) -> Iterator[PageSection]:
-    """Yield a section per family with the meanings of its qualities and counters."""
-    for family in found:
-        terms = [
-            (row["name"], row["meaning"], f"{row['unit'] or 'no unit'}, {row['better']} is better")
-            for row in rows_of(family.qualities)
-        ]
-        terms += [(row["name"], row["meaning"], "a counter") for row in rows_of(family.counters)]
-        if terms:
-            title = f"Qualities and counters of {family.name}"
-            terms = list(dict.fromkeys(terms))
-            yield PageSection(f"{family.slug}-terms", title, terms=terms, is_folded=True)
+    return Section("provenance", "Provenance", lead, sections=sections)
 
 
 def _measured_with(results: Results) -> str:

@@ -85,9 +85,7 @@ indices = click.option(
     default=_FOLDER,
     help="Folder for the results, which the report shows.",
 )
-@click.option(
-    "--figure", type=options.PATH, help="File for the figure of one workload, .svg or .png."
-)
+@click.option("--figure", type=options.PATH, help="File for the figure of one workload, .svg.")
 @options.fresh
 @options.seed
 @options.json
@@ -113,7 +111,7 @@ def validate_command(
     Runs the computation of each rank of a plan with real kernels. Communication is not measured.
     """
     options.check_writable(options.file_named(json))
-    options.check_out(figure, ".svg", ".png")
+    options.check_out(figure, ".svg")
     if figure is not None and len(workload) > 1:
         raise UsageError("--figure is of one workload; the report draws all.")
     if memory and (figure is not None or indices != "uniform"):
@@ -157,9 +155,9 @@ def validate_command(
     if not done:
         raise click.exceptions.Exit(2)
     if figure is not None:
-        from reports.estimates.figure import draw_validation
+        from reports.estimates.page import draw_validation
 
-        options.write(figure, draw_validation(done[0]).as_file(figure.suffix))
+        options.write(figure, draw_validation(done[0]).svg)
     if len(done) > 1:
         summary = as_terminal(tables.summary_table(done), f"{len(done)} problems\n")
         options.show_or_write(json, to_builtins(done), summary)

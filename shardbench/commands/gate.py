@@ -29,8 +29,8 @@ from harness.suites.expected_problems import (
 )
 from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
 from harness.suites.proposals import is_as_it_must_be, renewed, without_noise
+from reports import gate as words
 from reports.core.formatting import plural
-from reports.gate import page as words
 from shardbench import options
 from shardbench.command import Command, command
 from shardbench.progress import progress_display

@@ -19,7 +19,7 @@ from harness.series.steps import Step, changes, difference_in, find, judge, step
 from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
-from reports.series.view import View, caveats, changed_figures, findings, step_sentences
+from reports.series import View, caveats, changed_figures, findings, step_sentences
 from shardbench import completion, display, options
 from shardbench.command import command, resumable
 from shardbench.commands.gate import GateCommand
@@ -192,7 +192,7 @@ def _view(runner: Runner, runs: tuple[Run, ...], found: tuple[Step, ...], least:
 
 
 def _gate(runner: Runner, first: Point | None, last: Point, least: float, folder: Path) -> None:
-    from reports.gate import page as pages
+    from reports import gate as pages
 
     if first is None:
         raise UsageError("--gate needs a range A..B.")

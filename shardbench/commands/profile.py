@@ -53,7 +53,7 @@ def profile(
 
     Shows a tree of calls; writes a page of flame graphs, and files for speedscope.
     """
-    from reports.profile.page import flame_page
+    from reports.flames import flame_page
     from shardbench.display.profile import shown
 
     request = problem_options.find_problem(options.found_registry(), cell, workload, topology, gpus)

@@ -97,7 +97,7 @@ def _clones(named: Sequence[str]) -> dict[str, Path]:
 
 
 def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
-    from reports.profile.page import flame_page
+    from reports.flames import flame_page
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, flame_page(profiles, problem))

@@ -17,7 +17,7 @@ from harness.series.naming import INSTALLED, releases_in, releases_on_index
 from harness.series.releases import family_of, measure, settings_of
 from harness.topologies.lookup import find_topology
 from reports.core.formatting import plural
-from reports.series.view import View, findings, release_views
+from reports.series import View, findings, release_views
 from shardbench import completion, display, options
 from shardbench.command import command, resumable
 from shardbench.options import (

@@ -89,12 +89,12 @@ def report(
 ) -> None:
     """Write an offline page of results, or of changes between two.
 
-    Also writes Markdown, figures and their data next to the page.
+    Also writes figures and their data next to the page.
     """
     if results is not None and other is not None:
         if large or fresh or flames:
             raise UsageError("A report of two files takes no --large, --fresh or --flames.")
-        from reports.changes.page import write_comparison
+        from reports.changes import write_comparison
 
         for file in (results, other):
             tell_damaged(file)
@@ -120,7 +120,7 @@ def report(
 
 
 def _tell(page: Path) -> None:
-    options.messages.print(f"Wrote {page} and {page.with_name('report.md')}")
+    options.messages.print(f"Wrote {page}")
     print(page)
 
 
@@ -135,7 +135,7 @@ def _profile(
     from reports.core.frames import read_results
     from reports.family.data import families
     from reports.family.flame_links import FlamePair, ladder_pairs, main_pair, page_name
-    from reports.profile.page import flame_page
+    from reports.flames import flame_page
 
     measured = results.stat().st_mtime
     waiting: dict[tuple[str, str], dict[FlamePair, Path]] = {}

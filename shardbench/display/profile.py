@@ -9,7 +9,7 @@ from rich.tree import Tree
 from harness.measuring.profile.flame_graph import Comparer, Profile
 from harness.model.errors import printable
 from reports.core.formatting import percent, plural, seconds
-from reports.profile.page import explanation, overview
+from reports.flames import explanation, overview
 
 # Calls below this share of the whole are left out.
 _SMALLEST_SHARE = 0.02

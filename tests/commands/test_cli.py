@@ -178,7 +178,7 @@ def test_a_report_measures_what_is_not_large_and_writes_its_page(shardbench, toy
     code, out, err = shardbench(*REPORT)
     assert code == 0, err
     assert out.strip().endswith("report/index.html")
-    assert "Compared with same" in (tmp_path / "report" / "report.md").read_text()
+    assert "Compared with same" in (tmp_path / "report" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,8 @@ def test_a_report_tells_of_damage_and_leaves_the_file(shardbench, tmp_path):
     assert code == 0, err
     assert f"Damaged: {path}, line 1: it is not JSON" in err
     assert path.read_bytes() == before
-    assert "Line 1 of 'tiny.jsonl' is not JSON" in (tmp_path / "report/report.md").read_text()
+    page = unescape((tmp_path / "report/index.html").read_text())
+    assert "Line 1 of 'tiny.jsonl' is not JSON" in page
 
 
 def test_results_of_other_settings_are_kept_beside(shardbench, tmp_path):

@@ -70,7 +70,7 @@ def test_nothing_is_left_to_be_replaced():
 def test_the_action_updates_its_comment_on_pull_requests_alone():
     """The comment is written after every verdict, with the given token."""
     held = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
-    (step,) = [s for s in held["runs"]["steps"] if "gate/comment.py" in s.get("run", "")]
+    (step,) = [s for s in held["runs"]["steps"] if "gate_comment.py" in s.get("run", "")]
     assert "github.event_name == 'pull_request'" in step["if"]
     assert step["if"].startswith("always()"), "a verdict other than as expected fails the job"
     assert step["env"]["GITHUB_TOKEN"] == "${{ inputs.token }}"
@@ -234,8 +234,8 @@ def repository_with_our_names(measured: Path, tmp_path: Path) -> Path:
     """A repository with packages that are named as ours, and a file of expectations."""
     folder = tmp_path / "repository"
     for package in ("harness", "planners", "reports", "shardbench"):
-        (folder / package / "gate").mkdir(parents=True)
-        for file in ("__init__.py", "gate/__init__.py", "gate/comment.py"):
+        (folder / package).mkdir(parents=True)
+        for file in ("__init__.py", "gate_comment.py"):
             (folder / package / file).write_text(f"raise SystemExit('their {package} was run')\n")
     (folder / "expected.toml").write_text((measured / "expected.toml").read_text())
     return folder

@@ -4,9 +4,8 @@ import pytest
 from made_up_results import family_of
 from matplotlib.text import Text
 
-import reports.core.drawing.canvas
-import reports.family.page
-from reports.core.drawing.canvas import finish, style
+from reports.core import canvas
+from reports.family.figures import figures
 
 
 def draw(folder, lines, kind=None):
@@ -14,21 +13,17 @@ def draw(folder, lines, kind=None):
 
     Return each drawing with its matplotlib figure, by slug.
     """
-    made = []
+    made, finish = [], canvas.finish
 
     def keep(figure, *rest):
         made.append(figure)
         return finish(figure, *rest)
 
     family = family_of(folder, lines)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reports.core.drawing.canvas, "finish", keep)
-        if kind:
-            with style():
-                drawings = list(kind(family))
-        else:
-            drawings = [d for some in reports.family.page.figures(family).values() for d in some]
-    return {d.slug: (d, figure) for d, figure in zip(drawings, made, strict=True)}
+    with pytest.MonkeyPatch.context() as patch, canvas.style():
+        patch.setattr(canvas, "finish", keep)
+        found = list(kind(family)) if kind else [d for ds in figures(family).values() for d in ds]
+    return {d.slug: (d, figure) for d, figure in zip(found, made, strict=True)}
 
 
 def texts_of(figure):
@@ -42,3 +37,8 @@ def texts_of(figure):
             outside |= {t for t in labels if not low <= t.get_position()[place] <= high}
     texts = [t for t in figure.findobj(Text) if t.get_visible()]
     return [t for t in texts if t.get_text().strip() and t not in outside]
+
+
+def said_in(figure):
+    """Return a figure's visible texts as a set of strings."""
+    return {text.get_text() for text in texts_of(figure)}

@@ -272,24 +272,11 @@ def family_of(folder: Path, lines: list[dict[str, Any]]) -> FamilyView:
 
 
 @contextmanager
-def no_png() -> Iterator[None]:
-    """Draw figures as SVG only, since pages show no PNG."""
-    draw = Figure.savefig
-
-    def save(figure: Figure, file: Any, **options: Any) -> None:
-        if options["format"] != "png":
-            draw(figure, file, **options)
-
-    with mock.patch.object(Figure, "savefig", save):
-        yield
-
-
-@contextmanager
 def blank_figures() -> Iterator[None]:
     """Leave all figures blank, because drawing takes most of a report's time."""
 
     def save(figure: Figure, file: Any, **options: Any) -> None:
-        file.write("<svg></svg>" if options["format"] == "svg" else b"")
+        file.write("<svg></svg>")
 
     with (
         mock.patch.object(Figure, "savefig", save),

@@ -1,14 +1,10 @@
 "use strict";
 
-const NOTHING = ["", "—"];
-
-// A number column carries its value in data-sort; entries that say nothing stay last either way.
+// A number column carries its value in data-sort; entries without a value stay last either way.
 function compare(a, b, column, sign) {
   const [x, y] = [a.cells[column], b.cells[column]];
   if (!x.classList.contains("number")) {
-    const [p, q] = [x.textContent, y.textContent];
-    if (NOTHING.includes(p) || NOTHING.includes(q)) return NOTHING.includes(p) - NOTHING.includes(q);
-    return sign * p.localeCompare(q, "en", { numeric: true });
+    return sign * x.textContent.localeCompare(y.textContent, "en", { numeric: true });
   }
   const [p, q] = [x.dataset.sort, y.dataset.sort];
   if (p === undefined || q === undefined) return (p === undefined) - (q === undefined);
@@ -46,37 +42,11 @@ for (const box of document.querySelectorAll(".filter")) {
   filterRows(box);
 }
 
-// A link may lead into what is folded.
+// A link may lead to a folded section.
 function openTarget() {
-  let folded = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details");
-  if (!folded) return;
-  for (let each = folded; each; each = each.parentElement.closest("details")) each.open = true;
-  document.getElementById(decodeURIComponent(location.hash.slice(1))).scrollIntoView();
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let part = target; part; part = part.parentElement) if (part.localName === "details") part.open = true;
+  target?.scrollIntoView();
 }
 addEventListener("hashchange", openTarget);
 openTarget();
-
-// An entry of a legend hides and shows its line.
-function toggleSeries(card, key) {
-  const same = `[data-key="${key}"]`;
-  const off = card.querySelector(same).classList.contains("off");
-  for (const part of card.querySelectorAll(same)) {
-    part.classList.toggle("off", !off);
-    part.setAttribute("aria-pressed", off);
-  }
-  for (const part of card.querySelectorAll(`[data-series="${key}"]`)) part.classList.toggle("hidden", !off);
-}
-for (const part of document.querySelectorAll(".card [data-key]")) {
-  const toggle = () => toggleSeries(part.closest(".card"), part.dataset.key);
-  part.setAttribute("role", "button");
-  part.setAttribute("aria-pressed", "true");
-  part.addEventListener("click", toggle);
-  if (part.querySelector("text")) {
-    part.setAttribute("tabindex", "0");
-    part.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      toggle();
-    });
-  }
-}

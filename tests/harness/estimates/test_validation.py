@@ -195,7 +195,7 @@ def test_the_report_compares_picks_before_and_after_calibrating(found: Validatio
     right, wrong = found.agreements
     first, *_ = findings([replace(found, agreements=(wrong, right))])
     assert "1 of 1 problem and slower on 0" in first.sentence
-    assert len(findings([replace(found, agreements=(wrong,))])) == 1
+    assert len(list(findings([replace(found, agreements=(wrong,))]))) == 1
 
 
 def test_a_single_pair_has_a_wide_interval():

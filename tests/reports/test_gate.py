@@ -15,7 +15,7 @@ from harness.suites.difference import Deviation
 from harness.suites.expectations import Expectation, Expectations, MadeWith, Rules
 from harness.suites.gate import GateVerdict, Judged, judge_cells
 from reports.core.escaping import code
-from reports.gate.page import failure_markdown, headline, look_closer, markdown, notes, rows
+from reports.gate import failure_markdown, headline, look_closer, markdown, notes, rows
 
 
 def judged(*kinds: str | None) -> GateVerdict:

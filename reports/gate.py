@@ -1,6 +1,5 @@
 """The text of a gate's verdict: a headline, a row for each deviation, and a Markdown page."""
 
-import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from reports.core.table import as_markdown, code, table_of
 
 UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
 
-_LONGEST = 300
 _MOST_ROWS = 500
 
 # For each kind of deviation: its name, a phrase after a number of cells, and a word for a change.
@@ -28,7 +26,6 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "new": ("New", "not expected yet", "new"),
     "inconclusive": ("Inconclusive", "perhaps slower than expected", "perhaps worse"),
 }
-_VERBLESS = ("not measured",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,11 @@ def headline(verdict: GateVerdict) -> str:
     kinds = [kind for kind in _WORDS if verdict.count(kind)]
     if not kinds:
         return f"As expected: all {total} cells." if total > 1 else "As expected: the only cell."
-    worst, *others = kinds
-    name, clause, _ = _WORDS[worst]
-    amount = verdict.count(worst)
-    verb = "" if worst in _VERBLESS else "is " if amount == 1 else "are "
+    name, clause, _ = _WORDS[kinds[0]]
+    amount = verdict.count(kinds[0])
+    verb = "" if kinds[0] == "not measured" else "is " if amount == 1 else "are "
     parts = [f"{amount:,} of {plural(total, 'cell')} {verb}{clause}"]
-    parts += [f"{verdict.count(kind):,} {_WORDS[kind][1]}" for kind in others]
+    parts += [f"{verdict.count(kind):,} {_WORDS[kind][1]}" for kind in kinds[1:]]
     return f"{name}: {', '.join(parts)}."
 
 
@@ -61,9 +57,47 @@ def rows(judged: Iterable[Judged]) -> Iterator[DeviationText]:
     """Yield a row for each deviation."""
     for each in judged:
         for deviation in each.deviations:
-            expected, measured = _texts(deviation.expected, deviation.measured)
-            what, change = _what(each, deviation), _change(deviation)
-            yield DeviationText(printable(str(each.cell)), what, expected, measured, change)
+            kind, dot, name = deviation.what.partition(".")
+            what = name if dot else kind
+            if what == "ratio" and each.measured is not None:
+                what = f"ratio over {each.measured.against}"
+            yield DeviationText(printable(str(each.cell)), printable(what), *texts(deviation))
+
+
+def texts(deviation: Deviation) -> tuple[str, str, str]:
+    """Return the value before, the value now, and the change, e.g. `worse, up 2 times`.
+
+    The values are rounded, or exact if rounding would make different values look equal.
+    """
+    values = deviation.expected, deviation.measured
+    before, now = map(_text, values)
+    if before == now and values[0] != values[1]:
+        before, now = map(str, values)
+    parts = [_WORDS[deviation.kind][2], _step(*values), printable(deviation.note.rstrip("."))]
+    change = ", ".join(filter(None, parts))
+    return before, now, change if len(change) <= 300 else f"{change[:300]}..."
+
+
+def _text(value: Value) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, tuple):
+        low, high = map(float, value)
+        return f"from {number(low)}" if high == float("inf") else interval(low, high)
+    return printable(value) if isinstance(value, str) else number(value)
+
+
+def _step(before: Value, now: Value) -> str:
+    """Return the direction and the size of the step between two numbers, else ""."""
+    if not isinstance(before, int | float) or not isinstance(now, int | float) or before == now:
+        return ""
+    direction = "up" if now > before else "down"
+    factor = max(before, now) / min(before, now) if before > 0 and now > 0 else float("inf")
+    if factor == float("inf"):
+        return direction
+    if factor >= 2:
+        return f"{direction} {number(float(factor), trim=True)} times"
+    return f"{direction} {number(abs(now / before - 1) * 100, trim=True)} %"
 
 
 def notes(verdict: GateVerdict, renamed: Iterable[tuple[CellId, CellId]] = ()) -> list[str]:
@@ -100,59 +134,6 @@ def look_closer(judged: Judged) -> tuple[str, ...]:
     return tuple(printable(shlex.join(command)) for command in (compare, profile))
 
 
-def _what(judged: Judged, deviation: Deviation) -> str:
-    kind, dot, name = deviation.what.partition(".")
-    if dot:
-        return printable(name)
-    if kind == "ratio" and judged.measured is not None:
-        return printable(f"ratio over {judged.measured.against}")
-    return kind
-
-
-def _texts(expected: Value, measured: Value) -> tuple[str, str]:
-    """Write two values rounded, or exactly if rounding would make different values look equal."""
-    texts = _text(expected), _text(measured)
-    if texts[0] == texts[1] and expected != measured:
-        return str(expected), str(measured)
-    return texts
-
-
-def _text(value: Value) -> str:
-    if value is None:
-        return MISSING
-    if isinstance(value, tuple):
-        low, high = value
-        if math.isinf(high):
-            return f"from {number(float(low))}"
-        return interval(float(low), float(high))
-    if isinstance(value, int | float):
-        return number(value)
-    return printable(value)
-
-
-def _change(deviation: Deviation) -> str:
-    parts = [_WORDS[deviation.kind][2]]
-    expected, measured = deviation.expected, deviation.measured
-    if isinstance(expected, int | float) and isinstance(measured, int | float):
-        parts.append(_difference(expected, measured))
-    if deviation.note:
-        parts.append(printable(deviation.note.rstrip(".")))
-    text = ", ".join(filter(None, parts))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _difference(before: float, now: float) -> str:
-    direction = "up" if now > before else "down"
-    if before <= 0 or now <= 0:
-        return direction
-    factor = now / before if now > before else before / now
-    if not math.isfinite(factor):
-        return direction
-    if factor >= 2:
-        return f"{direction} {number(float(factor), trim=True)} times"
-    return f"{direction} {number(abs(now / before - 1) * 100, trim=True)} %"
-
-
 def markdown(
     verdict: GateVerdict, said: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
@@ -164,36 +145,30 @@ def markdown(
     blocks = [f"## {headline(verdict).rstrip('.')}"]
     found = list(rows(verdict.judged))
     if found:
-        shown = found[:_MOST_ROWS]
         columns = map(code, DeviationText.__slots__)
-        blocks.append(as_markdown(table_of(shown, *columns)))
-        if len(found) > len(shown):
-            blocks.append(f"{len(found) - len(shown):,} more differences are left out.")
+        blocks.append(as_markdown(table_of(found[:_MOST_ROWS], *columns)))
+        if len(found) > _MOST_ROWS:
+            blocks.append(f"{len(found) - _MOST_ROWS:,} more differences are left out.")
     blocks += [in_code(text) for text in said]
     for text, commands in steps:
         blocks.append("\n".join([text, *(f"- {in_code(command)}" for command in commands)]))
     as_expected = [judged for judged in verdict.judged if judged.kind is None]
+    table = as_markdown(
+        table_of(
+            as_expected[:_MOST_ROWS],
+            code("cell", lambda each: printable(str(each.cell))),
+            code("status", lambda each: each.measured.status),
+            code("decision", lambda each: each.measured.decision or ""),
+            code("ratio", lambda each: _text(each.measured.ratio and each.measured.ratio.interval)),
+            code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
+        )
+    )
     if as_expected and found:
         title = f"<summary>{len(as_expected):,} as expected</summary>"
-        blocks.append(f"<details>\n{title}\n\n{_expected_table(as_expected)}\n\n</details>")
-    elif as_expected:
-        blocks.append(_expected_table(as_expected))
-    return "\n\n".join(blocks) + "\n"
+        table = f"<details>\n{title}\n\n{table}\n\n</details>"
+    return "\n\n".join([*blocks, *[table] * bool(as_expected)]) + "\n"
 
 
 def failure_markdown(reason: str) -> str:
     """Return Markdown that reports a failure of the gate itself, with the reason."""
     return f"## Error: the gate failed, so nothing is judged\n\n{in_code(printable(reason))}\n"
-
-
-def _expected_table(judged: Sequence[Judged]) -> str:
-    """Return a Markdown table of cells that are as expected; every such cell was measured."""
-    table = table_of(
-        judged[:_MOST_ROWS],
-        code("cell", lambda each: printable(str(each.cell))),
-        code("status", lambda each: each.measured.status),
-        code("decision", lambda each: each.measured.decision or ""),
-        code("ratio", lambda each: _text(each.measured.ratio and each.measured.ratio.interval)),
-        code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
-    )
-    return as_markdown(table)
