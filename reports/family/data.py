@@ -20,7 +20,7 @@ from harness.model.overview import Goal
 from harness.model.quality import Bound
 from reports.core.formatting import listing, plural, progress
 from reports.core.frames import Results
-from reports.family.scaling import exponents, long_series, sweeps
+from reports.family.growth import Series, series_of
 
 _LONGEST_SLUG = 60
 _IDS_OF_THE_PAGE = (
@@ -105,16 +105,6 @@ class FamilyView(Results):
         """Return the last variant in the chain of models (see `_models`) that starts at `name`."""
         return [name, *models_of(name, self._models)][-1]
 
-    def whose_decision(self, cell: Mapping[str, Any]) -> str:
-        """Return a cell's decision: "same" means the same as the variant that it is compared with.
-
-        If the decision must equal that of another variant, return "as NAME" instead.
-        """
-        decision = str(cell["decision"])
-        if decision == "same" and self._root(cell["variant"]) != self._root(cell["against"]):
-            return f"as {cell['same_as']}"
-        return decision
-
     def on(self, problem: str) -> dict[str, dict[str, Any]]:
         """Return the cells of one problem, as rows by variant."""
         found = self.cells[self.cells["problem"] == problem]
@@ -146,13 +136,6 @@ class FamilyView(Results):
         rated = self.cells["cell"].isin(self.primary_qualities["cell"])
         return self._best_problem(rated & (self.cells["decision"] == "own"))
 
-    @cached_property
-    def phase_problem(self) -> str:
-        """`ladder_problem` if its phases are known, else the problem with phases in most cells."""
-        if (self.phases["problem"] == self.ladder_problem).any():
-            return self.ladder_problem
-        return self._best_problem(self.cells["cell"].isin(self.phases["cell"]))
-
     def _best_problem(self, wanted: "pd.Series[bool]") -> str:
         score = pd.DataFrame(
             {
@@ -181,14 +164,9 @@ class FamilyView(Results):
         ]
 
     @cached_property
-    def sweep_points(self) -> pd.DataFrame:
-        """The points of the family's sweeps over size, without variants on few sizes."""
-        return long_series(sweeps(self.cells))
-
-    @cached_property
-    def exponents(self) -> pd.DataFrame:
-        """The fitted exponents of these sweeps, see `reports.family.scaling.exponents`."""
-        return exponents(self.sweep_points)
+    def series(self) -> list[Series]:
+        """The times of variants on problems that differ only in size."""
+        return series_of(self.records)
 
 
 def families(results: Results) -> list[FamilyView]:
@@ -226,11 +204,6 @@ def environments(results: Results) -> list[dict[str, Any]]:
         held["loads"] += [stored["load"]] if "load" in stored else []
         held["starts"] += [stored["started"]] if "started" in stored else []
     return list(found.values())
-
-
-def ratios(cells: pd.DataFrame) -> "pd.Series[float]":
-    """Return the measured ratio of each cell, and 1 for the reference."""
-    return cells["ratio"].mask(cells["outcome"] == "reference", 1.0)
 
 
 def stopped_at(cell: Mapping[str, Any]) -> str:

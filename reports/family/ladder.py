@@ -1,76 +1,73 @@
 """The ladder, a sequence of variants (rungs) with published speed-ups: claimed, measured shares."""
 
-import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-import pandas as pd
-
+from harness.model.cell import Cell, Claim
 from reports.core.formatting import change, number
-from reports.family.data import FamilyView, Row, ratios, rows_of
+from reports.family.data import FamilyView
 
 
-def published_shares(claims: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Return the claimed share of the ladder's starting cost after each rung; NaN if unknown.
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A rung: its claim, and its cell on `ladder_problem` if it was measured there.
+
+    `share` is the published share of the ladder's starting cost, see `published_shares`.
+    """
+
+    variant: str
+    source: str
+    claim: Claim | None
+    share: float | None
+    cell: Cell | None
+
+    @property
+    def published(self) -> str:
+        """The published figures as text, or the reason why there are none."""
+        step = ""
+        if self.claim:
+            step = change(self.claim.before, self.claim.after, self.claim.unit)
+        if self.share is not None:
+            return f"{number(self.share)} ({step})" if step else "the published start"
+        if step:
+            return f"{step} published, on another problem"
+        if self.source == "shardbench":
+            return "ours, not upstream"
+        return f"no figure published ({self.source})" if self.source else "no figure published"
+
+
+def ladder(family: FamilyView) -> list[Rung]:
+    """Return the rungs of a family; the reference has the share 1 if any rung has a claim."""
+    last = {cell.variant: cell for cell in family.records}
+    measured = family.variants_on(family.ladder_problem)
+    shares = published_shares(last[rung].claim for rung in family.rungs)
+    if any(shares) and shares[0] is None and family.rungs[0] == family.reference:
+        shares[0] = 1.0
+    return [
+        Rung(name, last[name].source, last[name].claim, share, measured.get(name))
+        for name, share in zip(family.rungs, shares, strict=True)
+    ]
+
+
+def published_shares(claims: Iterable[Claim | None]) -> list[float | None]:
+    """Return the claimed share of the ladder's starting cost after each rung; None if unknown.
 
     A rung's share is the product of after / before over the claims so far, or only its own
     after / before if its `before` is the starting cost. A claim under other conditions than those
     of the first claim has no share.
     """
-    start: tuple[float, str] | None = None
-    conditions = None
+    first: Claim | None = None
     share = 1.0
-    shares = []
+    shares: list[float | None] = []
     for claim in claims:
-        before, after, unit = claim["claim_before"], claim["claim_after"], claim["claim_unit"]
-        if not (before > 0 and after > 0) or (
-            start is not None and claim["claim_conditions"] != conditions
-        ):
-            shares.append(math.nan)
+        if claim is None or not (claim.before > 0 and claim.after > 0):
+            shares.append(None)
             continue
-        if start is None:
-            start, conditions = (before, unit), claim["claim_conditions"]
-        share = (1.0 if (before, unit) == start else share) * after / before
+        first = first or claim
+        if claim.conditions != first.conditions:
+            shares.append(None)
+            continue
+        starts = (claim.before, claim.unit) == (first.before, first.unit)
+        share = (1.0 if starts else share) * claim.ratio
         shares.append(share)
     return shares
-
-
-def ladder(family: FamilyView) -> pd.DataFrame:
-    """Return published figures and measured ratios on `ladder_problem`, a row per rung.
-
-    For `published_share` see `published_shares`; the reference has the share 1 if any rung has a
-    claim. Ratios are of CPU time, lower is better.
-    """
-    rungs, cells = family.rungs, family.cells
-    claims = cells.drop_duplicates("variant", keep="last").set_index("variant").loc[rungs]
-    on_it = (cells["problem"] == family.ladder_problem) & (cells["against"] == family.reference)
-    found = cells[on_it].set_index("variant").reindex(rungs)
-    shares = pd.Series(published_shares(rows_of(claims)), index=rungs, dtype=float)
-    if shares.notna().any() and family.reference in shares:
-        shares = shares.fillna({family.reference: 1.0})
-    published = claims[["claim_before", "claim_after", "claim_unit", "claim_conditions"]]
-    table = published.rename(columns=lambda name: name.replace("claim", "published")).assign(
-        published_share=shares,
-        source=claims["source"],
-        cpu_s=found["cpu_s"],
-        ratio=ratios(found),
-        low=found["ratio_low"],
-        high=found["ratio_high"],
-        pairs=found["pairs"],
-        outcome=found["outcome"].fillna("not run"),
-        decision=found["decision"].fillna(""),
-    )
-    return table.reset_index()
-
-
-def claim_text(row: Row) -> str:
-    """Write a rung's published figures, or the reason why it has none."""
-    known = not math.isnan(row["published_after"])
-    step = change(row["published_before"], row["published_after"], row["published_unit"])
-    if not math.isnan(row["published_share"]):
-        return f"{number(row['published_share'])} ({step})" if known else "the published start"
-    if known:
-        return f"{step} published, on another problem"
-    if row["source"] == "shardbench":
-        return "ours, not upstream"
-    return f"no figure published ({row['source']})" if row["source"] else "no figure published"

@@ -140,7 +140,8 @@ def _published(family: FamilyView, row: OverviewRow) -> dict[str, Any]:
     if len(claims):
         claim = rows_of(claims.tail(1))[0]
         after, unit = claim["claim_after"], claim["claim_unit"]
-        share = ladder(family).set_index("variant")["published_share"].get(row.published, _NAN)
+        shares = {rung.variant: rung.share for rung in ladder(family)}
+        share = shares.get(row.published) or _NAN
         if row.before or math.isnan(share):
             share = after / claim["claim_before"]
     return {

@@ -12,7 +12,7 @@ from reports.family.flame_links import FlamePage, flames_table
 from reports.family.ranks import (
     RankView,
     loads_table,
-    ranks,
+    rank_view,
     ranks_caption,
     ranks_table,
 )
@@ -46,7 +46,7 @@ def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iter
         slug = f"{family.slug}-{name}"
         return Section(slug, title, drawings=drawings, tables=shown, **options)
 
-    view = ranks(family)
+    view = rank_view(family)
     others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
     sections = [
         section(

@@ -17,7 +17,8 @@ from reports.core.table import (
     table_of,
     text,
 )
-from reports.family.data import FamilyView, Row, rows_of
+from reports.family.data import FamilyView
+from reports.family.growth import PowerLaw, Series
 from reports.family.ladder import ladder
 
 _COMPARISON = ("variant", "cpu", "ratio", "reach", "projected", "verdict", "qualities", "gap")
@@ -66,25 +67,23 @@ def ladder_table(family: FamilyView, flames: Mapping[str, str]) -> Table:
 
     `flames` has the address of a page of flame graphs by variant.
     """
-    rungs = {row["variant"]: row for row in rows_of(ladder(family))}
-    cells = family.variants_on(family.ladder_problem)
+    rungs = {rung.variant: rung for rung in ladder(family)}
 
     def published(cell: Cell) -> Entry | None:
-        row = rungs[cell.variant]
-        after, unit = row["published_after"], row["published_unit"]
-        if math.isnan(after):
+        claim = rungs[cell.variant].claim
+        if claim is None:
             return None
-        return Entry(change(row["published_before"], after, unit), after)
+        return Entry(change(claim.before, claim.after, claim.unit), claim.after)
 
     def flame_graphs(cell: Cell) -> Entry:
         page = flames.get(cell.variant)
         return Entry("open", link=page) if page else Entry(MISSING)
 
     return cell_table(
-        [cells[variant] for variant in rungs if variant in cells],
+        [rung.cell for rung in rungs.values() if rung.cell],
         "variant",
         numbers("published step", published),
-        numbers("published share", lambda cell: rungs[cell.variant]["published_share"]),
+        numbers("published share", lambda cell: rungs[cell.variant].share),
         *("ratio", "reach", "cpu", "verdict", "quality", "gap"),
         text("flame graphs", flame_graphs),
     )
@@ -93,22 +92,28 @@ def ladder_table(family: FamilyView, flames: Mapping[str, str]) -> Table:
 def growth_table(family: FamilyView) -> Table:
     """Return a row per variant and sweep, with its fitted exponent."""
 
-    def sizes(row: Row) -> Entry:
-        return Entry(f"{count(row['smallest'])} to {count(row['largest'])}", row["largest"])
-
-    def ends(row: Row) -> Entry:
-        return Entry(interval(row["low"], row["high"], hundredths), row["low"])
+    def sizes(row: Series) -> Entry | None:
+        sizes = [point.size for point in row.measured]
+        return Entry(f"{count(min(sizes))} to {count(max(sizes))}", max(sizes)) if sizes else None
 
     return table_of(
-        rows_of(family.exponents),
+        family.series,
         code("variant"),
         code("problems", "sweep"),
-        numbers("sizes", write=count),
-        numbers("range", lambda row: sizes(row) if row["sizes"] else None),
-        numbers("exponent", write=hundredths),
-        numbers("95 % interval", ends),
-        numbers("over budget from", "over_budget", count),
+        numbers("sizes", lambda row: len({point.size for point in row.measured}), count),
+        numbers("range", sizes),
+        numbers("exponent", lambda row: row.fit and row.fit.exponent, hundredths),
+        numbers("95 % interval", lambda row: row.fit and _ends(row.fit)),
+        numbers("over budget from", _first_stopped, count),
     )
+
+
+def _ends(fit: PowerLaw) -> Entry:
+    return Entry(interval(fit.low, fit.high, hundredths), fit.low)
+
+
+def _first_stopped(row: Series) -> float | None:
+    return min((point.size for point in row.points if not point.is_measured), default=None)
 
 
 def goals_table(family: FamilyView) -> Table:

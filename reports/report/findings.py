@@ -15,20 +15,19 @@ from reports.core.formatting import (
 from reports.core.frames import Results
 from reports.core.page import Finding
 from reports.family.data import FamilyView, Row, environments, rows_of
-from reports.family.measured_findings import effect, effects
 from reports.family.overview import overview
 from reports.family.shortfalls import goals, repetition, shortfalls
 
 KINDS = (
-    *("gain", "better decision", "published", "record", "goals", "different decisions", "failed"),
-    *("repeated work", "phases", "quality", "over budget", "growth", "inconclusive"),
+    *("gain", "better decision", "record", "goals", "different decisions", "failed"),
+    *("repeated work", "over budget", "inconclusive"),
     *("not installed", "file"),
 )
 
 
 def family_findings(family: FamilyView, others: Iterable[Finding] = ()) -> list[Finding]:
     """Return a family's findings and `others` on it: the first of each kind, then the rest."""
-    tellers = (gains, effects, goals, repetition, shortfalls)
+    tellers = (gains, goals, repetition, shortfalls)
     found = [*(finding for tell in tellers for finding in tell(family)), *others]
     found.sort(key=lambda finding: KINDS.index(finding.kind))
     firsts = {finding.kind: finding for finding in reversed(found)}
@@ -137,7 +136,7 @@ def _without_gain(family: FamilyView) -> Finding:
     best = rows_of(compared.nsmallest(1, "ratio"))[0]
     return Finding(
         "gain",
-        f"`{best['variant']}` {effect(best, best['against'])}.",
-        f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
-        f"(interval {interval(best['low'], best['high'])}).",
+        f"`{best['variant']}` takes {number(best['ratio'])} of the CPU time of "
+        f"`{best['against']}` (interval {interval(best['low'], best['high'])}).",
+        f"On `{best['problem']}`.",
     )
