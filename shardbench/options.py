@@ -14,10 +14,9 @@ from rich.console import Console, RenderableType
 
 from harness.contract.registry import Registry, load_registry
 from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import replace_file
+from harness.model.files import replace_file, to_json
 from harness.model.machine import default_memory_gib
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
-from harness.store.results import to_json
 from shardbench import display
 
 messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)

@@ -1,16 +1,17 @@
 """Measure into a results file: lock it, repair it, and resume from it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings
-from harness.store.lock import hold
-from harness.store.results import Damage, append_cells, read_cells, set_damaged_aside
-from harness.suites.sweep import Finished, Workers, resumed, set_aside, sweep, told_apart
+from harness.store.cells import CellStore
+from harness.store.keys import unused
+from harness.store.lines import Damage, Entry, Store, hold
+from harness.suites.sweep import Finished, Workers, resumed, sweep, tasks_of
 from reports.core.formatting import plural
 from shardbench.options import messages, warn
 from shardbench.progress import progress_display
@@ -20,30 +21,23 @@ _MOST_NAMED = 5
 
 
 @contextmanager
-def measuring_into(results: Path) -> Iterator[None]:
+def measuring_into(store: Store[Any]) -> Iterator[None]:
     """Lock a results file in the `with` block; first move damaged lines to `FILE.damaged`."""
-    with hold(results):
-        damaged = set_damaged_aside(results)
-        if damaged:
-            _tell(damaged)
-            messages.print(f"They are moved to {results}.damaged.")
+    with hold(store.path):
+        if damaged := store.set_damaged_aside():
+            tell_damaged(damaged)
+            messages.print(f"They are moved to {store.path}.damaged.")
         yield
 
 
-def keep_earlier(results: Path) -> None:
-    """Rename an earlier results file, and print its new name."""
-    if kept := set_aside(results):
-        messages.print(f"Earlier results are kept in {kept}.")
+def keep_earlier(store: Store[Any], kept: Iterable[Entry[Any]] = ()) -> None:
+    """Rename an earlier results file, except for the entries `kept`, and print its new name."""
+    if renamed := store.set_aside(kept):
+        messages.print(f"Earlier results are kept in {renamed}.")
 
 
-def tell_damaged(results: Path) -> None:
+def tell_damaged(damaged: Sequence[Damage]) -> None:
     """Warn about the damaged lines of a results file."""
-    damaged: list[Damage] = []
-    list(read_cells(results, damaged.append))
-    _tell(damaged)
-
-
-def _tell(damaged: list[Damage]) -> None:
     for damage in damaged[:_MOST_NAMED]:
         warn(f"Damaged: {damage}")
     if len(damaged) > _MOST_NAMED:
@@ -53,32 +47,31 @@ def _tell(damaged: list[Damage]) -> None:
 
 def measure(
     requests: Sequence[Request],
-    results: Path,
+    store: CellStore,
     settings: Settings,
     fresh: bool,
     workers: Workers | None = None,
+    then: Callable[[], None] = lambda: None,
 ) -> tuple[list[Request], list[Finished]]:
     """Measure the problems of a suite that have no stored results, and show progress.
 
     If stored cells have other code, versions or settings, or times of another machine, or if
-    `fresh`, this renames their file; the other cells are kept, but not if `fresh`. Returns the
-    requests with their stored cells, and the new results.
+    `fresh`, this renames their file; the other cells are kept, but not if `fresh`. Calls `then`
+    after each problem. Returns the requests with their stored cells, and the new results.
     """
-    site = workers.site if workers else None
-    usable, outdated = told_apart(results, settings, site)
+    tasks = tasks_of(requests, settings, several=workers is not None and workers.several)
     if fresh:
-        keep_earlier(results)
-    elif outdated:
-        for why, amount in outdated.items():
-            messages.print(f"Not used: {plural(amount, 'cell')} in {results}, with {why}.")
-        keep_earlier(results)
-        append_cells(results, usable)
-    requests = resumed(requests, results, settings, site)
+        keep_earlier(store)
+    elif (old := unused(tasks, store.entries)).reasons:
+        for why, amount in old.reasons.items():
+            messages.print(f"Not used: {plural(amount, 'cell')} in {store.path}, with {why}.")
+        keep_earlier(store, old.rest)
+    requests = resumed(tasks, store)
     left = [request for request in requests if not request.is_measured]
     if stored := len(requests) - len(left):
         messages.print(
             f"{stored} of {plural(len(requests), 'problem')} {'is' if stored == 1 else 'are'} "
-            f"measured already in {results}; --fresh measures {'it' if stored == 1 else 'them'} "
+            f"measured already in {store.path}; --fresh measures {'it' if stored == 1 else 'them'} "
             "again."
         )
     done: list[Finished] = []
@@ -87,10 +80,11 @@ def measure(
         def begun(request: Request) -> None:
             show.begun(title_of(request))
 
-        for problem in sweep(left, results, settings, show, workers=workers, begun=begun):
+        for problem in sweep(left, store, settings, show, workers=workers, begun=begun):
             done.append(problem)
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
             show.finished(title_of(problem.request), _outcome(problem), failed)
+            then()
     return requests, done
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from harness.execution.upstream import is_ready
-from harness.execution.usage import helpers
 from harness.model.cell import Claim
 from harness.model.errors import RegistryError, ShardbenchError
 
@@ -77,6 +76,9 @@ class Variant(Generic[P, D]):
 
     def prepared(self, problem: P) -> Prepared[D]:
         """Set the variant up on a problem; raise RegistryError if it returns no `Prepared`."""
+        # Imported here, because listing a family's variants runs none of them.
+        from harness.execution.usage import helpers
+
         helpers_before = helpers()
         prepared = self.prepare(problem)
         if not isinstance(prepared, Prepared):

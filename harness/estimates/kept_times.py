@@ -1,25 +1,20 @@
 """Time computations, each paired with a reference; store the times so that a run can resume."""
 
-import json
 import statistics
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
 from harness.contract import Prepared
 from harness.contract.abilities.estimates import TimedWork, Workbench
-from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.turns import Clock, timed_turn
 from harness.measuring.timing.verdict import estimate_ratio
 from harness.model.cell import Ratio
-from harness.model.declared import fault
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import read_file, replace_file
-from harness.store.results import append_lines, cannot_be_written, whole_lines
+from harness.model.errors import ShardbenchError
+from harness.store.keys import Key
+from harness.store.lines import Entry, Store
 
 Seconds = Annotated[float, Meta(gt=0)]
 OnProgress = Callable[[str, int, int], None]
@@ -27,50 +22,31 @@ OnProgress = Callable[[str, int, int], None]
 
 
 class Pair(Struct, frozen=True):
-    """The seconds of one pass (`call`) of work `key`, and of the reference right before it."""
+    """The seconds of one pass (`call`) of a work, and of the reference right before it."""
 
-    key: str
     call: str
     seconds: Seconds
     reference: Seconds
 
 
 class TimesFile:
-    """Pairs of times by work and pass, in a file: a line of settings, then a JSON line per pair.
+    """Pairs of times by work and pass, in a store; those with another key do not count."""
 
-    An existing file with the same settings is continued, unless `fresh` is True; any other file is
-    replaced. An incomplete last line, left by a killed run, is dropped. Raise UsageError for a
-    damaged file.
-    """
-
-    def __init__(
-        self, path: Path, settings: Mapping[str, str | float], fresh: bool = False
-    ) -> None:
-        self._path = path
+    def __init__(self, store: Store[Pair], key: Key) -> None:
+        self._store, self._key = store, str(key)
         self._pairs: dict[str, dict[str, list[Pair]]] = {}
-        head = json.dumps({"settings": settings}, sort_keys=True).encode()
-        lines = whole_lines(read_file(path)) if path.exists() and not fresh else []
-        kept = lines[1:] if lines[:1] == [head] else []
-        for number, line in enumerate(kept, start=2):
-            try:
-                self._keep(msgspec.json.decode(line, type=Pair))
-            except (ValueError, RecursionError) as error:
-                where = f"{path}, line {number}: it is damaged"
-                why = fault(error, Pair)
-                raise UsageError(f"{where} ({why}); --fresh measures again.") from None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, b"".join(line + b"\n" for line in (head, *kept)))
-        except OSError as error:
-            raise cannot_be_written(path, error) from None
+        for entry in store.entries:
+            if entry.key == self._key:
+                self._keep(entry.id, entry.value)
+        store.add()  # fails before measuring if the file cannot be written
 
-    def _keep(self, pair: Pair) -> None:
-        self._pairs.setdefault(pair.key, {}).setdefault(pair.call, []).append(pair)
+    def _keep(self, work: str, pair: Pair) -> None:
+        self._pairs.setdefault(work, {}).setdefault(pair.call, []).append(pair)
 
-    def add(self, pair: Pair) -> None:
+    def add(self, work: str, pair: Pair) -> None:
         """Store a pair in memory and append it to the file; raise ShardbenchError on failure."""
-        self._keep(pair)
-        append_lines(self._path, [msgspec.json.encode(pair).decode()])
+        self._keep(work, pair)
+        self._store.add(Entry(work, self._key, pair))
 
     def pairs(self, key: str) -> int:
         """Return the smallest number of pairs that a pass of work `key` has; 0 for unknown work."""
@@ -132,4 +108,4 @@ class Stopwatch:
                 )
                 if min(reference, seconds) <= 0:
                     raise ShardbenchError("A call is too short for the clock.")
-                self.times.add(Pair(work.key, name, seconds, reference))
+                self.times.add(work.key, Pair(name, seconds, reference))

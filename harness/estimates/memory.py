@@ -12,6 +12,8 @@ from harness.measuring.environment import environment
 from harness.model.cell import Environment
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.machine import GIB
+from harness.store.keys import Task, key_of, missing
+from harness.store.lines import Entry, Store
 
 _WHOLE = ""  # the group of the whole rank
 _SECONDS = 600.0
@@ -64,11 +66,13 @@ def validate_memory(
     plans: int,
     candidates: MemorySet,
     seed: int,
+    store: Store[RankMemoryFound],
     on_progress: OnProgress = lambda measured, done, of: None,
 ) -> MemoryValidation:
     """Measure ranks of candidate decisions, once because counted bytes repeat exactly.
 
-    Raises UsageError before measuring if a rank does not fit into the allowed memory.
+    Ranks that are stored with the same key are not measured again. Raises UsageError before
+    measuring if a rank does not fit into the allowed memory.
     """
     works = [(decision, rank) for decision in candidates.decisions for rank in decision.ranks]
     for decision, rank in works:
@@ -78,12 +82,18 @@ def validate_memory(
                 f"Rank {rank.rank} of plan '{decision.name}' takes {most:.3g} GiB; --gib allows "
                 f"{candidates.gib:g}. Give it more, or measure a smaller workload."
             )
+    where = environment(seed)
+    key = key_of(where, device, plans, seed)
+    ids = [f"{decision.name}, {decision.setting}, rank {rank.rank}" for decision, rank in works]
+    tasks = [Task(work, frozenset([name]), key) for work, name in zip(works, ids, strict=True)]
     found: list[RankMemoryFound] = []
-    for decision, rank in works:
+    for name, stored in zip(ids, missing(tasks, store.entries), strict=True):
         on_progress("the memory of ranks", len(found), len(works))
-        found.append(_measured(decision, rank, candidates))
-    notes = tuple(candidates.notes)
-    return MemoryValidation(problem, device, plans, notes, tuple(found), environment(seed))
+        measured = stored.values[0] if stored.values else _measured(*stored.task.what, candidates)
+        if not stored.values:
+            store.add(Entry(name, str(key), measured))
+        found.append(measured)
+    return MemoryValidation(problem, device, plans, tuple(candidates.notes), tuple(found), where)
 
 
 def _measured(

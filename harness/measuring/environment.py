@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -21,9 +20,6 @@ from harness.model.errors import ShardbenchError
 from harness.model.versions import PACKAGES, installed_versions
 
 _OWN = "shardbench"
-
-ELSEWHERE = "times of another machine (--machine NAME names equal ones)"
-"""Why a stored time does not count here."""
 
 MACHINE = "SHARDBENCH_MACHINE"
 """Names a class of machines, instead of the host's name and memory; for child processes too."""
@@ -85,18 +81,6 @@ def used_packages(package: str) -> tuple[str, ...]:
             used = [found.name for found in required if not found.marker or found.marker.evaluate()]
             return (made_by.name, *(name for name in used if name != _OWN))
     return PACKAGES
-
-
-def other_code(there: Environment, here: Environment, earlier: Sequence[str] = ()) -> str:
-    """Return what makes results of two environments incomparable on any machine; "" if nothing.
-
-    `earlier` has the codes of earlier versions whose results are still valid.
-    """
-    if there.code != here.code and there.code not in earlier:
-        return "other code of shardbench or of its families"
-    if (there.python, there.packages) != (here.python, here.packages):
-        return "other versions of Python or packages"
-    return ""
 
 
 def environment(seed: int, package: str = "") -> Environment:

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, convert, field, to_builtins
 
 from harness.model.declared import LEAST, Amount, Count, Name, Number, Size, check_sizes
-from harness.model.errors import UsageError, printable
+from harness.model.errors import UsageError
+from harness.model.files import legible
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.overview import Goal, OverviewRow
 from harness.model.quality import Bound, Quality, find_bound
@@ -24,7 +25,13 @@ Verdict = Literal["faster", "slower", "same", "inconclusive"]
 ClockName = Literal["cpu", "wall"]
 Way = Literal["", "turns", "turns in one process", "side by side", "one core each"]
 
-_MOST_NESTED = 20
+SHARED: Mapping[str, Sequence[str]] = {
+    "environment": ["environment"],
+    "settings": ["settings"],
+    "family": ["reference", "clock", "qualities", "counter_meanings", "counter_enough"],
+    "variant": ["summary", "source", "same_as", "claim", "purpose", "goals", "overview"],
+}
+"""The fields that many stored cells have in common, by what they describe."""
 
 
 class Summary(Struct, frozen=True):
@@ -172,12 +179,13 @@ class Environment(Struct, frozen=True, omit_defaults=True):
 
 
 class Cell(Struct, kw_only=True):
-    """The result of one variant on one problem, with the fields of a line in a results file.
+    """The result of one variant on one problem.
 
-    Times are in seconds; `cpu_s` includes all threads and child processes. `against` is the variant
-    that this one is compared with, `reference` the family's reference, and `ratio` the time / the
-    time of `against` (lower is better): CPU time or wall time, as `clock` says. `remark` is what a
-    reader should know of the timing.
+    `key` is the text of the `Key` of all that it depends on. Times are in seconds; `cpu_s` includes
+    all threads and child processes. `against` is the variant that this one is compared with,
+    `reference` the family's reference, and `ratio` the time / the time of `against` (lower is
+    better): CPU time or wall time, as `clock` says. `remark` is what a reader should know of the
+    timing.
     `projection_s` is the full time of an over-budget call, projected from its progress.
     `peak_memory_bytes` is the peak resident memory during the checked call (a lower bound if over
     budget), `memory_before_bytes` the resident memory just before it. `output` is the last output
@@ -186,6 +194,7 @@ class Cell(Struct, kw_only=True):
     """
 
     id: CellId
+    key: str = ""
     reference: Name
     against: str = ""
     summary: str = ""
@@ -270,19 +279,27 @@ class Cell(Struct, kw_only=True):
         return find_bound(self.qualities)
 
     def record(self) -> dict[str, Any]:
-        """Return the cell as a stored record, in JSON types."""
-        held = to_builtins(self, enc_hook=_plain_number)
-        del held["id"]
+        """Return the cell as a flat record in JSON types, as lines of schema 1 have it."""
+        held = to_builtins(self, enc_hook=plain_number)
+        del held["id"], held["key"]
         problem = self.problem
         named = {"cell": str(self.id), "family": self.family, "variant": self.variant}
         placed = {"workload": str(problem.workload), "topology": problem.topology}
         return {**named, **placed, "gpus": problem.gpus, **held, "schema": SCHEMA}
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Cell":
-        """Parse a stored record; null means that the field is absent.
+    def stored(cls, cell: str, key: str, payload: Mapping[str, Any]) -> "Cell":
+        """Return a stored cell; raises ValueError if a field is missing or wrong."""
+        try:
+            cell_id = CellId.parse(cell)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return convert({**payload, "id": asdict(cell_id), "key": key}, cls)
 
-        Characters that cannot be printed become escapes, since they may break files or terminals.
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Cell":
+        """Parse a record of schema 1; null means that the field is absent.
+
         Raise ValueError if a field is missing or wrong or if the id contradicts other fields.
         """
         held = legible(record)
@@ -309,28 +326,7 @@ class _Identity(Struct):
     gpus: Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 
-def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
-    """Return a JSON value with unprintable characters escaped and nulls in objects removed.
-
-    Escapes replace control characters other than line feeds, marks that reverse the direction of
-    text, and lone surrogates. "..." replaces values nested more than `most_nested` deep.
-    """
-    if isinstance(value, str):
-        return "\n".join(map(printable, value.split("\n")))
-    if not isinstance(value, dict | list):
-        return value
-    if not most_nested:
-        return "..."
-    if isinstance(value, list):
-        return [legible(item, most_nested - 1) for item in value]
-    return {
-        legible(name): legible(item, most_nested - 1)
-        for name, item in value.items()
-        if item is not None
-    }
-
-
-def _plain_number(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """Convert a numpy number to int or float. Raise TypeError for any other value."""
     if isinstance(value, numbers.Integral):
         return int(value)

@@ -1,8 +1,10 @@
-"""Read files with a size limit, and write files atomically."""
+"""Read files with a size limit, write files atomically, and write and clean JSON values."""
 
 import gzip
 import io
 import json
+import math
+import numbers
 import os
 import shutil
 import stat
@@ -11,10 +13,11 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from harness.model.errors import UsageError
+from harness.model.errors import UsageError, printable
 
 MOST_BYTES = 2**30
 _MOST_JSON_BYTES = 2**28
+_MOST_NESTED = 20
 
 
 def read_file(path: str | Path, called: str = "") -> bytes:
@@ -82,3 +85,44 @@ def read_json(path: str | Path) -> dict[str, Any]:
     if not isinstance(held, dict):
         raise UsageError(f"{path}: it must hold one JSON object.")
     return held
+
+
+def finite(value: Any) -> Any:
+    """Replace infinities and NaN by None, since JSON has neither, and convert numpy numbers."""
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def to_json(record: Any, indent: int | None = None) -> str:
+    """Return strict JSON text, with null for NaN and infinities; without indent it is compact."""
+    apart = (",", ":") if indent is None else None
+    plain = finite(record)
+    return json.dumps(plain, indent=indent, separators=apart, ensure_ascii=False, allow_nan=False)
+
+
+def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
+    """Return a JSON value with unprintable characters escaped and nulls in objects removed.
+
+    Escapes replace control characters other than line feeds, marks that reverse the direction of
+    text, and lone surrogates. "..." replaces values nested more than `most_nested` deep.
+    """
+    if isinstance(value, str):
+        return "\n".join(map(printable, value.split("\n")))
+    if not isinstance(value, dict | list):
+        return value
+    if not most_nested:
+        return "..."
+    if isinstance(value, list):
+        return [legible(item, most_nested - 1) for item in value]
+    return {
+        legible(name): legible(item, most_nested - 1)
+        for name, item in value.items()
+        if item is not None
+    }

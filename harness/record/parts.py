@@ -16,11 +16,11 @@ from harness.contract.registry import Registry
 from harness.execution.child import how_it_ended, run
 from harness.execution.worker import Failed, Report, Stage, lift_limit
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Event, Listener
-from harness.measuring.profiling import profile_variants
+from harness.measuring.jobs import Event, Listener
+from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
 from harness.model.cell import Environment
-from harness.model.declared import Amount, Name
+from harness.model.declared import Amount
 from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.files import replace_file
 from harness.model.ids import ProblemId
@@ -29,7 +29,10 @@ from harness.record.declared import RecordedCommits, RecordedProfile, RecordedSt
 from harness.series.commits import Runner
 from harness.series.points import libraries
 from harness.series.repository import Repository
-from harness.suites.sweep import Site, resumed, sweep
+from harness.store.cells import CellStore
+from harness.store.keys import Key, Task, key_of, missing
+from harness.store.lines import Entry
+from harness.suites.sweep import resumed, sweep, tasks_of
 from harness.topologies.lookup import placed_on
 
 _LONGEST = 100  # of a reason
@@ -38,13 +41,12 @@ WritePage = Callable[[Path, Sequence[Any], str], None]
 
 
 class MeasuredPart(Struct, frozen=True, omit_defaults=True):
-    """One measured part of the record: its name, how long it took, and the code that measured it.
+    """One measured part of the record: how long it took, and the code that measured it.
 
     `commit` is the commit of shardbench, None outside of a checkout. `gpu` is the name of the GPU
     that it was measured on, empty without one.
     """
 
-    part: Name
     seconds: Amount
     environment: Environment = Environment()
     commit: str | None = None
@@ -77,21 +79,19 @@ class RecordPart:
 
 
 def study_parts(
-    study: RecordedStudy, cells_file: Path, find: Callable[[], Registry], stale: bool
+    study: RecordedStudy, store: CellStore, find: Callable[[], Registry], stale: bool
 ) -> Iterator[RecordPart]:
     """Yield a part for each problem of a study; `find` must be importable in other processes."""
     settings, registry = study.settings(), find()
     # A record may be completed on another machine: each problem is measured on one of them.
     package = registry.find(study.family).package
-    here = environment(0, package)
-    site = Site(here, several=True, by_family=stale)
-    requests = list(study.requests(registry))
-    for request in resumed(requests, cells_file, settings, site):
+    tasks = tasks_of(list(study.requests(registry)), settings, several=True, stale=stale)
+    for request in resumed(tasks, store):
         name = f"{request.family.name}@{request.given}"
 
         def measure(listen: Listener, request: Request = request) -> str:
             outcomes = []
-            for done in sweep([request], cells_file, settings, listen, find):
+            for done in sweep([request], store, settings, listen, find):
                 if done.refused:
                     raise UsageError(done.refused)
                 for cell in done.cells:
@@ -106,7 +106,7 @@ def study_parts(
 
 def commits_part(
     declared: RecordedCommits,
-    commits_file: Path,
+    store: CellStore,
     registry: Registry,
     repositories: Mapping[str, Path],
 ) -> RecordPart:
@@ -132,7 +132,7 @@ def commits_part(
             Repository(repositories[declared.library]),
             problem,
             topology,
-            commits_file,
+            store,
             declared.budget,
             declared.repeat,
             counted=declared.counted,
@@ -160,19 +160,19 @@ def commits_part(
 def profile_part(
     declared: RecordedProfile,
     page: Path,
-    runs: Mapping[str, MeasuredPart],
+    runs: Sequence[Entry[MeasuredPart]],
     find: Callable[[], Registry],
     write_page: WritePage,
     stale: bool,
 ) -> RecordPart:
-    """Return the part that writes a page of flame graphs; `runs` are the last runs by part."""
+    """Return the part that writes a page of flame graphs; `runs` are the measured parts."""
     family = find().find(declared.family)
     problem = ProblemId.parse(declared.problem)
     topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
     request = Request(family, problem.workload, topology, declared.variants)
     request.names()  # raises for an unknown variant
     name = profile_name(page)
-    is_measured = page.exists() and _is_of_this_code(runs.get(name), family, stale)
+    is_measured = page.exists() and _is_measured(runs, name, family, stale)
 
     def measure(listen: Listener) -> str:
         profiled = profile_variants(request, Settings(600.0), declared.seconds, listen, find)
@@ -185,14 +185,14 @@ def profile_part(
 def table_part(
     declared: RecordedTable,
     file: Path,
-    runs: Mapping[str, MeasuredPart],
+    runs: Sequence[Entry[MeasuredPart]],
     registry: Registry,
     stale: bool,
 ) -> RecordPart:
-    """Return the part that runs a script and writes its table; `runs` are the last runs by part."""
+    """Return the part that runs a script and writes its table; `runs` are the measured parts."""
     name = f"table {declared.name}"
     family = registry.find(declared.family)
-    is_measured = file.exists() and _is_of_this_code(runs.get(name), family, stale)
+    is_measured = file.exists() and _is_measured(runs, name, family, stale)
 
     def measure(listen: Listener) -> str:
         listen(Event("running", declared.script, 0, 1))
@@ -231,12 +231,13 @@ def _printed(declared: RecordedTable, folder: Path, variables: dict[str, str], _
     raise ShardbenchError(f"{how}{last}")
 
 
-def _is_of_this_code(last: MeasuredPart | None, family: Family[Any, Any], stale: bool) -> bool:
+def _is_measured(
+    runs: Sequence[Entry[MeasuredPart]], name: str, family: Family[Any, Any], stale: bool
+) -> bool:
     """Return whether this code has measured a part; with `stale`, only the family's sources."""
-    if last is None:
-        return False
-    there, here = last.environment, environment(0, family.package)
-    return there.family_code == here.family_code if stale else there.code == here.code
+    here = key_of(environment(0, family.package))
+    wanted = Key(family=here.family) if stale else Key(code=here.code)
+    return missing([Task(name, frozenset([name]), wanted)], runs)[0].is_complete
 
 
 def profile_name(page: Path) -> str:

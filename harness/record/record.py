@@ -13,16 +13,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-from msgspec import to_builtins
-
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Listener
+from harness.measuring.jobs import Listener
 from harness.model.cell import Cell
-from harness.model.declared import fault
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import read_file
+from harness.model.errors import ShardbenchError
 from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
 from harness.record.declared import RecordedProfile, RecordedSuite, read_declared
@@ -37,7 +32,9 @@ from harness.record.parts import (
     table_part,
 )
 from harness.series.repository import Repository
-from harness.store.results import append_lines, read_cells, to_json, whole_lines
+from harness.store.cells import CellStore, read_cells
+from harness.store.keys import key_of
+from harness.store.lines import Entry, Store
 
 LANES = 2
 """Long parts run two at a time: a call of minutes is hardly disturbed by another one."""
@@ -80,6 +77,11 @@ class Record:
         return found
 
     @property
+    def run_store(self) -> Store[MeasuredPart]:
+        """The measured parts, with their durations."""
+        return Store(self.folder / "runs.jsonl", "run", MeasuredPart)
+
+    @property
     def cells_file(self) -> Path:
         """The cells of studies."""
         return self.folder / "cells.jsonl"
@@ -88,11 +90,6 @@ class Record:
     def commits_file(self) -> Path:
         """The cells of commits."""
         return self.folder / "commits.jsonl"
-
-    @property
-    def runs_file(self) -> Path:
-        """The measured parts, with their durations."""
-        return self.folder / "runs.jsonl"
 
     def page_of(self, profile: RecordedProfile) -> Path:
         """Return the page of flame graphs of a profile."""
@@ -111,19 +108,8 @@ class Record:
         return {cell.id: cell for path in files for cell in read_cells(path)}
 
     def runs(self) -> dict[str, MeasuredPart]:
-        """Return the last run of each part; raises UsageError for a damaged line."""
-        if not self.runs_file.exists():
-            return {}
-        path = self.runs_file
-        runs = {}
-        for number, line in enumerate(whole_lines(read_file(path)), start=1):
-            try:
-                run = msgspec.json.decode(line, type=MeasuredPart)
-            except (ValueError, RecursionError) as error:
-                why = fault(error, MeasuredPart)
-                raise UsageError(f"{path}, line {number}: it is damaged: {why}.") from None
-            runs[run.part] = run
-        return runs
+        """Return the last run of each part."""
+        return {entry.id: entry.value for entry in self.run_store.entries}
 
     def parts(
         self,
@@ -144,15 +130,13 @@ class Record:
             write_page: writes a page of flame graphs, from profiles and the problem's name.
             stale: as above.
         """
-        suite, runs = self.declared, self.runs()
+        cells, commits_store = CellStore(self.cells_file), CellStore(self.commits_file)
+        suite, runs = self.declared, self.run_store.entries
         studies = (
-            part
-            for study in suite.study
-            for part in study_parts(study, self.cells_file, registry, stale)
+            part for study in suite.study for part in study_parts(study, cells, registry, stale)
         )
         commits = (
-            commits_part(known, self.commits_file, registry(), repositories)
-            for known in suite.commits
+            commits_part(known, commits_store, registry(), repositories) for known in suite.commits
         )
         profiles = (
             profile_part(known, self.page_of(known), runs, registry, write_page, stale)
@@ -178,6 +162,7 @@ class Record:
         others.
         """
         lock, commit = threading.Lock(), _commit()
+        stored = self.run_store
 
         def run(part: RecordPart) -> None:
             started = time.monotonic()
@@ -191,8 +176,8 @@ class Record:
                 if keeps:
                     took = round(seconds, 1)
                     here = environment(0, part.package)
-                    line = MeasuredPart(part.name, took, here, commit, self.gpu)
-                    append_lines(self.runs_file, [to_json(to_builtins(line))])
+                    measured = MeasuredPart(took, here, commit, self.gpu)
+                    stored.add(Entry(part.name, str(key_of(here)), measured))
                 ended(part, outcome, seconds)
 
         last = {name: done.seconds for name, done in self.runs().items()}

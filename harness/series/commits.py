@@ -18,7 +18,7 @@ from harness.contract.abilities.series import Commits, Series
 from harness.execution.child import run
 from harness.execution.server import start_server
 from harness.execution.worker import Failed, Report, Stage
-from harness.measuring.environment import ELSEWHERE, environment, other_code
+from harness.measuring.environment import environment
 from harness.model.cell import Cell, Summary
 from harness.model.declared import checked
 from harness.model.ids import CellId, ProblemId
@@ -26,7 +26,8 @@ from harness.model.settings import LONG_CALL_S
 from harness.model.topology import Topology
 from harness.series.points import CALLS, Counted, Point, Run, Timed, environment_of, request_of
 from harness.series.repository import Repository
-from harness.store.results import append_cells, read_cells
+from harness.store.cells import CellStore
+from harness.store.keys import ELSEWHERE, difference, key_of
 
 _ENDED = "The child process"  # starts the reason if a child was killed; a retry may succeed
 
@@ -44,14 +45,14 @@ class Runner:
     plans, run only once. Failed commits are stored too, since they would fail again. A commit that
     timed out or was killed is not stored; the next call retries it. Stored counts are used on any
     machine, and times only on the machine that took them. The caller must hold the lock of
-    `results`.
+    `store`.
 
     Args:
         declared: the declaration of the library.
         repository: the git repository of the library.
         problem: the problem that each commit plans.
         topology: the machines of the problem.
-        results: the file for the cells.
+        store: the file for the cells.
         budget: the time limit for a commit in seconds.
         repeat: the number of calls to time.
         jobs: the number of commits that run at the same time.
@@ -72,7 +73,7 @@ class Runner:
         repository: Repository,
         problem: ProblemId,
         topology: Topology,
-        results: Path,
+        store: CellStore,
         budget: float = 300.0,
         repeat: int = 0,
         jobs: int = 1,
@@ -82,7 +83,8 @@ class Runner:
         self.declared, self.repository, self.problem = declared, repository, problem
         self.commits = declared.commits or Commits("", ())
         self.ran = 0
-        self._results, self._budget, self._repeat, self._jobs = results, budget, repeat, jobs
+        self._store = store
+        self._budget, self._repeat, self._jobs = budget, repeat, jobs
         self._counted, self._planner = counted, planner
         self._request = request_of(problem.workload, topology) | {
             "parts": list(declared.parts),
@@ -99,7 +101,7 @@ class Runner:
 
     def _read_stored(self) -> None:
         """Find the stored cells that count here, without the times of other machines."""
-        cells = list(read_cells(self._results)) if self._results.exists() else []
+        cells = list(self._store.values())
         cells.sort(key=self._is_own)  # own cells replace those of other machines
         for cell in cells:
             if cell.problem != self.problem or cell.variant.partition("+")[2] != self._planner:
@@ -135,7 +137,7 @@ class Runner:
                 self.ran += 1
                 self._keep(cell)
                 if cell.status in ("ok", "failed"):
-                    append_cells(self._results, [cell])
+                    self._store.add_cells([cell])
         return Run(commit, cell)
 
     def is_known(self, commit: Point) -> bool:
@@ -168,7 +170,8 @@ class Runner:
 
     def _why_unused(self, cell: Cell) -> str:
         """Return why a stored cell does not count here; empty if it does."""
-        why = other_code(cell.environment, self._environment, self.declared.earlier)
+        wanted = structs.replace(key_of(self._environment), machine="")
+        why = difference(cell.key, wanted, self.declared.earlier)
         if why or cell.status == "failed":
             return why
         samples = cell.cpu_s.samples if cell.cpu_s else ()
@@ -191,6 +194,7 @@ class Runner:
                 "pull_request": commit.pull_request,
             },
             qualities=list(self.declared.qualities),
+            key=str(key_of(self._environment)),
             environment=structs.replace(self._environment, load=environment(0).load),
         )
         start = time.monotonic()

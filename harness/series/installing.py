@@ -1,18 +1,24 @@
-"""Install each release of a library into a separate folder, completely or not at all."""
+"""Parse the releases that a user names, and install each into a folder of its own."""
 
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
 from harness.model.errors import ShardbenchError, UsageError
-from harness.series.naming import installed_release, is_build_of, pip_reason, version_of
-from harness.store.lock import hold
+from harness.store.lines import hold
+
+INSTALLED = "installed"
 
 _INSTALL_SECONDS = 900.0
+_INDEX_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +33,78 @@ class Place:
     missing: str = ""
 
 
+def version_of(text: str) -> Version:
+    """Parse a version. Raise UsageError if the text is not a version."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise UsageError(
+            f"'{text}' is no release; write a version such as 1.5.0, a range such as 1.5.0..1.9.2, "
+            f"or {INSTALLED}."
+        ) from None
+
+
+def is_build_of(build: str, release: str) -> bool:
+    """Return whether `build` is a release or a local build of it, as 2.13.0+cpu is of 2.13.0."""
+    version = version_of(build)
+    return version_of(release) in (version, Version(version.public))
+
+
+def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the releases that `words` name, oldest first, with `installed` last.
+
+    A word is a version, a range or `installed`. The range `1.5.0..1.9.2` includes both ends and all
+    releases on the index between them; either end may be omitted. `on_index` lists the index, for
+    ranges only. Raise UsageError for any other word or an empty range.
+    """
+    named: dict[Version, str] = {}
+    words = list(words)
+    has_range = any(".." in word for word in words)
+    index = [(Version(release), release) for release in on_index()] if has_range else []
+    for word in words:
+        if ".." in word:
+            first, _, last = word.partition("..")
+            low, high = (version_of(end) if end else None for end in (first, last))
+            if low and high and low > high:
+                raise UsageError(f"The range {word} ends before it begins.")
+            within = {
+                version: release
+                for version, release in index
+                if (low is None or low <= version) and (high is None or version <= high)
+            }
+            if not within:
+                raise UsageError(f"There is no release in the range {word} on the index.")
+            named = within | named
+        elif word != INSTALLED:
+            named.setdefault(version_of(word), word)
+    return [named[version] for version in sorted(named)] + [INSTALLED] * (INSTALLED in words)
+
+
+def releases_on_index(library: str) -> list[str]:
+    """Return the final releases of a library on pip's index that suit this interpreter.
+
+    Raise ShardbenchError if pip fails or does not answer in time.
+    """
+    what = f"The package index does not say which releases of {library} there are"
+    printed = _pip(what, _INDEX_SECONDS, "index", "versions", library)
+    listed = re.search(r"^Available versions: (.+)$", printed, re.MULTILINE)
+    # A local version such as 2.13.0+cpu is a build of a release, not another one.
+    return [name.strip() for name in listed[1].split(",") if "+" not in name] if listed else []
+
+
 def kept_releases(library: str, folder: Path) -> list[str]:
     """Return the releases of a library that have a folder `LIBRARY-RELEASE` in `folder`."""
-    if not folder.is_dir():
-        return []
     prefix = f"{library}-"
     return [path.name.removeprefix(prefix) for path in folder.glob(f"{prefix}*") if path.is_dir()]
 
 
 def installed_place(library: str) -> Place:
     """Return the installed release and its folder. Raise UsageError if none is installed."""
-    release = installed_release(library)
-    folder = Path(str(metadata.distribution(library).locate_file(""))).resolve()
-    return Place(release, folder)
+    try:
+        distribution = metadata.distribution(library)
+    except metadata.PackageNotFoundError:
+        raise UsageError(f"{library} is not installed here.") from None
+    return Place(distribution.version, Path(str(distribution.locate_file(""))).resolve())
 
 
 def given_place(library: str, text: str) -> Place:
@@ -54,11 +119,11 @@ def given_place(library: str, text: str) -> Place:
     folder = Path(path).absolute()
     if not folder.is_dir():
         raise UsageError(f"{path} is no folder, so {library} {release} cannot be there.")
-    held = _held(library, folder)
-    if held is None:
+    version = _version_in(library, folder)
+    if version is None:
         raise UsageError(f"{path} does not hold {library}; name the folder it is imported from.")
-    if not is_build_of(held, release):
-        raise UsageError(f"{path} holds {library} {held}, not {release}.")
+    if not is_build_of(version, release):
+        raise UsageError(f"{path} holds {library} {version}, not {release}.")
     return Place(release, folder)
 
 
@@ -74,51 +139,50 @@ def install(library: str, release: str, folder: Path) -> Place:
     if place.folder.is_dir():
         return place
     parent, hidden = place.folder.parent, f".{place.folder.name}"
+    what = f"{library} {release} could not be installed"
     with hold(parent / hidden):
         try:
-            if not place.folder.is_dir():
-                # A new name each time, because pip may outlive a killed installation and write on.
-                partial = Path(tempfile.mkdtemp(".partial", f"{hidden}.", parent))
-                _pip(library, release, partial)
-                partial.chmod(0o755)
-                partial.replace(place.folder)
+            # A new name each time, because pip may outlive a killed installation and write on.
+            partial = Path(tempfile.mkdtemp(".partial", f"{hidden}.", parent))
+            options = ("--quiet", "--no-input", "--no-deps", "--only-binary", ":all:")
+            named = ("--target", str(partial), f"{library}=={release}")
+            _pip(what, _INSTALL_SECONDS, "install", *options, *named)
+            if _version_in(library, partial) is None:
+                raise ShardbenchError(f"pip installed something else than {library} {release}.")
+            partial.chmod(0o755)
+            partial.replace(place.folder)
         except OSError as error:
-            raise ShardbenchError(
-                f"{library} {release} cannot be installed into {place.folder}: "
-                f"{error.strerror or error}."
-            ) from None
+            raise ShardbenchError(f"{what} into {folder}: {error.strerror or error}.") from None
         finally:
             for left in parent.glob(f"{hidden}.*.partial"):
                 shutil.rmtree(left, ignore_errors=True)
     return place
 
 
-def _pip(library: str, release: str, target: Path) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    command += ["--quiet", "--retries", "1", "--no-deps", "--only-binary", ":all:"]
-    process = subprocess.Popen(
-        [*command, "--target", str(target), f"{library}=={release}"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def _version_in(library: str, folder: Path) -> str | None:
+    distributions = metadata.distributions(name=library, path=[str(folder)])
+    return next((distribution.version for distribution in distributions), None)
+
+
+def _pip(what: str, seconds: float, *arguments: str) -> str:
+    """Run pip and return its output; `what` begins the sentence of a ShardbenchError."""
+    options = ["--disable-pip-version-check", "--retries", "1"]
     try:
-        _, printed = process.communicate(timeout=_INSTALL_SECONDS)
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", *arguments, *options],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        raise ShardbenchError(
-            f"{library} {release} was not installed within {_INSTALL_SECONDS:.0f} s."
-        ) from None
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if process.returncode != 0:
-        raise ShardbenchError(f"{library} {release} could not be installed: {pip_reason(printed)}")
-    if _held(library, target) is None:
-        raise ShardbenchError(f"pip installed something else than {library} {release}.")
-
-
-def _held(library: str, folder: Path) -> str | None:
-    found = metadata.distributions(name=library, path=[str(folder)])
-    return next((distribution.version for distribution in found), None)
+        raise ShardbenchError(f"{what}: pip took longer than {seconds:.0f} s.") from None
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line.removeprefix("ERROR:").strip() for line in lines if "ERROR:" in line]
+        reason = (errors or lines or ["pip gives no reason"])[-1]
+        # pip lists all versions before it names the error.
+        reason = re.sub(r"\s*\(from versions: [^)]*\)", "", reason).rstrip(".")
+        raise ShardbenchError(f"{what}: {reason}.")
+    return done.stdout

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,16 +23,15 @@ from harness.contract import (
 from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Listener
+from harness.measuring.jobs import Listener
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.declared import checked
 from harness.model.settings import SamplingRule, Settings
-from harness.series.installing import Place
-from harness.series.naming import is_build_of, version_of
+from harness.series.installing import Place, is_build_of, version_of
 from harness.series.points import CALLS, Counted, Timed, environment_of, request_of
-from harness.store.results import append_cells
-from harness.suites.sweep import Site, resumed
+from harness.store.cells import CellStore
+from harness.store.keys import Task, key_of, missing
 
 DriverRequest = dict[str, Any]
 Answer = Timed | Counted
@@ -53,26 +51,27 @@ def measure(
     declared: Series,
     places: Sequence[Place],
     settings: Settings,
-    results: Path,
+    store: CellStore,
     listen: Listener = lambda event: None,
 ) -> list[Cell]:
     """Measure the releases that have no stored cell, store theirs, and return all cells.
 
     `request` must use the family that `family_of` builds from `places`. The caller must hold the
-    lock of `results`. Failed releases are not stored, so the next call runs them again.
+    lock of `store`. Failed releases are not stored, so the next call runs them again.
     """
     described = environment_of(declared)
-    site = Site(described, earlier=declared.earlier)
-    (request,) = resumed([request], results, settings, site)
-    stored = tuple(cell for cell in request.stored if cell.status == "ok")
+    key = key_of(described, settings, request.reference.name)
+    ids = frozenset(str(request.cell_id(name)) for name in request.names())
+    (found,) = missing([Task(request, ids, key, declared.earlier)], store.entries)
+    stored = tuple(cell for cell in found.values if cell.status == "ok")
     if {cell.variant for cell in stored} >= request.names():
         return list(stored)
     registry = partial(release_registry, declared, tuple(places))
     cells = Comparison(replace(request, stored=stored), settings, registry).run(listen)
     load = environment(0).load  # the load average of the last minute
     for cell in cells:
-        cell.environment = structs.replace(described, load=load)
-    append_cells(results, [cell for cell in cells if cell.status == "ok"])
+        cell.environment, cell.key = structs.replace(described, load=load), str(key)
+    store.add_cells(cell for cell in cells if cell.status == "ok")
     return [*stored, *cells]
 
 

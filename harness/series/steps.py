@@ -16,7 +16,7 @@ from harness.suites.expectations import Expectation, Expectations, MadeWith, Rul
 from harness.suites.gate import GateVerdict, judge_cells
 
 DECISION = "decision"
-"""The name of the decision itself among the figures of `difference_in`."""
+"""The name of the decision itself among the figures of `difference`."""
 
 _MOST_FAILURES = 12
 
@@ -51,44 +51,36 @@ class Step:
         return self.before.cell.fingerprint != self.after.cell.fingerprint
 
 
-def difference_in(declared: Series, name: str) -> Difference:
-    """Return a function that measures how two runs differ in a counter, quality or decision.
+def difference(declared: Series, names: Sequence[str], least: float = 1.0) -> Difference:
+    """Return a function that returns the largest difference of two runs in these figures.
 
-    The difference of figures is the absolute logarithm of their ratio; of decisions, 0 or 1. Raise
-    UsageError for an unknown name.
+    The difference of a counter or quality is the absolute logarithm of the ratio; of decisions, 0
+    or 1. Calls that change by less than the factor `least` do not differ. Raise UsageError for an
+    unknown name.
     """
-    known = declared.figures
-    if name not in (*known, DECISION):
-        raise unknown("counter or quality", name, (*known, DECISION))
+    known = (*declared.figures, DECISION)
+    for name in names:
+        if name not in known:
+            raise unknown("counter or quality", name, known)
 
     def differ(one: Run, two: Run) -> float:
-        if name == DECISION:
-            return float(one.cell.fingerprint != two.cell.fingerprint)
-        values = one.value(name), two.value(name)
-        before, after = (0.0 if math.isnan(value) else value for value in values)
-        if before == after:
-            return 0.0
-        return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf
+        return max(
+            _difference(name, one, two, least if name in declared.calls else 1.0) for name in names
+        )
 
     return differ
 
 
-def changes(declared: Series, least: float) -> Difference:
-    """Return a function that computes the largest difference of two runs in any figure.
-
-    The figures are calls, qualities and the decision. Calls that change by less than the factor
-    `least` are ignored.
-    """
-    calls = [difference_in(declared, name) for name in declared.calls]
-    names = [*(quality.name for quality in declared.qualities), DECISION]
-    others = [difference_in(declared, name) for name in names]
-
-    def differ(one: Run, two: Run) -> float:
-        most = max((in_calls(one, two) for in_calls in calls), default=0.0)
-        most = most if most >= math.log(least) else 0.0
-        return max([most, *(in_other(one, two) for in_other in others)])
-
-    return differ
+def _difference(name: str, one: Run, two: Run, least: float) -> float:
+    step = Step(one, two)
+    if name == DECISION:
+        return float(step.decision_changed)
+    values = one.value(name), two.value(name)
+    before, after = (0.0 if math.isnan(value) else value for value in values)
+    if before == after:
+        return 0.0
+    change = abs(math.log(after / before)) if before > 0 and after > 0 else math.inf
+    return change if change >= math.log(least) else 0.0
 
 
 def judge(declared: Series, before: Run, after: Run, least: float) -> GateVerdict:
@@ -96,25 +88,25 @@ def judge(declared: Series, before: Run, after: Run, least: float) -> GateVerdic
 
     Counts that change by less than the factor `least` pass.
     """
-    judged = {
+    judged = [
         name
         for name in (*declared.calls, *declared.counters)
-        if not 0 < difference_in(declared, name)(before, after) < math.log(least)
-    }
+        if not 0 < _difference(name, before, after, 1.0) < math.log(least)
+    ]
+
+    def counters(cell: Cell) -> dict[str, int]:
+        return {name: cell.counters[name] for name in judged if name in cell.counters}
+
     name = CellId(declared.library, "commit", before.cell.problem)
     expected = Expectation(
         fingerprint=before.cell.fingerprint,
         quality=before.cell.quality,
-        counters=_only(judged, before.cell),
+        counters=counters(before.cell),
     )
     environment = before.cell.environment
     rules = Rules(made_with=MadeWith(environment.python or "", environment.packages))
-    measured = structs.replace(after.cell, id=name, counters=_only(judged, after.cell))
+    measured = structs.replace(after.cell, id=name, counters=counters(after.cell))
     return judge_cells(Expectations({name: expected}, rules), {name: measured})
-
-
-def _only(names: set[str], cell: Cell) -> dict[str, int]:
-    return {name: count for name, count in cell.counters.items() if name in names}
 
 
 def neighbours(runs: Sequence[Run]) -> Iterator[Step]:
@@ -134,10 +126,10 @@ def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[S
     """Yield the changes between successive commits, each traced to the commit that made it."""
     for step in neighbours(runs):
         if differ(step.before, step.after):
-            yield from traced(runner, step, differ)
+            yield from _traced(runner, step, differ)
 
 
-def traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
+def _traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
     """Run both commits of a step and the parent of the later commit, and yield the true steps.
 
     Until now, a commit may have used the cell of another commit with the same files. Commits
@@ -147,42 +139,43 @@ def traced(runner: Runner, step: Step, differ: Difference) -> Iterator[Step]:
     if not (before.is_ok and after.is_ok):
         return
     parent = runner.repository.parent(after.point)
-    if parent is None or parent == before.point:
-        if differ(before, after):
-            yield Step(before, after, step.suspects)
-        return
-    last = runner.run(parent, own=True)
+    last = before if parent is None or parent == before.point else runner.run(parent, own=True)
     if not last.is_ok:
-        yield Step(before, after, step.suspects or (parent,))
+        yield Step(before, after, step.suspects or (last.point,))
         return
     if differ(last, after):
-        yield Step(last, after)
+        yield Step(last, after, step.suspects if last is before else ())
     if differ(before, last):
-        between = runner.repository.commits(before.point, parent, ())
-        found = bisected(runner, before, last, between, differ, own=True)
-        yield Step(found.before, found.after, found.suspects, is_outside=True)
+        between = runner.repository.commits(before.point, last.point, ())
+        traced = bisected(runner, Step(before, last), between, differ, own=True)
+        yield Step(traced.before, traced.after, traced.suspects, is_outside=True)
 
 
 def bisected(
-    runner: Runner,
-    before: Run,
-    after: Run,
-    between: Sequence[Point],
-    differ: Difference,
-    *,
-    own: bool = False,
+    runner: Runner, step: Step, between: Sequence[Point], differ: Difference, *, own: bool = False
 ) -> Step:
-    """Bisect two commits that differ, towards the larger difference, and return the step found.
+    """Bisect two commits that differ, towards the larger difference, and return the step.
 
-    `between` has all commits after `before`, up to and including `after`, oldest first. The loop's
-    invariant: `before` and `after` differ, and `commits` has the commits after `before` to `after`.
+    `between` has all commits after `step.before`, up to and including `step.after`, oldest first.
     """
-    commits = list(between)
-    failed: set[str] = set()
+    # Invariant: `before` and `after` differ, and `commits` has those after `before` to `after`.
+    before, after, commits = step.before, step.after, list(between)
+    failed: set[Point] = set()
     while len(commits) > 1:
-        middle = _middle(runner, commits, failed, own)
+        # 1. Run the commit nearest to the middle that runs; the last one is `after` itself.
+        half = (len(commits) - 2) / 2
+        middle: Run | None = None
+        for place in sorted(range(len(commits) - 1), key=lambda place: abs(place - half)):
+            if commits[place] in failed or len(failed) >= _MOST_FAILURES:
+                continue
+            run = runner.run(commits[place], own=own)
+            if run.is_ok:
+                middle = run
+                break
+            failed.add(commits[place])
         if middle is None:
             break
+        # 2. Continue on the side with the larger difference.
         place = commits.index(middle.point) + 1
         if differ(before, middle) >= differ(middle, after):
             after, commits = middle, commits[:place]
@@ -191,26 +184,13 @@ def bisected(
     return Step(before, after, tuple(commits[:-1]))
 
 
-def _middle(runner: Runner, commits: Sequence[Point], failed: set[str], own: bool) -> Run | None:
-    """Return a successful run as near the middle as possible, not the last commit's, or None."""
-    half = (len(commits) - 1) / 2
-    for place in sorted(range(len(commits) - 1), key=lambda place: abs(place + 0.5 - half)):
-        if commits[place].id in failed or len(failed) >= _MOST_FAILURES:
-            continue
-        run = runner.run(commits[place], own=own)
-        if run.is_ok:
-            return run
-        failed.add(commits[place].id)
-    return None
-
-
 def find(runner: Runner, after: Point, last: Point, name: str) -> list[Step]:
     """Bisect the commits from `after` to `last` for the largest change of a figure.
 
     Return the step, or two if commits outside the declared paths made part of it. Raise UsageError
     if one of the two commits fails or both have the same figure.
     """
-    differ = difference_in(runner.declared, name)
+    differ = difference(runner.declared, [name])
     one, two = (runner.run(commit, own=True) for commit in (after, last))
     for run in (one, two):
         if not run.is_ok:
@@ -222,5 +202,4 @@ def find(runner: Runner, after: Point, last: Point, name: str) -> list[Step]:
     between = runner.repository.commits(after, last, runner.commits.paths)
     if not between or between[-1] != last:
         between.append(last)
-    step = bisected(runner, one, two, between, differ)
-    return list(traced(runner, step, differ))
+    return list(_traced(runner, bisected(runner, Step(one, two), between, differ), differ))

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from harness.model.errors import ShardbenchError, UsageError
-from harness.suites.sweep import Site, Workers
+from harness.suites.sweep import Workers
 from harness.suites.tasks import Worker, check_worker, describe
 
 _CONNECT_SECONDS = 5
@@ -49,10 +49,11 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
         for name, found in described.items():
             check_worker(found, wanted, f"Worker {name}")
         yield Workers(
-            Site(first, several=True),
+            first,
             client.get_executor(pure=False),
             lambda: _count(client, address),
             {name: found.environment.machine or "" for name, found in described.items()},
+            several=True,
         )
     finally:
         client.close(timeout=1)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,14 +10,13 @@ from msgspec.structs import replace
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import start_server_for
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event, start_server_for
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
-from harness.store.results import append_cells
+from harness.store.cells import CellStore
 from harness.suites.expectations import Expectation, Expectations
 from harness.topologies.lookup import placed_on
 
@@ -153,13 +151,13 @@ def as_results_name_them(
 
 def measure(
     problems: Sequence[Problem],
-    results: Path,
+    store: CellStore,
     listen: Callable[[Event], None] = lambda event: None,
 ) -> Iterator[tuple[Problem, list[Cell]]]:
     """Measure each problem, and store its cells before the next problem starts."""
-    append_cells(results, [])  # fails before the measurement if the file cannot be written
+    store.add()  # fails before the measurement if the file cannot be written
     start_server_for(problem.comparison.family for problem in problems)
     for problem in problems:
         cells = problem.comparison.run(listen)
-        append_cells(results, cells)
+        store.add_cells(cells)
         yield problem, cells

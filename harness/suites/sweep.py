@@ -1,13 +1,10 @@
 """Measure the problems of a suite into a results file, and resume a stopped run."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,69 +12,33 @@ import msgspec
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.environment import ELSEWHERE, environment, other_code
-from harness.measuring.jobs import start_server_for
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event, start_server_for
 from harness.measuring.request import Request
-from harness.model.cell import Cell, Environment, legible
+from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError, one_line
+from harness.model.files import legible
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.model.versions import PACKAGES, installed_versions
-from harness.store.results import append_cells, read_cells
+from harness.store.cells import CellStore
+from harness.store.keys import Task, key_of, missing
 from harness.suites.executors import WORKER_DIED, outcomes
 from harness.suites.tasks import measure
 from harness.topologies.lookup import placed_on
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """The environment of a sweep; with `several`, it has several machines of any hardware.
-
-    With `by_family`, stored cells are valid until the source files of their family change.
-    `earlier` has the codes of earlier versions whose cells are still valid.
-    """
-
-    environment: Environment
-    several: bool = False
-    by_family: bool = False
-    earlier: Sequence[str] = ()
-
-    def difference(self, cell: Cell, settings: Settings) -> str:
-        """Return why a stored cell does not count here, such as "other code"; empty if it does.
-
-        A cell has times, which only count on the same machine.
-        """
-        here, there = self.environment, cell.environment
-        hardware = [(where.machine, where.cpu, where.cores) for where in (here, there)]
-        if not self.several and hardware[0] != hardware[1]:
-            return ELSEWHERE
-        if not there.packages.keys() <= set(PACKAGES):  # of a family of another distribution
-            here = msgspec.structs.replace(here, packages=installed_versions(there.packages))
-        if self.by_family:
-            here = msgspec.structs.replace(here, code=here.family_code)
-            there = msgspec.structs.replace(there, code=there.family_code)
-        if why := other_code(there, here, self.earlier):
-            return why
-        changed = [
-            name
-            for name in Settings.__struct_fields__
-            if getattr(settings, name) != getattr(cell.settings, name, None)
-        ]
-        return f"other settings ({', '.join(changed)})" if changed else ""
-
-
-@dataclass(frozen=True, slots=True)
 class Workers:
     """The processes that measure: an executor for `at_once()` tasks at a time, or this process.
 
+    `environment` is that of a worker; with `several`, they have several machines of any hardware.
     `machines` maps a worker's name to the hash of its machine, if workers have names.
     """
 
-    site: Site
+    environment: Environment
     executor: Executor | None = None
     at_once: Callable[[], int] = lambda: 1
     machines: Mapping[str, str] = field(default_factory=dict)
+    several: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,87 +103,36 @@ def merged(requests: Iterable[Request]) -> list[Request]:
     return list(found.values())
 
 
-def _cells(results: Path) -> Iterable[Cell]:
-    """Read the stored cells without damaged lines, which `set_damaged_aside` reports."""
-    return read_cells(results, lambda damage: None) if results.exists() else ()
+def tasks_of(
+    requests: Sequence[Request], settings: Settings, several: bool = False, stale: bool = False
+) -> list[Task[Request]]:
+    """Return the tasks of a suite; raises UsageError for an unknown variant or workload.
 
-
-def told_apart(
-    results: Path, settings: Settings, site: Site | None = None
-) -> tuple[list[Cell], Counter[str]]:
-    """Return the stored cells that count here, and the number of others by what they differ in.
-
-    A report would present the others as comparable with new ones.
+    With `several`, cells of any machine count; with `stale`, those of other code count if the
+    sources of their family are the same.
     """
-    site = site or Site(environment(settings.sampling.seed))
-    usable: list[Cell] = []
-    outdated: Counter[str] = Counter()
-    for cell in _cells(results):
-        if why := site.difference(cell, settings):
-            outdated[why] += 1
-        else:
-            usable.append(cell)
-    return usable, outdated
-
-
-def set_aside(results: Path) -> Path | None:
-    """Rename a results file by adding the time of its last change; return the new path.
-
-    Return None if there is no file. Raise ShardbenchError if it cannot be renamed.
-    """
-    if not results.exists():
-        return None
-    changed = datetime.fromtimestamp(results.stat().st_mtime, UTC)
-    kept = results.with_name(f"{results.stem}-{changed:%Y%m%dT%H%M%S%f}{results.suffix}")
-    try:
-        return results.rename(kept)
-    except OSError as error:
-        raise ShardbenchError(f"{results} cannot be set aside: {error.strerror}.") from None
-
-
-def resumed(
-    requests: Sequence[Request], results: Path, settings: Settings, site: Site | None = None
-) -> list[Request]:
-    """Return the requests with their stored cells, so that only the others are measured.
-
-    Ignore cells of other code, versions or settings, and of other machines unless the site has
-    several. With several machines, a problem is complete if one machine has measured all of its
-    cells. Raise UsageError if the file cannot be read or a request has an unknown variant.
-    """
-    stored: dict[tuple[str, str], dict[str | None, dict[str, Cell]]] = {}
-    for cell in told_apart(results, settings, site)[0]:
-        machines = stored.setdefault((cell.family, str(cell.problem)), {})
-        machines.setdefault(cell.environment.machine, {})[cell.variant] = cell
-    resumed = []
+    tasks = []
     for request in requests:
-        names = request.names()
-        machines = stored.get((request.family.name, legible(str(request.problem))), {})
-        usable = [_usable(request, cells) for cells in machines.values()]
-        cells = tuple(cell for cells in usable for cell in cells.values())
-        is_measured = any(names <= cells.keys() for cells in usable)
-        resumed.append(replace(request, stored=cells, is_measured=is_measured))
-    return resumed
+        key = request.key(settings)
+        key = msgspec.structs.replace(
+            key, machine="" if several else key.machine, code="" if stale else key.code
+        )
+        ids = (legible(str(request.cell_id(name))) for name in request.names())
+        tasks.append(Task(request, frozenset(ids), key))
+    return tasks
 
 
-def _usable(request: Request, cells: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Return the cells of a request's variants that are compared with the requested reference.
-
-    If the reference does not support the problem, its cell names the variant that replaces it.
-    """
-    names, against = request.names(), request.reference.name
-    first = cells.get(against)
-    if first and first.status == "not applicable":
-        against = first.against
-    return {
-        name: cell
-        for name, cell in cells.items()
-        if cell.against == against and name in {*names, against}
-    }
+def resumed(tasks: Iterable[Task[Request]], store: CellStore) -> list[Request]:
+    """Return the requests with their stored cells, so that only the others are measured."""
+    return [
+        replace(found.task.what, stored=found.values, is_measured=found.is_complete)
+        for found in missing(tasks, store.entries)
+    ]
 
 
 def sweep(
     requests: Sequence[Request],
-    results: Path,
+    store: CellStore,
     settings: Settings,
     listen: Callable[[Event], None] = lambda event: None,
     registry: Callable[[], Registry] = load_registry,
@@ -237,16 +147,16 @@ def sweep(
     the worker of a task dies twice, the cells are stored as failed. Raise ShardbenchError if the
     results cannot be written or no worker is left.
     """
-    append_cells(results, [])  # fails before the measurement if the file cannot be written
+    store.add()  # fails before the measurement if the file cannot be written
     left = [request for request in requests if not request.is_measured]
     if workers is None or workers.executor is None:
-        return _here(left, results, settings, listen, registry, begun)
-    return _over(workers.executor, left, results, settings, workers, registry, begun)
+        return _here(left, store, settings, listen, registry, begun)
+    return _over(workers.executor, left, store, settings, workers, registry, begun)
 
 
 def _here(
     requests: Sequence[Request],
-    results: Path,
+    store: CellStore,
     settings: Settings,
     listen: Callable[[Event], None],
     registry: Callable[[], Registry],
@@ -259,7 +169,7 @@ def _here(
         kept: list[Cell] = []
 
         def keep(cell: Cell, kept: list[Cell] = kept) -> None:
-            append_cells(results, [cell])
+            store.add_cells([cell])
             kept.append(cell)
 
         refused = ""
@@ -273,14 +183,13 @@ def _here(
 def _over(
     executor: Executor,
     requests: Sequence[Request],
-    results: Path,
+    store: CellStore,
     settings: Settings,
     workers: Workers,
     registry: Callable[[], Registry],
     begun: Callable[[Request], None],
 ) -> Iterator[Finished]:
-    site = workers.site
-    call = partial(measure, expected=site.environment)
+    call = partial(measure, expected=workers.environment)
     jobs = [request.job(settings, registry) for request in requests]
     started: dict[int, float] = {}
 
@@ -298,8 +207,9 @@ def _over(
                 how = "Its worker process died, twice."
             cells = Comparison(request, settings, registry).failed(f"{how} {one_line(outcome)}")
             for cell in cells:  # the machine of a failed worker is unknown
-                cell.environment = msgspec.structs.replace(site.environment, machine=None)
+                cell.environment = msgspec.structs.replace(workers.environment, machine=None)
+                cell.key = str(key_of(cell.environment, settings, request.reference.name))
         else:
             cells = outcome
-        append_cells(results, cells)
+        store.add_cells(cells)
         yield Finished(request, cells, time.monotonic() - started[number], refused)

@@ -4,11 +4,14 @@ import multiprocessing
 import threading
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from harness.measuring.comparison import Comparison
-from harness.measuring.environment import environment, other_code
+from harness.measuring.environment import environment
 from harness.measuring.request import Job
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError
+from harness.store.keys import difference, key_of
 
 # A worker may have several threads, but simultaneous measurements would disturb each other.
 _ONE_AT_A_TIME = threading.Lock()
@@ -56,7 +59,8 @@ def check_worker(worker: Worker, expected: Environment, name: str = "A worker") 
             f"{name} may not start processes, which measuring needs; start it with --no-nanny, or "
             "with DASK_DISTRIBUTED__WORKER__DAEMON=False in its environment."
         )
-    if what := other_code(worker.environment, expected):
+    wanted = msgspec.structs.replace(key_of(expected), machine="")
+    if what := difference(str(key_of(worker.environment)), wanted):
         raise ShardbenchError(
             f"{name} has {what} than the rest; install the same on all, since results of "
             "different code are not compared."

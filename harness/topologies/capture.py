@@ -3,34 +3,30 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.model.errors import UsageError
-from harness.topologies.csv_files import COLUMNS
-from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind, pcie_bw
-from harness.topologies.link_matrix import LinkMatrix, nvlinks_of
-from harness.topologies.link_shape import LinkShape, all_to_all_bw, near_nics, shape_of
+from harness.topologies.links import LinkMatrix, all_to_all_bw, near_nics, nvlinks_of, shape_of
+from harness.topologies.lookup import COLUMNS
+from harness.topologies.probe import GpuDevice, NetworkDevice
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The known hardware of one host.
+    """The known hardware of one host: GPUs, links, network devices and memory in bytes.
 
-    `nic_gbits` maps the name of a network device in the matrix to its speed in Gbit/s; a device
-    without an entry has no link. `memory` is in bytes. `source` is the origin of this information,
-    and `remarks` are further comments for the file.
+    `source` is the origin of this information.
     """
 
-    gpus: tuple[GpuDevice, ...]
+    gpus: Sequence[GpuDevice]
     matrix: LinkMatrix
     source: str
-    nic_gbits: Mapping[str, float] = field(default_factory=dict)
+    nics: Sequence[NetworkDevice] = ()
     memory: int | None = None
-    remarks: tuple[str, ...] = ()
 
 
 class SourcedFigure(NamedTuple):
@@ -50,7 +46,6 @@ class HostTopology:
     figures: Mapping[str, SourcedFigure]
     links: str
     source: str
-    remarks: tuple[str, ...]
 
     @property
     def confidence(self) -> str:
@@ -64,12 +59,7 @@ class HostTopology:
             f"A topology of shardbench, from: {self.source}.",
             "Bytes are per GPU; *_bw are bytes per millisecond, one way (GB/s x 1,000,000).",
             *(f"{column}: {basis}: {why}" for column, (_, basis, why) in self.figures.items()),
-            *self.remarks,
         )
-        text = io.StringIO()
-        text.writelines(f"# {' '.join(comment.split())}\n" for comment in comments)
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
         row: dict[str, object] = {
             "name": self.name,
             "gpu": self.gpu,
@@ -78,21 +68,12 @@ class HostTopology:
             "source": f"shardbench topology capture, {self.source}",
         }
         row |= {column: value and round(value) for column, (value, *_) in self.figures.items()}
+        text = io.StringIO()
+        text.writelines(f"# {' '.join(comment.split())}\n" for comment in comments)
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
         writer.writerow(row)
         return text.getvalue()
-
-
-def usable_gbits(nics: Sequence[NetworkDevice]) -> dict[str, float]:
-    """Return the speed in Gbit/s of each network device that a job would use, by matrix name.
-
-    A job uses the InfiniBand or RoCE devices with a link, or if there are none, Ethernet cards.
-    """
-    has_rdma = any(nic.is_rdma for nic in nics if nic.gbits is not None)
-    return {
-        f"NIC{position}": nic.gbits
-        for position, nic in enumerate(nics)
-        if nic.gbits is not None and nic.is_rdma == has_rdma
-    }
 
 
 def capture(
@@ -105,66 +86,64 @@ def capture(
     """Determine the topology of a host; the optional arguments replace detected figures.
 
     Raise UsageError if there is no GPU, if the GPUs are of several kinds, or if a required figure
-    cannot be determined.
+    is not known.
     """
-    if not host.gpus:
-        raise UsageError("There is no GPU to write a topology for.")
     names = sorted({gpu.name for gpu in host.gpus})
-    if len(names) > 1:
-        raise UsageError(
-            f"A topology has GPUs of one kind, and this machine has {' and '.join(names)}."
-        )
-    kind = find_gpu_kind(names[0])
-    gpu_links = len(host.gpus[0].links) or (kind.nvlinks if kind else None)
+    if len(names) != 1:
+        raise UsageError(f"A topology has GPUs of one kind, not {' and '.join(names) or 'none'}.")
+    kind, count = find_gpu_kind(names[0]), len(host.gpus)
+    gpu_links = kind.nvlinks if kind else None
     shape = shape_of(host.matrix, gpu_links)
-    link = _host_link(host.gpus, kind)
-    to_host = f"half of {link.bw / GB:.4g} GB/s one way ({link.what}), as the network shares it"
+    to_host = _host_link(host.gpus, kind)
+
+    nccl = SourcedFigure(None, UNKNOWN, "NCCL's model has no single figure for this machine")
+    if kind and kind.nccl_link_bw and shape.is_whole and shape.by != "mesh":
+        why = f"{shape.links_per_gpu} links at {kind.nccl_link_bw / GB:.4g} GB/s in NCCL's model"
+        nccl = SourcedFigure(shape.links_per_gpu * kind.nccl_link_bw, SHEET, why)
     figures = {
-        "gpus_per_host": SourcedFigure(len(host.gpus), QUERIED, "the GPUs that the matrix joins"),
-        "hosts_per_nvlink_domain": _hosts(host, kind, hosts_per_domain),
+        "gpus_per_host": SourcedFigure(count, QUERIED, "the GPUs that the matrix joins"),
+        "hosts_per_nvlink_domain": _hosts(count, kind, hosts_per_domain),
         "hbm_bytes": _gpu_memory(host.gpus, kind),
         "ddr_bytes": _host_memory(host, memory_gib),
-        "intra_host_bw": _intra(host, kind, gpu_links, shape, link),
-        "intra_host_bw_nccl": _nccl(kind, shape),
+        "intra_host_bw": _intra(host.matrix, names[0], kind, to_host),
+        "intra_host_bw_nccl": nccl,
         "inter_host_bw": _inter(host, nic_gbits),
-        "hbm_bw": _hbm(host.gpus[0], kind),
-        "hbm_to_ddr_bw": SourcedFigure(link.bw / 2, link.basis, to_host),
+        "hbm_bw": _hbm_bw(host.gpus[0], kind),
+        "hbm_to_ddr_bw": SourcedFigure(
+            (to_host.value or 0) / 2, to_host.basis, f"half of {to_host.why}; the network shares it"
+        ),
     }
-    return HostTopology(name, names[0], figures, shape.how, host.source, host.remarks)
+    return HostTopology(name, names[0], figures, shape.how, host.source)
 
 
-def _missing(column: str, gpu: GpuDevice, how: str) -> UsageError:
-    return UsageError(
-        f"{column} of the GPU '{gpu.name}' cannot be found: no data sheet is known for it, and "
-        f"{how}; write the row by hand from its data sheet."
-    )
-
-
-def _hosts(host: Host, kind: GpuKind | None, given: int | None) -> SourcedFigure:
+def _hosts(count: int, kind: GpuKind | None, given: int | None) -> SourcedFigure:
     if given is not None:
         return SourcedFigure(given, GIVEN, "by --hosts-per-domain")
     if kind and kind.domain:
         why = (
             f"a domain of {kind.name} may join {kind.domain} GPUs, which one host cannot see: "
-            f"give --hosts-per-domain, {kind.domain // len(host.gpus)} for a whole rack"
+            f"give --hosts-per-domain, {kind.domain // count} for a whole rack"
         )
         return SourcedFigure(1, ASSUMED, why)
-    if any(gpu.has_fabric for gpu in host.gpus):
-        why = "the GPUs are registered in an NVLink fabric, whose size one host cannot see"
-        return SourcedFigure(1, ASSUMED, f"{why}: give --hosts-per-domain if it has more")
-    basis = QUERIED if host.gpus[0].address or kind is None else SHEET
-    return SourcedFigure(1, basis, "NVLink does not leave the host")
+    return SourcedFigure(1, SHEET if kind else ASSUMED, "NVLink does not leave the host")
+
+
+def _unknown(column: str, gpu: str, how: str) -> UsageError:
+    return UsageError(
+        f"{column} of the GPU '{gpu}' is not known: it has no data sheet here, and {how}; write "
+        "the row by hand from its data sheet."
+    )
 
 
 def _gpu_memory(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> SourcedFigure:
     known = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
     if len(known) == len(gpus):
-        is_of_torch = gpus[0].memory_from == "torch"
-        why = "torch observed" if is_of_torch else "NVML's total, up to 1 % more than torch sees"
+        is_torch = gpus[0].memory_from == "torch"
+        why = "torch observed" if is_torch else "nvidia-smi's total, up to 1 % more than torch sees"
         return SourcedFigure(min(known), QUERIED, why)
     if kind and kind.memory_bytes:
         return SourcedFigure(kind.memory_bytes, SHEET, f"{kind.name}, {kind.memory_basis}")
-    raise _missing("hbm_bytes", gpus[0], "neither torch nor NVML tells its memory")
+    raise _unknown("hbm_bytes", gpus[0].name, "neither torch nor nvidia-smi tells its memory")
 
 
 def _host_memory(host: Host, given_gib: float | None) -> SourcedFigure:
@@ -180,18 +159,11 @@ def _host_memory(host: Host, given_gib: float | None) -> SourcedFigure:
     return SourcedFigure(share, basis, f"{by}, {memory} bytes, shared by {len(host.gpus)} GPUs")
 
 
-class _Link(NamedTuple):
-    """A link: its bandwidth in bytes per millisecond one way, the origin and a description."""
-
-    bw: float
-    basis: str
-    what: str
-
-
-def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> _Link:
-    """Return the link from a GPU to the host's CPU, the slowest one if the GPUs differ."""
+def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> SourcedFigure:
+    """Return the bandwidth of the link from a GPU to the host's CPU, the slowest if they differ."""
     if kind and kind.has_own_host_link:
-        return _Link(kind.host_link_bw, SHEET, f"NVLink-C2C of {kind.name} to its CPU")
+        what = f"{kind.host_link_bw / GB:.4g} GB/s one way of NVLink-C2C of {kind.name} to its CPU"
+        return SourcedFigure(kind.host_link_bw, SHEET, what)
     known = [
         (pcie_bw(gpu.pcie_generation, gpu.pcie_width), gpu.pcie_generation, gpu.pcie_width)
         for gpu in gpus
@@ -199,76 +171,69 @@ def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> _Link:
     ]
     if len(known) == len(gpus):
         bw, generation, width = min(known)
-        what = f"PCIe generation {generation} x{width}, the most that NVML allows the GPU"
-        return _Link(bw, QUERIED, what)
+        what = f"{bw / GB:.4g} GB/s one way of PCIe generation {generation} x{width}, by nvidia-smi"
+        return SourcedFigure(bw, QUERIED, what)
     if kind:
-        return _Link(kind.host_link_bw, SHEET, f"PCIe of {kind.name} in a full slot")
-    raise _missing("hbm_to_ddr_bw", gpus[0], "NVML does not tell its PCIe link")
-
-
-def _nvlink(gpu: GpuDevice, kind: GpuKind | None) -> _Link:
-    """Return the bandwidth of one NVLink of a GPU.
-
-    NVML reports the raw rate. Its encoding may cost a 17th (raw 26.56, usable 25 GB/s) or nothing
-    (A100). If the data sheet's rate differs by no more than that, use it, else NVML's rate.
-    """
-    sheet, raw = kind.nvlink_bw if kind else None, gpu.link_raw_bw
-    if raw and (not sheet or not 0.93 <= sheet / raw <= 1.01):
-        return _Link(raw, QUERIED, f"{raw / GB:.4g} GB/s a link by NVML")
-    if sheet and kind:
-        also = f", NVML tells {raw / GB:.4g} raw" if raw else ""
-        return _Link(sheet, SHEET, f"{sheet / GB:.4g} GB/s a link of {kind.name}{also}")
-    raise _missing("intra_host_bw", gpu, "NVML does not tell the speed of its NVLinks")
+        what = f"{kind.host_link_bw / GB:.4g} GB/s one way of PCIe of {kind.name} in a full slot"
+        return SourcedFigure(kind.host_link_bw, SHEET, what)
+    raise _unknown("hbm_to_ddr_bw", gpus[0].name, "nvidia-smi does not tell its PCIe link")
 
 
 def _intra(
-    host: Host, kind: GpuKind | None, gpu_links: int | None, shape: LinkShape, link: _Link
+    matrix: LinkMatrix, gpu: str, kind: GpuKind | None, to_host: SourcedFigure
 ) -> SourcedFigure:
-    gpu, why, used = host.gpus[0], shape.how, []
-    if any(map(nvlinks_of, host.matrix.gpu_links())):
-        used.append(_nvlink(gpu, kind))
-        why += f"; {used[0].what}"
-    nvlink_bw = used[0].bw if used else 0
+    gpu_links = kind.nvlinks if kind else None
+    shape, bases = shape_of(matrix, gpu_links), set[str]()
+    why = f"what a GPU sends one way when all send equal shares to all others: {shape.how}"
+    link_bw = None
+    if any(map(nvlinks_of, matrix.gpu_links())):
+        if not kind or not kind.nvlink_bw:
+            raise _unknown("intra_host_bw", gpu, "nvidia-smi does not tell the speed of NVLinks")
+        link_bw = kind.nvlink_bw
+        bases.add(SHEET)
+        why += f"; {link_bw / GB:.4g} GB/s a link of {kind.name}"
     if not shape.is_whole:
-        used.append(link)
-        why += f"; {link.bw / GB:.4g} GB/s {link.what}"
-    value = all_to_all_bw(host.matrix, nvlink_bw, gpu_links, link.bw)
-    whole = "what a GPU sends one way when all send equal shares to all others of the host"
-    together = (len(gpu.links) or shape.links_per_gpu) * nvlink_bw
+        bases.add(to_host.basis)
+        why += f"; {to_host.why}"
+    value = all_to_all_bw(matrix, link_bw, gpu_links, to_host.value or 0)
+    together = shape.links_per_gpu * (link_bw or 0)
     if value < 0.9 * together:
-        whole += f" (its NVLinks together carry {together / GB:.4g} GB/s)"
-    basis = SHEET if SHEET in (link.basis for link in used) else QUERIED
-    return SourcedFigure(value, basis, f"{whole}: {why}")
-
-
-def _nccl(kind: GpuKind | None, shape: LinkShape) -> SourcedFigure:
-    if kind and kind.nccl_link_bw and shape.is_whole and shape.by != "mesh":
-        why = f"{shape.links_per_gpu} links at {kind.nccl_link_bw / GB:.4g} GB/s in NCCL's model"
-        return SourcedFigure(shape.links_per_gpu * kind.nccl_link_bw, SHEET, why)
-    return SourcedFigure(None, UNKNOWN, "NCCL's model has no single figure for this machine")
+        why += f" (its NVLinks together carry {together / GB:.4g} GB/s)"
+    return SourcedFigure(value, SHEET if SHEET in bases else QUERIED, why)
 
 
 def _inter(host: Host, given_gbits: float | None) -> SourcedFigure:
-    matrix, speeds, basis = host.matrix, host.nic_gbits, QUERIED
+    """Return a GPU's share of the network devices that a job would use.
+
+    They are the InfiniBand or RoCE devices with a link, or if there are none, the fastest Ethernet
+    cards. Devices that are far from all GPUs serve storage and management.
+    """
+    matrix, count, basis = host.matrix, len(host.gpus), QUERIED
     if given_gbits is not None:
-        speeds, basis = dict.fromkeys(matrix.nics, given_gbits), GIVEN
-    near = {nic for nics, _ in near_nics(matrix, list(speeds)).values() for nic in nics}
-    # The other network devices, far from all GPUs, serve storage and management.
-    serving = [nic for nic in matrix.nics if nic in near]
-    if not serving:
+        speeds, basis = dict.fromkeys(map(matrix.name_of, matrix.nics), given_gbits), GIVEN
+    else:
+        speeds = {nic.name: nic.gbits for nic in host.nics if nic.is_rdma and nic.gbits}
+        if not speeds:
+            ethernet = {nic.name: nic.gbits for nic in host.nics if nic.gbits}
+            fastest = max(ethernet.values(), default=0)
+            speeds = {name: gbits for name, gbits in ethernet.items() if gbits == fastest}
+    known = [nic for nic in matrix.nics if matrix.name_of(nic) in speeds]
+    near = {matrix.name_of(nic) for nics, _ in near_nics(matrix, known).values() for nic in nics}
+    used = [name for name in speeds if not near or name in near]
+    if not used:
         why = "no network device with a known speed is seen; the planner's own default applies"
         why += "; --nic-gbits gives the speed of each" if matrix.nics else ""
         return SourcedFigure(None, UNKNOWN, why)
-    total, count = sum(speeds[nic] for nic in serving), len(host.gpus)
-    names = ", ".join(map(matrix.name_of, serving))
-    why = f"{total:.6g} Gbit/s of the network devices nearest to the GPUs ({names}), shared by "
+    total = sum(speeds[name] for name in used)
+    where = "nearest to the GPUs" if near else "of the host"
+    why = f"{total:.6g} Gbit/s of the network devices {where} ({', '.join(used)}), shared by "
     return SourcedFigure(total / 8 * GB / count, basis, f"{why}{count} GPUs")
 
 
-def _hbm(gpu: GpuDevice, kind: GpuKind | None) -> SourcedFigure:
+def _hbm_bw(gpu: GpuDevice, kind: GpuKind | None) -> SourcedFigure:
     if gpu.memory_clock and gpu.bus_width:
         # Two transfers per clock, as in the formula of CUDA's deviceQuery sample.
-        bandwidth = gpu.memory_clock * 1e3 * gpu.bus_width / 8 * 2 / 1e3
+        bandwidth = float(gpu.memory_clock * gpu.bus_width / 8 * 2)
         why = (
             f"memory clock {gpu.memory_clock / 1000:g} MHz x {gpu.bus_width} bits x 2 = "
             f"{bandwidth / GB:,.0f} GB/s"
@@ -277,4 +242,4 @@ def _hbm(gpu: GpuDevice, kind: GpuKind | None) -> SourcedFigure:
         return SourcedFigure(bandwidth, QUERIED, why)
     if kind:
         return SourcedFigure(kind.hbm_bw, SHEET, f"{kind.hbm_bw / GB:,.0f} GB/s of {kind.name}")
-    raise _missing("hbm_bw", gpu, "neither torch nor NVML tells memory clock and bus width")
+    raise _unknown("hbm_bw", gpu.name, "torch does not tell its memory clock and bus width")

@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 
 from harness.model.errors import UsageError
-from harness.topologies.csv_files import data_text, read_table
+from harness.topologies.lookup import data_text, read_table
 
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""

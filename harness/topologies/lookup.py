@@ -1,29 +1,37 @@
-"""Find a topology by preset name, by file, or from a captured workload."""
+"""Read topology files, and find a topology by preset name, by file, or in a captured workload."""
 
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, fields
 from functools import cache
-from typing import Any
+from importlib import resources
+from typing import Any, get_args, get_type_hints
+
+import msgspec
 
 from harness.contract import Family
 from harness.contract.abilities.topology import TopologyRow
-from harness.model.errors import UsageError, unknown
+from harness.model.errors import UsageError, printable, unknown
 from harness.model.files import read_file
 from harness.model.ids import WorkloadSpec
-from harness.model.topology import CAPTURED, Topology
-from harness.topologies.csv_files import data_text, read_rows, read_topologies
+from harness.model.topology import CAPTURED, MOST_IN_DOMAIN, Topology
 
+_FIELDS = [field for field in fields(Topology) if field.name != "gpus"]
+_TYPES = get_type_hints(Topology, include_extras=True)
+_REQUIRED = tuple(field.name for field in _FIELDS if field.default is MISSING)
+COLUMNS: dict[str, Any] = {
+    name: get_args(_TYPES[name])[0] if type(None) in get_args(_TYPES[name]) else _TYPES[name]
+    for name in (field.name for field in _FIELDS)
+}
+"""The type of a filled field, with its limits, by column."""
 
-@cache
-def presets() -> dict[str, Topology]:
-    """Return the topologies that shardbench includes, by name."""
-    return read_topologies(data_text("topologies.csv"), "topologies.csv")
-
-
-def _text(path: str) -> str:
-    """Return the text of a user's file. Raise UsageError if it is not readable UTF-8."""
-    try:
-        return read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
+# Units that users confuse with the unit of the file, and their factors to it.
+_UNITS: dict[str, dict[str, float]] = {
+    "bw": {"bytes per second": 1e-3, "GB/s": 1e6, "TB/s": 1e9, "MB/s": 1e3},
+    "bytes": {"GiB": 2**30, "MiB": 2**20, "TiB": 2**40},
+}
 
 
 def find_topology(name: str, gpus: int) -> Topology:
@@ -36,28 +44,27 @@ def find_topology(name: str, gpus: int) -> Topology:
         if name not in presets():
             raise unknown("topology", name, presets())
         return presets()[name].sized(gpus)
-    found = read_topologies(_text(path), path)
-    if wanted not in ("", *found):
-        raise unknown(f"topology in {path}", wanted, found)
-    if not wanted and len(found) > 1:
+    topologies = read_topologies(_text(path), path)
+    if wanted not in ("", *topologies):
+        raise unknown(f"topology in {path}", wanted, topologies)
+    if not wanted and len(topologies) > 1:
         raise UsageError(
-            f"{path} lists {len(found)} topologies; write {path}#NAME for one of them."
+            f"{path} lists {len(topologies)} topologies; write {path}#NAME for one of them."
         )
-    return found[wanted or next(iter(found))].sized(gpus)
+    return topologies[wanted or next(iter(topologies))].sized(gpus)
 
 
 def find_rows(name: str) -> list[TopologyRow]:
     """Return the rows of a preset, `FILE.csv` or `FILE.csv#NAME`, or raise UsageError if none."""
     path, _, wanted = name.partition("#")
-    if not path.endswith(".csv"):
-        find_topology(name, 1)  # raises UsageError for an unknown name
-        rows = read_rows(data_text("topologies.csv"), name)
-        return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
-    rows = read_rows(_text(path), path)
-    chosen = [row for row in rows if wanted in ("", row.texts["name"])]
-    if not chosen:
-        raise unknown(f"topology in {path}", wanted, {row.texts["name"] for row in rows})
-    return chosen
+    if path.endswith(".csv"):
+        rows = read_rows(_text(path), path)
+        if wanted not in ("", *(row.texts["name"] for row in rows)):
+            raise unknown(f"topology in {path}", wanted, {row.texts["name"] for row in rows})
+        return [row for row in rows if wanted in ("", row.texts["name"])]
+    find_topology(name, 1)  # raises UsageError for an unknown name
+    rows = read_rows(data_text("topologies.csv"), name)
+    return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
 
 
 def placed_on(
@@ -76,21 +83,116 @@ def placed_on(
         if gpus is None:
             raise UsageError(f"Say with --gpus how many GPUs of '{name}' there are.")
         return find_topology(name, gpus)
-    brought = family.brings(workload)
-    if brought is None:
-        if name is None:
-            family.label(workload)  # raises UsageError first if the workload does not exist
-            raise UsageError(
-                f"Workload '{workload}' of family '{family.name}' is placed on no machine yet: "
-                "name one with --topology, and with --gpus how many GPUs."
-            )
+    captured = family.brings(workload)
+    if captured is None:
+        family.label(workload)  # raises UsageError if the workload does not exist
         raise UsageError(
-            f"Workload '{workload}' brings no topology of its own, so name another one than "
-            f"'{CAPTURED}'."
+            f"Workload '{workload}' of family '{family.name}' brings no topology of its own: name "
+            "one with --topology, and with --gpus how many GPUs."
         )
-    if gpus not in (None, brought.gpus):
+    if gpus not in (None, captured.gpus):
         raise UsageError(
-            f"'{workload}' was captured on {brought.gpus} GPUs, not on {gpus}; name a --topology "
+            f"'{workload}' was captured on {captured.gpus} GPUs, not on {gpus}; name a --topology "
             "to plan it for others."
         )
-    return brought
+    return captured
+
+
+@cache
+def presets() -> dict[str, Topology]:
+    """Return the topologies that shardbench includes, by name."""
+    return read_topologies(data_text("topologies.csv"), "topologies.csv")
+
+
+def data_text(file: str) -> str:
+    """Return the text of a data file of this package."""
+    return (resources.files("harness.topologies") / "data" / file).read_text("utf-8")
+
+
+def _text(path: str) -> str:
+    """Return the text of a user's file. Raise UsageError if it is not readable UTF-8."""
+    try:
+        return read_file(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
+
+
+def read_topologies(text: str, file: str) -> dict[str, Topology]:
+    """Read topologies by name. Raise UsageError that names the file, row and wrong field."""
+    topologies: dict[str, Topology] = {}
+    for row in read_rows(text, file, _REQUIRED):
+        values, refused = read_values(row.texts)
+        for column, (wrong, in_unit) in refused.items():
+            raise UsageError(f"{row.where}: {column} {wrong}{in_unit and f'; write {in_unit}'}.")
+        if values["name"] in topologies:
+            raise UsageError(f"{file}: topology '{values['name']}' is listed twice.")
+        topologies[values["name"]] = Topology(**values)
+    return topologies
+
+
+def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[TopologyRow]:
+    """Read the rows of a topology file, unchecked. Raise UsageError if there are none."""
+    rows = [
+        TopologyRow(f"{file}, row {number} ({printable(texts['name'][:60]) or 'no name'})", texts)
+        for number, texts in enumerate(read_table(text, file, needed), start=1)
+    ]
+    if not rows:
+        raise UsageError(f"{file}: no topology is listed.")
+    return rows
+
+
+def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dict[str, str]]:
+    """Yield each row of a CSV file as a dict by column. Lines that start with `#` are comments.
+
+    Raise UsageError if a `needed` column is missing, a column is repeated, or a row is too long.
+    """
+    lines = io.StringIO(text, newline="")
+    rows = csv.DictReader((line for line in lines if not line.startswith("#")), restval="")
+    try:
+        columns = list(filter(None, rows.fieldnames or ()))
+        for column in (*needed, *columns):
+            if columns.count(column) != 1:
+                must = f"must be there once; needed are {', '.join(needed)}"
+                raise UsageError(f"{file}: column '{printable(column)}' {must}.")
+        for row in rows:
+            if any(row.pop(None, ())):  # the fields without a column
+                raise UsageError(f"{file}, line {rows.line_num}: more fields than columns.")
+            if any(row.values()):
+                yield {column: text.strip() for column, text in row.items()}
+    except csv.Error as error:
+        raise UsageError(f"{file}, line {rows.line_num}: {error}.") from None
+
+
+def read_values(texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, tuple[str, str]]]:
+    """Return the values of the valid fields, and the errors of the others, both by column.
+
+    An error is the reason and, if only the unit is wrong, the corrected text, else an empty text.
+    """
+    values: dict[str, Any] = {}
+    refused: dict[str, tuple[str, str]] = {}
+    for column, kind in COLUMNS.items():
+        if text := texts.get(column, ""):
+            try:
+                values[column] = msgspec.convert(text, kind, strict=False)
+            except (msgspec.ValidationError, UnicodeEncodeError):
+                refused[column] = _refusal(column, text)
+        elif column in _REQUIRED:
+            refused[column] = ("is missing", "")
+    hosts = values.get("hosts_per_nvlink_domain", 1)
+    if values.get("gpus_per_host", 1) * hosts > MOST_IN_DOMAIN:
+        del values["hosts_per_nvlink_domain"]
+        wrong = f"times gpus_per_host must be at most {MOST_IN_DOMAIN:,}"
+        refused["hosts_per_nvlink_domain"] = (wrong, "")
+    return values, refused
+
+
+def _refusal(column: str, text: str) -> tuple[str, str]:
+    limits = COLUMNS[column].__metadata__[0]
+    span = f", from {limits.ge:,} to {limits.le:,}" if limits.ge else ""
+    wrong = f"must be {limits.description}{span}, not '{text}'"
+    for unit, size in _UNITS.get("bw" if "_bw" in column else column[-5:], {}).items():
+        with suppress(ValueError, msgspec.ValidationError):
+            figure = f"{float(text) * size:.0f}"
+            msgspec.convert(figure, COLUMNS[column], strict=False)
+            return wrong, f"{figure} if {unit} were meant"
+    return wrong, ""

@@ -12,7 +12,8 @@ from harness.model.cell import Cell
 from harness.model.declared import LEAST
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
-from harness.store.results import Damage, read_cells
+from harness.store.cells import stored_cells
+from harness.store.lines import Damage
 from reports.core.columns import compared, median
 
 _EARLIER = (
@@ -111,12 +112,13 @@ def read_results(path: Path) -> Results:
     that of the problem's other cells. Damaged lines, such as a last line that a killed sweep cut
     short, are left out. `notes` reports what is left out.
     """
-    damaged: list[Damage] = []
+    store = stored_cells(path)
+    damaged = store.damaged
     cells: dict[CellId, Cell] = {}
     against: dict[_Problem, str] = {}
     machines: dict[_Problem, str] = {}
     sizes: dict[_Problem, tuple[float, str | None]] = {}
-    for cell in read_cells(path, damaged.append):
+    for cell in (entry.value for entry in store.entries):
         problem = _problem(cell)
         cells[cell.id] = cell
         against[problem] = cell.against

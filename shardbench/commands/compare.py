@@ -11,7 +11,7 @@ from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.settings import Settings
-from harness.store.results import append_cells
+from harness.store.cells import CellStore
 from shardbench import completion, options, problem_options
 from shardbench.command import InterruptedCommand, command
 from shardbench.display.comparison import document, shown
@@ -58,13 +58,14 @@ def compare(
     names = (*request.variants, *options.names_in(variants))
     comparison = Comparison(with_fields(request, variants=names, against=against), settings)
     options.check_writable(options.file_named(json))
-    with measuring_into(results) if results else nullcontext():
-        if results is not None:
-            append_cells(results, [])  # fails before measuring if the file is not writable
+    store = CellStore(results) if results else None
+    with measuring_into(store) if store else nullcontext():
+        if store:
+            store.add()  # fails before measuring if the file is not writable
 
         def keep(cell: Cell) -> None:
-            if results is not None:
-                append_cells(results, [cell])
+            if store:
+                store.add_cells([cell])
 
         try:
             with progress_display(str(comparison.problem)) as listen:

@@ -7,8 +7,7 @@ from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest.rounds import Tally, selftest, tallies
 from harness.model.settings import Settings
-from harness.series.installing import kept_releases
-from harness.series.naming import INSTALLED
+from harness.series.installing import INSTALLED, kept_releases
 from harness.series.points import libraries
 from harness.topologies import probe
 from shardbench import options
@@ -41,16 +40,16 @@ def doctor(seconds: float, json: str) -> None:
     """
     options.check_writable(options.file_named(json))
     registry = options.found_registry()
-    gpus = probe.read_gpus()
+    gpus, no_gpu = probe.read_gpus()
     found = Diagnosis(
         environment=environment(0),
-        gpus=[gpu.name for gpu in gpus.gpus],
-        no_gpu=gpus.failure or "",
+        gpus=[gpu.name for gpu in gpus],
+        no_gpu=no_gpu,
         releases={
             library: [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)]
             for library in libraries(registry, "releases")
         },
-        skipped=[*_skipped(registry), *([] if gpus.gpus else [_NO_GPU])],
+        skipped=[*_skipped(registry), *([] if gpus else [_NO_GPU])],
         noise=_noise(options.settings_of(_BUDGET, seconds, 0)),
     )
     options.show_or_write(json, found.document(), found.shown())

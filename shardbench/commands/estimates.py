@@ -15,23 +15,24 @@ from harness.contract import Family
 from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.family import load
 from harness.estimates.calibration import calibrate, topology_file
-from harness.estimates.kept_times import Stopwatch, TimesFile
+from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import UsageError
+from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
-from harness.store.lock import hold
-from harness.store.results import to_json
-from harness.topologies.csv_files import read_topologies
-from harness.topologies.lookup import find_topology
+from harness.store.keys import key_of
+from harness.store.lines import Store
+from harness.topologies.lookup import find_topology, read_topologies
 from reports.core.terminal import as_terminal
 from reports.estimates import table as tables
 from shardbench import completion, display, options, problem_options
 from shardbench.command import command, resumable
 from shardbench.commands.memory import validate_the_memory
 from shardbench.progress import progress_bar
+from shardbench.results_file import keep_earlier, measuring_into
 
 _FOLDER = Path("validations")
 _FEWEST, _MOST = 3, 200
@@ -236,7 +237,10 @@ def _measuring(
     if workbench is None:
         raise UsageError(f"Family '{family.name}' does not measure its decisions.")
     console = Console(stderr=True)
-    with hold(kept), progress_bar(console) as bar, resumable(kept, fresh):
+    store = Store(kept, "time", Pair)
+    with measuring_into(store), progress_bar(console) as bar, resumable(kept, fresh):
+        if fresh:
+            keep_earlier(store)
         task = bar.add_task("preparing", total=None)
         last = ""
 
@@ -248,19 +252,10 @@ def _measuring(
             last = measured
 
         bench: Workbench[Any] = workbench(given)
-        here = environment(given.seed)
-        settings: dict[str, str | float] = {
-            "machine": here.machine or "",
-            "code": here.code or "",
-            "python": here.python or "",
-            "device": bench.device,
-            "inputs": given.inputs,
-            "seed": given.seed,
-            **here.packages,
-        }
+        key = key_of(environment(given.seed), bench.device, given.inputs, given.seed)
 
         def timed() -> Stopwatch:
-            return Stopwatch(bench, TimesFile(kept, settings, fresh), SystemClock(), on_progress)
+            return Stopwatch(bench, TimesFile(store, key), SystemClock(), on_progress)
 
         yield bench, timed
 

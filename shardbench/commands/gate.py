@@ -18,8 +18,8 @@ from harness.contract.registry import load_registry
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
-from harness.store.lock import hold
-from harness.store.results import check_is_file, read_whole
+from harness.store.cells import CellStore, read_whole
+from harness.store.lines import check_is_file, hold
 from harness.suites.expectations import Expectations, load_expectations, to_toml
 from harness.suites.expected_problems import (
     as_results_name_them,
@@ -223,10 +223,11 @@ def _measure(
     problems = expected_problems(expected, options.found_registry(), settings, load_registry)
     expected, renamed = as_results_name_them(expected, problems)
     check_is_file(results)
+    store = CellStore(results)
     with hold(results):
-        keep_earlier(results)
+        keep_earlier(store)
         with progress_display("", len(problems)) as listen:
-            for problem, cells in measure(problems, results, listen):
+            for problem, cells in measure(problems, store, listen):
                 ended = ", ".join(
                     f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
                 )

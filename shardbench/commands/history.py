@@ -9,13 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
-from harness.measuring.environment import ELSEWHERE
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner
 from harness.series.points import Point, Run
 from harness.series.repository import Repository
-from harness.series.steps import Step, changes, difference_in, find, judge, steps
+from harness.series.steps import DECISION, Step, difference, find, judge, steps
+from harness.store.cells import CellStore
+from harness.store.keys import ELSEWHERE
 from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
@@ -112,7 +113,7 @@ def history(
             raise UsageError(f"{option} must be at least {lowest}, not {value}.")
     family, declared = find_library(found_registry(), library, "commits")
     if sought:
-        difference_in(declared, sought)  # raises for an unknown name
+        difference(declared, [sought])  # raises for an unknown name
     asked = ProblemId.parse(problem or declared.problems[0])
     family.label(asked.workload)  # raises for an unknown workload
     topology = placed_on(family, asked.workload, asked.topology, asked.gpus)
@@ -123,8 +124,9 @@ def history(
     folder = out or Path("history", library)
     check_folder(folder)
     results = folder / "history.jsonl"
-    with measuring_into(results), resumable(results):
-        runner = Runner(declared, source, asked, topology, results, budget, repeat, jobs)
+    store = CellStore(results)
+    with measuring_into(store), resumable(results):
+        runner = Runner(declared, source, asked, topology, store, budget, repeat, jobs)
         if runner.elsewhere:
             kept = plural(runner.elsewhere, "stored commit")
             messages.print(f"Used without times: {kept}, with {ELSEWHERE}.")
@@ -173,7 +175,9 @@ def _all(runner: Runner, commits: list[Point], least: float, folder: Path) -> No
         messages.print(f"{done} {run.name} {run.point.date} {what}")
 
     runs = runner.run_all(commits, listen)
-    found = steps(runner, runs, changes(runner.declared, least))
+    declared = runner.declared
+    names = [*declared.calls, *(quality.name for quality in declared.qualities), DECISION]
+    found = steps(runner, runs, difference(declared, names, least))
     view = _view(runner, tuple(runs), tuple(found), least)
     write_series([view], folder)
     lines: list[RenderableType] = [Text(view.problem, style="bold"), ""]

@@ -15,21 +15,19 @@ from rich.text import Text
 from harness.contract import Family
 from harness.contract.abilities.estimates import BenchOptions
 from harness.contract.family import load
-from harness.estimates.memory import MemoryValidation, validate_memory
-from harness.measuring.environment import environment, other_code
+from harness.estimates.memory import MemoryValidation, RankMemoryFound, validate_memory
 from harness.measuring.jobs import start_server_for
-from harness.model.declared import checked
 from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import read_json
+from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
-from harness.store.lock import hold
-from harness.store.results import to_json
+from harness.store.lines import Store
 from reports.core.terminal import as_terminal
 from reports.estimates.memory_table import peaks_table, terms_table
 from shardbench.command import resumable
 from shardbench.options import messages, show_or_write, warn, write
 from shardbench.progress import progress_bar
+from shardbench.results_file import keep_earlier, measuring_into
 
 
 def validate_the_memory(
@@ -51,20 +49,26 @@ def validate_the_memory(
         problem = str(ProblemId(family.label(spec), placed.name, placed.gpus))
         stem = re.sub(r"[^A-Za-z0-9_.=-]+", "_", problem).strip("_")
         path = out / f"{stem}.memory.json"
+        store = Store(path.with_suffix(".jsonl"), "memory", RankMemoryFound)
         try:
-            with hold(path), resumable(out, fresh), progress_bar(Console(stderr=True)) as bar:
-                one = None if fresh else _kept(path, bench.device, plans, options.seed)
-                if one is None:
-                    candidates = bench.memory(family.work.build(spec, placed), plans)
-                    one = validate_memory(
-                        problem,
-                        bench.device,
-                        plans,
-                        candidates,
-                        options.seed,
-                        partial(_show_progress, bar, bar.add_task("preparing", total=None)),
-                    )
-                    write(path, to_json(to_builtins(one), indent=1) + "\n")
+            with (
+                measuring_into(store),
+                resumable(out, fresh),
+                progress_bar(Console(stderr=True)) as bar,
+            ):
+                if fresh:
+                    keep_earlier(store)
+                candidates = bench.memory(family.work.build(spec, placed), plans)
+                one = validate_memory(
+                    problem,
+                    bench.device,
+                    plans,
+                    candidates,
+                    options.seed,
+                    store,
+                    partial(_show_progress, bar, bar.add_task("preparing", total=None)),
+                )
+                write(path, to_json(to_builtins(one), indent=1) + "\n")
         except ShardbenchError as error:
             if len(problems) == 1:
                 raise
@@ -77,19 +81,6 @@ def validate_the_memory(
         show_or_write(json, found, _shown(done))
     if len(done) < len(problems):
         raise click.exceptions.Exit(2)
-
-
-def _kept(path: Path, device: str, plans: int, seed: int) -> MemoryValidation | None:
-    """Return the stored results if they are of the same settings, code and machine."""
-    try:
-        found = checked(read_json(path), MemoryValidation, str(path))
-    except UsageError:
-        return None
-    there, here = found.environment, environment(seed)
-    same = (found.device, found.plans, there.seed) == (device, plans, seed)
-    if not same or there.machine != here.machine or other_code(there, here):
-        return None
-    return found
 
 
 def _show_progress(bar: Progress, task: TaskID, what: str, done: int, of: int) -> None:

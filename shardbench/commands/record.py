@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from harness.contract.registry import load_registry
-from harness.measuring.monitor import Event, Listener
+from harness.measuring.jobs import Event, Listener
 from harness.model.errors import UsageError
 from harness.record.device import RecordedDevice
 from harness.record.parts import RecordPart
 from harness.record.record import Record
+from harness.store.cells import CellStore
 from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
@@ -50,7 +51,8 @@ def record(
     held = Record.read(folder, RecordedDevice.find(device) if device else None)
     clones = _clones(repository or [])
     found_registry()  # warns of families that cannot be loaded
-    with measuring_into(held.cells_file), measuring_into(held.commits_file):
+    cells, commits = CellStore(held.cells_file), CellStore(held.commits_file)
+    with measuring_into(cells), measuring_into(commits), measuring_into(held.run_store):
         parts = [
             part
             for part in held.parts(load_registry, clones, _write_page, stale)

@@ -12,9 +12,18 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
-from harness.series.installing import Place, given_place, install, installed_place, kept_releases
-from harness.series.naming import INSTALLED, releases_in, releases_on_index
+from harness.series.installing import (
+    INSTALLED,
+    Place,
+    given_place,
+    install,
+    installed_place,
+    kept_releases,
+    releases_in,
+    releases_on_index,
+)
 from harness.series.releases import family_of, measure, settings_of
+from harness.store.cells import CellStore
 from harness.topologies.lookup import find_topology
 from reports.core.formatting import plural
 from reports.series import View, findings, release_views
@@ -112,11 +121,12 @@ def releases(
     settings = settings_of(repeat, seconds, budget)
     path = out / "history.jsonl"
     found: list[Cell] = []
-    with measuring_into(path), resumable(path):
+    store = CellStore(path)
+    with measuring_into(store), resumable(path):
         for asked, topology in zip(problems, topologies, strict=True):
             request = Request(family, asked.workload, topology, purpose="releases")
             with progress_display(str(request.problem)) as listen:
-                found += measure(request, declared, places, settings, path, listen)
+                found += measure(request, declared, places, settings, store, listen)
             write_series(release_views(declared, found), out)
     display.show(Group(*(_shown(view) for view in release_views(declared, found))))
     messages.print(f"Wrote the history to {out}")

@@ -1,24 +1,32 @@
 """`shardbench report`: write a report of a results file, or of the changes between two."""
 
-from concurrent.futures import ThreadPoolExecutor
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from harness.contract.registry import Registry
-from harness.measuring.jobs import start_server_for
-from harness.measuring.profiling import profile_variants
+from harness.measuring.profile.profiler import profile_variants
+from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.suites.sweep import registered_requests
+from harness.store.cells import CellStore, stored_cells
+from harness.suites.sweep import merged, registered_requests
 from shardbench import options
 from shardbench.command import command, resumable
 from shardbench.problem_options import find_problem
 from shardbench.progress import stage_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
 
-_PROFILED_SECONDS, _PROFILED_AT_ONCE = 1.0, 2
+_MINUTES, _MINUTES_WITH_LARGE = 3.0, 60.0
+_PROFILED_SECONDS = 1.0
+# The page is written again when measuring has taken this many times as long as writing it.
+_WRITING_PAUSE = 4.0
 
 
 @command("shardbench report", "shardbench report before.jsonl after.jsonl")
@@ -35,6 +43,12 @@ _PROFILED_SECONDS, _PROFILED_AT_ONCE = 1.0, 2
     help="Another results file: what changed from RESULTS to it.",
 )
 @click.option(
+    "--minutes",
+    type=options.POSITIVE,
+    show_default=f"{_MINUTES:g}; {_MINUTES_WITH_LARGE:g} with --large",
+    help="Minutes to measure for, the headlines first; what does not fit is shown from the record.",
+)
+@click.option(
     "--out",
     type=options.PATH,
     help="Folder for the report.",
@@ -48,32 +62,30 @@ _PROFILED_SECONDS, _PROFILED_AT_ONCE = 1.0, 2
 @click.option(
     "--profiles",
     type=options.PATH,
-    default=Path("profiles"),
+    default="profiles",
     help="Folder of profiles, to link flame graphs from.",
 )
 @click.option(
     "--validations",
     type=options.PATH,
-    default=Path("validations"),
+    default="validations",
     help="Folder of the results of `validate`, to show in a chapter.",
 )
 @click.option(
     "--record",
     type=options.PATH,
-    default=Path("record"),
+    default="record",
     help="Folder of the record, to show next to the results if it is there.",
 )
 @click.option("--title", default="", help="The heading of the page.")
 @options.fresh
 @click.option("--large", is_flag=True, help="Measure the large problems of the suite too.")
-@options.budget(options.SUITE_BUDGET)
-@options.seconds(options.SUITE_SECONDS)
-@options.seed
-@options.memory
+@options.measuring(budget_s=options.SUITE_BUDGET, seconds_s=options.SUITE_SECONDS)
 @options.machine
 def report(
     results: Path | None,
     other: Path | None,
+    minutes: float | None,
     out: Path | None,
     flames: bool,
     profiles: Path,
@@ -82,41 +94,114 @@ def report(
     title: str,
     fresh: bool,
     large: bool,
-    budget: float,
-    seconds: float,
-    seed: int,
-    memory: float | None,
+    settings: Settings,
 ) -> None:
     """Write an offline page of results, or of changes between two.
 
     Also writes figures and their data next to the page.
     """
+    if results is not None and (large or fresh or minutes):
+        raise UsageError(
+            "--large, --fresh and --minutes measure a suite; RESULTS are not measured."
+        )
     if results is not None and other is not None:
-        if large or fresh or flames:
-            raise UsageError("A report of two files takes no --large, --fresh or --flames.")
+        if flames:
+            raise UsageError("A report of two files takes no --flames.")
         from reports.changes import write_comparison
 
         for file in (results, other):
-            tell_damaged(file)
+            tell_damaged(stored_cells(file).damaged)
         _tell(write_comparison(results, other, out or Path("comparison"), title))
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
 
-    settings = options.settings_of(budget, seconds, seed, memory)
-    is_default = results is None
-    if results is None:
-        results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
-        with measuring_into(results), resumable(results, fresh):
-            requests = registered_requests(options.found_registry().families, large)
-            measure(requests, results, settings, fresh)
-    elif large:
-        raise UsageError(f"--large measures a suite; the report of {results} takes no --large.")
-    else:
-        tell_damaged(results)
-    if flames or is_default:
-        options.check_folder(profiles)
-        _profile(results, profiles, options.found_registry(), settings, with_ladders=flames)
-    _tell(write_report(results, out or Path("report"), profiles, validations, record, title))
+    def write(cells: Path) -> Path:
+        return write_report(cells, out or Path("report"), profiles, validations, record, title)
+
+    if results is not None:
+        tell_damaged(stored_cells(results).damaged)
+        if flames:
+            _profile(results, profiles, settings, with_ladders=True)
+        _tell(write(results))
+        return
+    results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
+    minutes = minutes or (_MINUTES_WITH_LARGE if large else _MINUTES)
+    requests = registered_requests(options.found_registry().families, large)
+    options.messages.print(
+        f"Measures for at most {minutes:g} min, the headlines first; meanwhile the page grows: "
+        f"{(out or Path('report')) / 'index.html'}"
+    )
+    page = _GrowingPage(lambda: write(results), minutes)
+    store = CellStore(results)
+    with measuring_into(store), resumable(results, fresh), page.time_limit():
+        measure(_headlines(requests), store, settings, fresh, then=page.grow)
+        _profile(results, profiles, settings, with_ladders=flames)
+        measure(requests, store, settings, False, then=page.grow)
+    _tell(write(results))
+
+
+class _TimeIsUp(KeyboardInterrupt):
+    """The end of the time for measuring; what is running ends as by an interrupt."""
+
+
+class _GrowingPage:
+    """A page that is written again and again while its results are measured, for some minutes.
+
+    The minutes are wall time, and begin now.
+    """
+
+    def __init__(self, write: Callable[[], Path], minutes: float) -> None:
+        self._write = write
+        self._end = time.monotonic() + 60 * minutes
+        self._next = 0.0
+        self._is_writing = False
+
+    @contextmanager
+    def time_limit(self) -> Iterator[None]:
+        """End the block when the minutes are over, after writing if the page is being written.
+
+        Finished cells count, and child processes end.
+        """
+
+        def end(*_: Any) -> None:
+            if not self._is_writing:
+                raise _TimeIsUp
+
+        before = signal.signal(signal.SIGALRM, end)
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, self._end - time.monotonic()))
+        try:
+            yield
+        except _TimeIsUp:
+            pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def grow(self) -> None:
+        """Write the page, unless writing would take more than a fifth of the time."""
+        began = time.monotonic()
+        if began < self._next:
+            return
+        self._is_writing = True
+        self._write()
+        self._is_writing = False
+        now = time.monotonic()
+        self._next = now + _WRITING_PAUSE * (now - began)
+        if now >= self._end:
+            raise _TimeIsUp
+
+
+def _headlines(requests: Sequence[Request]) -> list[Request]:
+    """Return requests for the headlines alone, of times before those of qualities."""
+    timed, rated = [], []
+    for request in requests:
+        for row in request.family.overview:
+            if request.given == ProblemId.parse(row.problem):
+                timed.append(replace(request, variants=(row.today, row.ours), counted=()))
+            elif row.rated_on and request.given == ProblemId.parse(row.rated_on):
+                names = (row.rated or row.today, row.best or row.ours)
+                rated.append(replace(request, variants=names, counted=()))
+    return merged([*timed, *rated])
 
 
 def _tell(page: Path) -> None:
@@ -124,43 +209,41 @@ def _tell(page: Path) -> None:
     print(page)
 
 
-def _profile(
-    results: Path, profiles: Path, registry: Registry, settings: Settings, with_ladders: bool
-) -> None:
+def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bool) -> None:
     """Write a page of flame graphs of today's release and ours for each family, unless up to date.
 
-    `with_ladders` adds a page for each step of the published changes. The variants of a problem run
-    in turns, and two problems at a time. If one cannot be profiled, this warns and goes on.
+    `with_ladders` adds a page for each step of the published changes. If a problem cannot be
+    profiled, this warns and goes on.
     """
     from reports.core.frames import read_results
     from reports.family.data import families
     from reports.family.flame_links import FlamePair, ladder_pairs, main_pair, page_name
     from reports.flames import flame_page
 
+    try:
+        views = families(read_results(results))
+    except UsageError:  # no cell was finished in time
+        return
     measured = results.stat().st_mtime
-    waiting: dict[tuple[str, str], dict[FlamePair, Path]] = {}
-    for family in families(read_results(results)):
+    pages: dict[tuple[str, str], dict[FlamePair, Path]] = {}
+    for family in views:
         for pair in (*main_pair(family), *(ladder_pairs(family) if with_ladders else ())):
             page = profiles / page_name(family.name, pair)
             if not page.exists() or page.stat().st_mtime < measured:
-                waiting.setdefault((family.name, pair.problem), {})[pair] = page
-
-    def profile(family: str, problem: str) -> None:
-        pages = waiting[family, problem]
-        names = dict.fromkeys(name for pair in pages for name in (pair.before, pair.variant))
-        begins(f"profiling {family} on {problem}")
-        try:
-            found = find_problem(registry, f"{family}@{problem}")
-            request = replace(found, variants=tuple(filter(None, names)))
-            profiled = profile_variants(request, settings, _PROFILED_SECONDS)
-            for pair, page in pages.items():
+                pages.setdefault((family.name, pair.problem), {})[pair] = page
+    options.check_folder(profiles)
+    registry = options.found_registry()
+    with stage_display() as begins:
+        for (family_name, problem), made in pages.items():
+            names = dict.fromkeys(name for pair in made for name in (pair.before, pair.variant))
+            begins(f"profiling {family_name} on {problem}")
+            try:
+                request = find_problem(registry, f"{family_name}@{problem}")
+                request = replace(request, variants=tuple(filter(None, names)))
+                profiled = profile_variants(request, settings, _PROFILED_SECONDS)
+            except ShardbenchError as error:
+                options.warn(f"No flame graphs of {family_name}: {error}")
+                continue
+            for pair, page in made.items():
                 both = [profiled[name].profile for name in (pair.variant, pair.before) if name]
                 options.write(page, flame_page(both, problem))
-        except ShardbenchError as error:
-            options.warn(f"No flame graphs of {family}: {error}")
-
-    pool = ThreadPoolExecutor(_PROFILED_AT_ONCE)  # an interrupt must not wait for its threads
-    with stage_display() as begins:
-        start_server_for(registry.find(family) for family, _ in waiting)
-        for done in [pool.submit(profile, *of) for of in waiting]:
-            done.result()

@@ -17,10 +17,11 @@ from harness.measuring.request import Request
 from harness.model.cell import Status
 from harness.model.errors import UsageError, printable, unknown
 from harness.model.settings import Settings
+from harness.store.cells import CellStore
 from harness.suites.cluster import connected
 from harness.suites.executors import LocalProcesses
 from harness.suites.suite_file import read_suite
-from harness.suites.sweep import Finished, Site, Workers, registered_requests, resumed
+from harness.suites.sweep import Finished, Workers, registered_requests, resumed, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, display, options
 from shardbench.command import command, resumable
@@ -85,15 +86,16 @@ def sweep_command(
     _check_executor(executor, scheduler, workers)
     name, requests = _suite(suite, options.found_registry())
     path = results or Path("results") / f"{name}.jsonl"
+    store = CellStore(path)
     if dry_run:
-        _list(requests, path, settings, fresh)
+        _list(requests, store, settings, fresh)
         return
     with (
         _workers(executor, scheduler, workers, settings) as held,
-        measuring_into(path),
+        measuring_into(store),
         resumable(path, fresh),
     ):
-        requests, finished = measure(requests, path, settings, fresh, held)
+        requests, finished = measure(requests, store, settings, fresh, held)
     _summarise(requests, finished, path)
 
 
@@ -123,7 +125,7 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
                     )
             yield cluster
     elif workers == 1:  # each cell has its own process anyway
-        yield Workers(Site(here))
+        yield Workers(here)
     else:
         options.warn(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
@@ -131,7 +133,7 @@ def _workers(executor: str, scheduler: str, workers: int, settings: Settings) ->
         )
         pool = LocalProcesses(workers)
         try:
-            yield Workers(Site(here), pool, lambda: workers)
+            yield Workers(here, pool, lambda: workers)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -153,10 +155,10 @@ def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
     return called, registered_requests(families)
 
 
-def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bool) -> None:
-    if path.exists() and not fresh:
-        tell_damaged(path)
-        requests = resumed(requests, path, settings)
+def _list(requests: Sequence[Request], store: CellStore, settings: Settings, fresh: bool) -> None:
+    if not fresh:
+        tell_damaged(store.damaged)
+        requests = resumed(tasks_of(requests, settings), store)
     lines = RichTable.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True)
     lines.add_column(overflow="fold")
@@ -166,7 +168,7 @@ def _list(requests: Sequence[Request], path: Path, settings: Settings, fresh: bo
         lines.add_row(state, f"{title_of(request)}: {names}")
     display.show(lines)
     left = sum(not request.is_measured for request in requests)
-    print(f"{plural(len(requests), 'problem')}, {left} to measure, into {path}.")
+    print(f"{plural(len(requests), 'problem')}, {left} to measure, into {store.path}.")
 
 
 def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: Path) -> None:

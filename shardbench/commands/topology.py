@@ -11,12 +11,11 @@ from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file
 from harness.model.topology import MOST_GPUS
 from harness.topologies import probe
-from harness.topologies.capture import Host, capture, usable_gbits
-from harness.topologies.csv_files import read_topologies
-from harness.topologies.devices import GpuDevice, matrix_of
+from harness.topologies.capture import Host, capture
 from harness.topologies.gpu_kinds import require_gpu_kind
-from harness.topologies.link_matrix import LinkMatrix, parse_matrix
-from harness.topologies.lookup import find_rows, find_topology, presets
+from harness.topologies.links import LinkMatrix, parse_matrix
+from harness.topologies.lookup import find_rows, find_topology, presets, read_topologies
+from harness.topologies.probe import GpuDevice
 from harness.topologies.traps import find_traps
 from shardbench import completion, display, options
 from shardbench.command import command, examples
@@ -100,27 +99,14 @@ def _this_host(gpu: str) -> Host:
     """Return this machine as a host, and print the detected devices and the errors."""
     if gpu:
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
-    nvml = probe.read_gpus()
-    gpus, without_torch = probe.with_torch(nvml.gpus)
-    nics = probe.read_nics()
-    memory = probe.host_memory_bytes()
-    failures = {"NVML": nvml.failure, "torch": without_torch}
-    options.messages.print(topology_views.probed(gpus, nics, memory, failures))
-    if not gpus:
+    machine = probe.read_machine()
+    options.messages.print(topology_views.probed(machine))
+    if machine.matrix is None:
         raise ShardbenchError(
             "No GPU can be seen here: run this on the machine with the GPUs, or save "
             "`nvidia-smi topo -m` there and give it with --from-topo FILE --gpu NAME."
         )
-    pairs = ", ".join(nvml.without_p2p)
-    remark = f"No peer-to-peer access between {pairs}: what they send goes through the host."
-    return Host(
-        gpus=tuple(gpus),
-        matrix=matrix_of(gpus, nics, nvml.levels),
-        source="the machine it ran on",
-        nic_gbits=usable_gbits(nics),
-        memory=memory,
-        remarks=(remark,) if nvml.without_p2p else (),
-    )
+    return Host(machine.gpus, machine.matrix, "the machine it ran on", machine.nics, machine.memory)
 
 
 def _read_matrix(file: Path) -> LinkMatrix:

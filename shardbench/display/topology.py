@@ -1,7 +1,7 @@
 """The output of `shardbench topology`: machines, links and traps, in 80 columns."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -14,11 +14,19 @@ from rich.text import Text
 from harness.contract.abilities.topology import TopologyRow, TopologyTrap
 from harness.model.errors import printable
 from harness.model.topology import Topology
-from harness.topologies import link_shape
 from harness.topologies.capture import HostTopology
-from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind
-from harness.topologies.link_matrix import SELF, LinkMatrix, nvlinks_of
+from harness.topologies.links import (
+    SELF,
+    LinkMatrix,
+    all_to_all_bw,
+    linked_pairs,
+    near_nics,
+    nvlinks_of,
+    shape_of,
+    usual_links,
+)
+from harness.topologies.probe import Machine
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, Tone, numbers, table_of, text
 from reports.core.terminal import as_terminal
@@ -42,23 +50,18 @@ _MEANINGS = {
 }
 
 
-def probed(
-    gpus: Sequence[GpuDevice],
-    nics: Sequence[NetworkDevice],
-    memory: int,
-    failures: Mapping[str, str],
-) -> RenderableType:
-    """Render a line per detected device, and per source (such as NVML) that failed."""
-    lines = [f"Seen: host memory, {memory / 2**30:,.1f} GiB"]
-    for nic in nics:
+def probed(machine: Machine) -> RenderableType:
+    """Render a line per detected device, and per source (such as torch) that failed."""
+    lines = [f"Seen: host memory, {machine.memory / 2**30:,.1f} GiB"]
+    for nic in machine.nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
         kind = "InfiniBand or RoCE" if nic.is_rdma else "Ethernet"
         lines.append(f"Seen: network device {nic.name} ({kind}), {speed}")
-    for position, gpu in enumerate(gpus):
-        lines.append(f"Seen: GPU{position}, {gpu.name}, {plural(len(gpu.links), 'active NVLink')}")
-    if not nics:
+    lines += [f"Seen: GPU{position}, {gpu.name}" for position, gpu in enumerate(machine.gpus)]
+    if not machine.nics:
         lines.append("Not seen: no network device")
-    lines += [f"Not seen: {source}: {reason}" for source, reason in failures.items() if reason]
+    failures = machine.failures.items()
+    lines += [f"Not seen: {source}: {reason}" for source, reason in failures if reason]
     return Text("\n".join(lines))
 
 
@@ -76,7 +79,6 @@ def captured(row: HostTopology) -> RenderableType:
         Text(f"{row.links}; confidence {row.confidence}"),
         "",
         as_terminal(table),
-        *(Text(remark, style="yellow") for remark in row.remarks),
     )
 
 
@@ -118,7 +120,7 @@ def topology(topology: Topology) -> RenderableType:
         numbers("", lambda figure: _written(*figure)),
         numbers("stored", stored),
     )
-    links = f"as usual for {topology.gpu}" if link_shape.usual_links(topology) else "not known"
+    links = f"as usual for {topology.gpu}" if usual_links(topology) else "not known"
     basis = (
         f"Links: {links}. Confidence: {topology.confidence}. "
         f"HBM: {topology.hbm_basis or 'not stated'}."
@@ -157,7 +159,7 @@ def _domain(topology: Topology, domain: int) -> RenderableType:
 
 def _links(topology: Topology, boxes: str) -> str:
     """Draw the usual links below a domain's GPUs; "" if there are none, or they are not known."""
-    by = link_shape.usual_links(topology)
+    by = usual_links(topology)
     if by is None or topology.gpus_in_domain == 1:
         return ""
     at = _middles(boxes)
@@ -166,7 +168,7 @@ def _links(topology: Topology, boxes: str) -> str:
         return f"{_down(at)}\n{bus} PCIe"
     if by == "switch":
         return _switch(boxes, "NVSwitch")
-    linked = link_shape.linked_pairs(by, topology.gpus_in_domain)
+    linked = linked_pairs(by, topology.gpus_in_domain)
     name = "hybrid cube mesh" if by == "mesh" else "each pair joined directly"
     return f"{_pairs(at, linked)}\n{name}"
 
@@ -211,7 +213,7 @@ def _pairs(at: Sequence[int], linked: Collection[tuple[int, int]]) -> str:
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
     """Draw a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
-    shape = link_shape.shape_of(links, kind.nvlinks if kind else None)
+    shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
     parts: list[RenderableType] = [title, ""]
     for island in shape.islands if shape.by == "switch" else ():
@@ -231,7 +233,7 @@ def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType
     if kind is None:
         parts.append(Text("Name the GPU with --gpu to see how fast.", style="dim"))
     else:
-        total = link_shape.all_to_all_bw(links, kind.nvlink_bw, kind.nvlinks, kind.host_link_bw)
+        total = all_to_all_bw(links, kind.nvlink_bw, kind.nvlinks, kind.host_link_bw)
         speed = f"{bandwidth(total)} one way when each GPU sends to all others alike"
         parts.append(Text(f"{kind.name}: {speed} (stored {total:.0f})"))
     return Group(*parts)
@@ -256,7 +258,7 @@ def _pair_table(links: LinkMatrix) -> RenderableType:
 
 def _nics(links: LinkMatrix) -> Iterator[RenderableType]:
     near: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for gpu, nearest in link_shape.near_nics(links).items():
+    for gpu, nearest in near_nics(links).items():
         near.setdefault(nearest, []).append(gpu)
     if not near:
         yield Text("Network devices: none in the matrix.")

@@ -12,7 +12,7 @@ import pytest
 import toy
 
 from harness.measuring import comparison
-from harness.store.results import read_cells
+from harness.store.cells import read_cells
 
 ROOT = Path(__file__).parents[2]
 

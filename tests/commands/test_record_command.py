@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.store.cells import read_cells
+
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 SUITE = """
 [[study]]
@@ -36,7 +38,7 @@ def test_a_dry_run_lists_the_parts_and_writes_no_cell(shardbench, folder):
 
 def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, folder):
     assert shardbench("record")[0] == 0
-    assert (folder / "cells.jsonl").read_text().count("\n") == 4
+    assert len(list(read_cells(folder / "cells.jsonl"))) == 4
     code, out, _ = shardbench("record", "--dry-run", "--stale")
     assert (code, out.count("measured ")) == (0, 2)
     assert len(re.findall(r", [\d.]+ m?s last time$", out, re.MULTILINE)) == 2
@@ -80,7 +82,7 @@ def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folde
     code, _, said = shardbench("record")
     assert code == 1
     assert "torchrec=PATH" in said
-    assert (folder / "cells.jsonl").read_text().count("\n") == 4
+    assert len(list(read_cells(folder / "cells.jsonl"))) == 4
 
 
 def test_a_suite_for_a_device_ends_with_the_outcome_of_each_part(shardbench, folder):

@@ -49,10 +49,14 @@ def benchmark(name: str, parameters: str) -> str:
         # report
         ("report none.jsonl", "none.jsonl"),
         ("report none.jsonl other.jsonl", "none.jsonl cannot be read"),
-        ("report none.jsonl --large", "the report of none.jsonl takes no --large"),
+        ("report none.jsonl --large", "RESULTS are not measured"),
         *(
-            (f"report a.jsonl b.jsonl {option}", "A report of two files takes no")
-            for option in ("--fresh", "--large", "--flames")
+            (f"report a.jsonl b.jsonl {option}", said)
+            for option, said in (
+                ("--fresh", "RESULTS are not measured"),
+                ("--minutes 2", "RESULTS are not measured"),
+                ("--flames", "takes no --flames"),
+            )
         ),
         # plan
         (f"plan {WHERE} --variant calibrated", "has no coefficients"),

@@ -7,12 +7,16 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from toy_library import DRIVER, declared, family, write_installed, write_wheel
 from toy_repository import ToyRepository
 
 from harness.contract import Series
 from harness.contract.registry import Registry
 from harness.measuring.environment import MACHINE
+from harness.store.cells import CellStore, read_cells
+from harness.store.keys import Key
+from harness.store.lines import Entry
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")
 SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
@@ -26,8 +30,7 @@ def keep(*releases: str) -> None:
 
 
 def stored(folder: str = "history/toylib") -> list[dict]:
-    lines = Path(folder, "history.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return [cell.record() for cell in read_cells(Path(folder, "history.jsonl"))]
 
 
 def rows(folder: str = "history/toylib") -> list[dict[str, str]]:
@@ -44,7 +47,8 @@ def declare(monkeypatch, series: Series) -> None:
 
 def change_driver(tmp_path: Path, monkeypatch, stored: bytes) -> None:
     """Change the driver, and declare that the driver of the `stored` cells counts the same."""
-    codes = {json.loads(line)["environment"]["code"] for line in stored.splitlines()}
+    lines = map(json.loads, stored.splitlines())
+    codes = {line["key"].split(".")[0] for line in lines if line["kind"] == "cell"}
     series = declared(tmp_path, earlier=tuple(codes))
     series.driver.write_text(f"{DRIVER}\n# changed\n")
     declare(monkeypatch, series)
@@ -134,20 +138,6 @@ def test_releases_of_an_earlier_driver_are_not_measured_again(releases, tmp_path
     again = releases("toylib", "1.0.0", "2.0.0", "--repeat", "2", *ONE)
     assert again[:2] == first[:2]
     assert (tmp_path / "history" / "history.jsonl").read_bytes() == stored
-
-
-def test_lines_of_the_former_format_are_moved_aside(releases, tmp_path):
-    former = {"schema": 1, "kind": "round", "library": "toylib", "problem": "toy", "times": {}}
-    stored = tmp_path / "history" / "history.jsonl"
-    stored.parent.mkdir()
-    stored.write_text(json.dumps(former) + "\n")
-    keep("1.0.0")
-    code, _, err = releases("toylib", "1.0.0", "--repeat", "2", *ONE)
-    assert code == 0
-    assert "Damaged: history/history.jsonl, line 1: it is no cell: " in err
-    assert "They are moved to history/history.jsonl.damaged." in err
-    assert json.loads(stored.with_name("history.jsonl.damaged").read_text()) == former
-    assert json.loads(stored.read_text())["cell"] == f"toylib/1.0.0@{ONE[1]}"
 
 
 def test_a_history_names_the_commits_that_change_calls_and_plans(history, repository):
@@ -246,7 +236,10 @@ def test_stored_commits_of_other_versions_are_named(history, repository):
     repository.version("the first")
     history("toylib", "-r", "clone")
     path = Path("history/toylib/history.jsonl")
-    path.write_text(path.read_text().replace('"python": "', '"python": "2.'))
+    store = CellStore(path)
+    (entry,) = store.entries
+    other = structs.replace(Key.parse(entry.key), versions="other")
+    store.set_aside([Entry(entry.id, str(other), entry.value)])
     _, _, err = history("toylib", "-r", "clone")
     assert "Not used: 1 stored commit, with other versions of Python or packages." in err
     assert len(stored()) == 2

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from harness.topologies import probe
-from harness.topologies.devices import GpuDevice, NetworkDevice
 from harness.topologies.gpu_kinds import require_gpu_kind
-from harness.topologies.link_matrix import parse_matrix
+from harness.topologies.links import parse_matrix
 from harness.topologies.lookup import find_topology, presets
+from harness.topologies.probe import GpuDevice, Machine, NetworkDevice
 from shardbench.display import topology as topology_views
 
 ROOT = Path(__file__).parents[2]
@@ -48,42 +48,31 @@ class TestCapture:
     def test_without_a_gpu_it_says_what_can_be_seen_and_writes_nothing(
         self, topology, monkeypatch, tmp_path
     ):
-        unseen = probe.NvmlAnswers(failure="no driver answers")
-        monkeypatch.setattr(probe, "read_gpus", lambda: unseen)
+        monkeypatch.setattr(probe, "read_gpus", lambda: ([], "no driver answers"))
         code, _, err = topology("capture", "-o", "mine.csv")
         assert code == 1
         lines = err.splitlines()
         assert lines[0].startswith("Seen: host memory, ")
-        assert "Not seen: NVML: no driver answers" in lines
+        assert "Not seen: nvidia-smi: no driver answers" in lines
         assert lines[-1].startswith("No GPU can be seen here: run this on the machine with")
         assert list(tmp_path.iterdir()) == []
 
     def test_with_gpus_all_is_taken_from_them(self, topology, monkeypatch):
         """The GPUs are recorded answers; reading real ones needs a machine with GPUs."""
-        gpus = tuple(
-            GpuDevice(
-                "NVIDIA A100-SXM4-40GB",
-                f"0000:0{n}:00.0",
-                memory_bytes=42505076736,
-                memory_from="NVML",
-                memory_clock=1215000,
-                bus_width=5120,
-                pcie_generation=4,
-                pcie_width=16,
-                links=("switch",) * 12,
-                link_raw_bw=25e6,
-            )
-            for n in range(8)
+        gpu = GpuDevice(
+            "NVIDIA A100-SXM4-40GB",
+            memory_bytes=42505076736,
+            memory_from="torch",
+            memory_clock=1215000,
+            bus_width=5120,
+            pcie_generation=4,
+            pcie_width=16,
         )
-        seen = probe.NvmlAnswers(gpus, {}, ("GPU0-GPU1",))
-        monkeypatch.setattr(probe, "read_gpus", lambda: seen)
-        monkeypatch.setattr(probe, "with_torch", lambda gpus: (gpus, ""))
-        monkeypatch.setattr(probe, "host_memory_bytes", lambda: 2**40)
         nics = [NetworkDevice(f"mlx5_{n}", 200.0, True) for n in range(8)]
-        monkeypatch.setattr(probe, "read_nics", lambda: nics)
-        code, out, _ = topology("capture", "-o", "a100.csv", "--name", "ours")
-        assert code == 0
-        assert "No peer-to-peer access between GPU0-GPU1" in out
+        matrix = parse_matrix((OUTPUTS / "dgx_a100.txt").read_text(), "dgx_a100")
+        machine = Machine([gpu] * 8, nics, 2**40, matrix, {})
+        monkeypatch.setattr(probe, "read_machine", lambda: machine)
+        assert topology("capture", "-o", "a100.csv", "--name", "ours")[0] == 0
         found, preset = find_topology("a100.csv", 8), presets()["dgx_a100_40gb"]
         assert found.name == "ours"
         assert found.hbm_bytes == preset.hbm_bytes

@@ -12,14 +12,15 @@ from harness.contract import Abilities, BenchOptions, ImportRequest, UsageError,
 from harness.contract.family import load
 from harness.contract.registry import Registry
 from harness.estimates.calibration import calibrate
-from harness.estimates.kept_times import Stopwatch, TimesFile
+from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.measuring.request import Request
 from harness.model.declared import checked
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
-from harness.planning.explain import explain
-from harness.planning.plan import plan
+from harness.planning.plan import explain, plan
 from harness.series.points import Counted, Timed, libraries, request_of
+from harness.store.keys import Key
+from harness.store.lines import Store
 from harness.topologies.lookup import find_topology
 from harness.topologies.traps import find_traps
 from shardbench.display.inventory import outcome
@@ -172,7 +173,8 @@ class TickingClock(FakeClock):
 
 def test_decisions_are_measured_and_a_machine_is_fitted(able, tmp_path):
     bench = able("measuring")(BenchOptions("cpu", "uniform", None))
-    stopwatch = Stopwatch(bench, TimesFile(tmp_path / "times.jsonl", {}), TickingClock())
+    times = TimesFile(Store(tmp_path / "times.jsonl", "time", Pair), Key())
+    stopwatch = Stopwatch(bench, times, TickingClock())
     candidates = bench.candidates({"gpus": 8}, 3).decisions
     assert len({candidate.fingerprint for candidate in candidates}) == 3
     for candidate in candidates:

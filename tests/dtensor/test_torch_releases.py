@@ -5,8 +5,7 @@ import pytest
 from harness.contract import ShardbenchError, Upstream
 from harness.contract.family import load
 from harness.model.ids import ProblemId
-from harness.series.installing import installed_place
-from harness.series.naming import version_of
+from harness.series.installing import installed_place, version_of
 from harness.series.points import request_of
 from harness.topologies.lookup import find_topology
 from planners.dtensor.family import FAMILY

@@ -16,7 +16,7 @@ from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.types import PlannerError, Shard, ShardingOption, Storage
 
 from harness.contract import UsageError, WorkloadSpec
-from harness.store.results import to_json
+from harness.model.files import to_json
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate

@@ -9,7 +9,7 @@ from hostile import TEXTS, change, changes, read_or_refused, refusal
 from hypothesis import example, given, settings, strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 
-from harness.store.results import read_cells
+from harness.store.cells import CellStore
 from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.page import family_sections
@@ -42,7 +42,7 @@ def told(path):
 
 
 def records(path):
-    return list(read_cells(path, lambda damage: None))
+    return CellStore(path).entries
 
 
 def test_the_lines_that_are_changed_here_can_be_read(path):

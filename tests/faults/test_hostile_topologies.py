@@ -5,10 +5,9 @@ import io
 from functools import partial
 
 import pytest
-from hostile import NUMBERS, TEXTS, read_or_refused, refusal
+from hostile import NUMBERS, TEXTS, read_or_refused
 from hypothesis import given, settings, strategies as st
 
-from harness.topologies.csv_files import read_topologies
 from harness.topologies.lookup import find_topology
 
 COLUMNS = {
@@ -90,25 +89,3 @@ def test_other_line_ends_and_a_mark_do_not_matter(path, ending, mark):
 def test_text_in_quotes_may_have_lines_of_its_own(path):
     text = written(COLUMNS | {"source": "one\nline,\u2028and another"})
     assert read(path, text.encode()).source == "one\nline,\u2028and another"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "column 'name' is missing"),
-        ("# nothing\n", "column 'name' is missing"),
-        ("a\x00b\n", "column 'name' is missing"),
-        ("x" * 2**18, "line 1: field larger than field limit (131072)."),
-        (written(COLUMNS).replace("gpu,", "name,"), "column 'name' must be there once"),
-        (
-            written(COLUMNS) + "b,8,1,85020639232\n",
-            "mine.csv, row 2 (b): intra_host_bw is missing.",
-        ),
-        (written(COLUMNS)[:-2] + ",x\n", "it must have at most 12 fields, one per column, not 13."),
-        (written(COLUMNS | {"gpus_per_host": "1e18"}), "from 1 to 4,096, not '1e18'."),
-        (written(COLUMNS | {"gpus_per_host": "1e400"}), "from 1 to 4,096, not '1e400'."),
-        (written(COLUMNS, COLUMNS), "topology 'mine' is listed twice."),
-    ],
-)
-def test_what_cannot_be_used_is_named(text, said):
-    assert said in refusal(lambda: read_topologies(text, "mine.csv"))

@@ -10,9 +10,9 @@ import toy
 
 from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
+from harness.model.files import to_json
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.store.results import to_json
 from harness.topologies.lookup import find_topology
 
 

@@ -12,10 +12,10 @@ from harness.measuring.environment import environment
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.store.lock import hold
-from harness.store.results import set_damaged_aside
+from harness.store.cells import CellStore
+from harness.store.lines import hold
 from harness.suites.executors import LocalProcesses
-from harness.suites.sweep import Site, Workers, merged, resumed, sweep
+from harness.suites.sweep import Workers, merged, resumed, sweep, tasks_of
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
@@ -34,14 +34,14 @@ def requests() -> list[Request]:
 
 def main(path: str, workers: str = "") -> None:
     results = Path(path)
-    site = Site(environment(SETTINGS.sampling.seed))
+    store = CellStore(results)
     pool = LocalProcesses(int(workers)) if workers else None
     try:
         with hold(results):
-            assert set_damaged_aside(results) == []
-            held = Workers(site, pool, lambda: int(workers or 1))
-            left = resumed(requests(), results, SETTINGS, site)
-            for _ in sweep(left, results, SETTINGS, registry=toy.toy_registry, workers=held):
+            assert store.set_damaged_aside() == []
+            held = Workers(environment(SETTINGS.sampling.seed), pool, lambda: int(workers or 1))
+            left = resumed(tasks_of(requests(), SETTINGS), store)
+            for _ in sweep(left, store, SETTINGS, registry=toy.toy_registry, workers=held):
                 pass
     finally:
         if pool is not None:

@@ -1,7 +1,9 @@
-"""Answers of NVML, torch and `/sys` become a link matrix and the row of a topology file."""
+"""Devices of a machine become the row of a topology file, and GPUs are known by their names."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from hypothesis import given, strategies as st
@@ -9,12 +11,11 @@ from public_outputs import output
 
 from harness.model.errors import UsageError
 from harness.topologies import probe
-from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Host, capture, usable_gbits
-from harness.topologies.csv_files import read_rows, read_topologies
-from harness.topologies.devices import GpuDevice, NetworkDevice, PciPlace, matrix_of, path_kind
+from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Host, capture
 from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, pcie_bw, require_gpu_kind
-from harness.topologies.link_matrix import parse_matrix
-from harness.topologies.lookup import find_topology, presets
+from harness.topologies.links import LinkMatrix, parse_matrix
+from harness.topologies.lookup import presets, read_rows, read_topologies
+from harness.topologies.probe import GpuDevice, NetworkDevice
 from harness.topologies.traps import find_traps
 
 # An H100 as `deviceQuery` of thamada/nvidia-smi nvsim/H100SXMx8_deviceQuery.py has it: 85045477376
@@ -27,310 +28,217 @@ H100 = GpuDevice(
     bus_width=5120,
     pcie_generation=5,
     pcie_width=16,
-    links=("switch",) * 18,
-    link_raw_bw=26.5625e6,
 )
+# A DGX H100 has a network device of 400 Gbit/s beside each GPU, and others for storage.
+NICS = [
+    *(NetworkDevice(f"mlx5_{n}", 400.0, True) for n in range(8)),
+    NetworkDevice("mlx5_8", 200.0, True),
+    NetworkDevice("eno1", 10.0, False),
+]
 
 
-def at(switch: int, slot: int, numa: int = 0) -> PciPlace:
-    """Return the place of a device behind a PCIe switch of its own socket, as on most servers."""
-    root = f"pci0000:{10 * numa + switch:02d}"
-    bus = f"0000:{10 * numa + switch:02d}"
-    return PciPlace(
-        (root, f"{bus}:01.0", f"{bus}:02.0", f"{bus}:{3 + slot:02d}.0", f"{bus}:{slot}f.0"), numa
-    )
+def matrix_of(gpus: int, link: str = "NV18", nics: int = 9) -> LinkMatrix:
+    devices = [f"GPU{n}" for n in range(gpus)] + [f"NIC{n}" for n in range(nics)]
+    links = {}
+    for a in devices:
+        for b in devices:
+            near = "PIX" if a[3:] == b[3:] else "SYS"
+            links[a, b] = link if a[:3] == b[:3] == "GPU" else near
+    names = {f"NIC{n}": f"mlx5_{n}" for n in range(nics)}
+    return LinkMatrix(tuple(devices[:gpus]), tuple(devices[gpus:]), links, names)
 
 
-def eight_h100() -> tuple[list[GpuDevice], list[NetworkDevice]]:
-    gpus = [
-        replace(H100, address=f"0000:{n:02x}:00.0", place=at(n % 4, 0, n // 4)) for n in range(8)
-    ]
-    nics = [NetworkDevice(f"mlx5_{n}", 400.0, True, at(n % 4, 1, n // 4)) for n in range(8)]
-    storage = [
-        NetworkDevice("mlx5_8", 200.0, True, at(9, 1, 0)),
-        NetworkDevice("eno1", 10.0, False, at(8, 1, 1)),
-    ]
-    return gpus, [*nics, *storage]
+def host(gpu: GpuDevice = H100, count: int = 8, nics=NICS, link: str = "NV18") -> Host:
+    return Host((gpu,) * count, matrix_of(count, link), "a recorded machine", nics, 2**41)
 
 
-def machine(gpus: list[GpuDevice], nics: list[NetworkDevice], memory: int | None = 2**41) -> Host:
-    return Host(
-        tuple(gpus), matrix_of(gpus, nics, {}), "a recorded machine", usable_gbits(nics), memory
-    )
+def test_a_dgx_h100_gives_the_figures_of_its_preset_and_no_traps():
+    row, preset = capture(host(), "mine"), presets()["dgx_h100"]
+    topology = read_topologies(row.as_csv(), "mine.csv")["mine"]
+    assert (topology.gpus_per_host, topology.ddr_bytes) == (8, 2**38)
+    assert topology.hbm_bytes == 85045477376
+    for column in (
+        "intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw"
+    ):  # fmt: skip
+        assert getattr(topology, column) == pytest.approx(getattr(preset, column), rel=0.001)
+    bases = {column: figure.basis for column, figure in row.figures.items()}
+    assert bases["hbm_bytes"] == bases["hbm_bw"] == bases["inter_host_bw"] == QUERIED
+    assert bases["intra_host_bw"] == SHEET
+    assert "mlx5_8" not in row.figures["inter_host_bw"].why
+    assert find_traps(read_rows(row.as_csv(), "machine.csv")[0], 16) == []
 
 
-class TestMatrixOfAMachine:
-    def test_gpus_on_a_switch_are_joined_by_all_their_links(self):
-        gpus, nics = eight_h100()
-        matrix = matrix_of(gpus, nics, {})
-        assert {matrix.link(a, b) for a in matrix.gpus for b in matrix.gpus if a != b} == {"NV18"}
-        assert matrix.link("GPU3", "NIC3") == "PIX"
-        assert matrix.link("GPU3", "NIC2") == "NODE"
-        assert matrix.link("GPU3", "NIC4") == "SYS"
-        assert matrix.name_of("NIC3") == "mlx5_3"
-
-    def test_direct_links_count_for_their_pair_alone(self):
-        ends = {0: (1, 1, 2), 1: (0, 0), 2: (0,)}
-        addresses = [f"0000:0{n}:00.0" for n in range(3)]
-        gpus = [
-            GpuDevice("V100", addresses[n], links=tuple(addresses[end] for end in ends[n]))
-            for n in range(3)
-        ]
-        matrix = matrix_of(gpus, [], {(1, 2): 30})
-        assert [matrix.link("GPU0", "GPU1"), matrix.link("GPU0", "GPU2")] == ["NV2", "NV1"]
-        assert matrix.link("GPU1", "GPU2") == "PHB"
-
-    def test_where_a_link_leads_may_be_hidden(self):
-        gpus = [replace(H100, links=("",) * 18, address=f"a{n}") for n in range(4)]
-        assert matrix_of(gpus, [], {}).link("GPU0", "GPU3") == "NV18"
-
-    @pytest.mark.parametrize(
-        ("level", "kind"),
-        [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS")],
-    )
-    def test_without_nvlink_the_common_ancestor_tells(self, level: int, kind: str):
-        gpus = [GpuDevice("T4", f"a{n}") for n in range(2)]
-        assert matrix_of(gpus, [], {(1, 0): level}).link("GPU0", "GPU1") == kind
-
-    def test_paths_are_told_apart_as_nvidia_smi_does(self):
-        port = ("pci0000:00", "0000:00:01.0", "0000:01:00.0")
-        one = PciPlace((*port, "0000:02:00.0", "0000:03:00.0"), 0)
-        assert path_kind(one, PciPlace((*port, "0000:02:01.0", "0000:04:00.0"), 0)) == "PIX"
-        deep = ("0000:02:02.0", "0000:05:00.0", "0000:06:00.0", "0000:07:00.0")
-        assert path_kind(one, PciPlace((*port, *deep), 0)) == "PXB"
-        assert path_kind(one, PciPlace(("pci0000:00", "0000:00:02.0", "0000:08:00.0"), 0)) == "PHB"
-        assert path_kind(one, PciPlace(("pci0000:40", "0000:40:01.0"), 0)) == "NODE"
-        assert path_kind(one, PciPlace(("pci0000:80", "0000:80:01.0"), 1)) == "SYS"
-        assert path_kind(PciPlace(()), PciPlace(())) == "SYS"
-
-    def test_paths_end_at_the_pci_device(self):
-        below = "/sys/devices/pci0000:00/0000:00:03.0/virtio2/net/eth0"
-        assert probe.path_below_devices(below) == ("pci0000:00", "0000:00:03.0")
-        assert probe.path_below_devices("/sys/devices/virtual/net/lo") == ()
-
-    @pytest.mark.parametrize(
-        ("text", "gbits"),
-        [
-            ("400 Gb/sec (4X NDR)\n", 400),
-            ("2.5 Gb/sec (1X SDR)", 2.5),
-            ("", 0),
-            ("0 Gb/sec", 0),
-        ],
-    )
-    def test_rates_of_ports(self, text: str, gbits: float):
-        assert probe.rate_gbits(text) == gbits
+@pytest.mark.parametrize(
+    ("nics", "gbits"),
+    [
+        ([NetworkDevice("mlx5_0", 100, True), NetworkDevice("mlx5_1", None, True)], 100),
+        ([NetworkDevice("ens5", 100, False), NetworkDevice("eno1", 10, False)], 100),
+        ([NetworkDevice("rdmap0", 100, True), NetworkDevice("rdmap1", 100, True)], 200),
+        ([], 0),
+    ],
+)
+def test_the_network_is_shared_by_the_gpus(nics, gbits):
+    value = capture(host(nics=nics), "mine").figures["inter_host_bw"].value
+    assert (value or 0) == gbits / 8 * 1e6 / 8
 
 
-class TestCapture:
-    def test_a_dgx_h100_gives_the_figures_of_its_preset(self):
-        row = capture(machine(*eight_h100()), "mine")
-        preset = presets()["dgx_h100"]
-        assert row.figures["gpus_per_host"].value == 8
-        for column in ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_to_ddr_bw"):
-            assert row.figures[column].value == pytest.approx(getattr(preset, column), rel=0.001), (
-                column
-            )
-        assert row.figures["hbm_bytes"].value == 85045477376
-        assert row.figures["hbm_bw"].value == pytest.approx(3352.32e6)
-        assert row.figures["ddr_bytes"].value == 2**41 // 8
-        bases = {column: figure.basis for column, figure in row.figures.items()}
-        assert bases["hbm_bytes"] == bases["hbm_bw"] == bases["inter_host_bw"] == QUERIED
-        assert bases["intra_host_bw"] == SHEET
-        inter = row.figures["inter_host_bw"].why
-        assert "mlx5_7" in inter
-        assert "mlx5_8" not in inter
+@pytest.mark.parametrize(
+    ("forgotten", "link", "column"),
+    [
+        ({"memory_bytes": None}, "PIX", "hbm_bytes"),
+        ({"memory_clock": None}, "PIX", "hbm_bw"),
+        ({"pcie_generation": None}, "PIX", "hbm_to_ddr_bw"),
+        ({}, "NV18", "intra_host_bw"),
+    ],
+)
+def test_without_a_data_sheet_what_nothing_tells_is_asked_for(forgotten, link, column):
+    strange = replace(H100, name="Z1000", **forgotten)
+    with pytest.raises(UsageError, match=f"^{column} of the GPU 'Z1000' is not known"):
+        capture(host(strange, link=link), "strange")
 
-    def test_the_file_is_read_back_and_is_clean(self, tmp_path: Path):
-        row = capture(machine(*eight_h100()), "mine")
-        file = tmp_path / "machine.csv"
-        file.write_text(row.as_csv(), encoding="utf-8")
-        found = find_topology(str(file), 16)
-        assert (found.name, found.domains, found.gpu) == ("mine", 2, H100.name)
-        assert found.intra_host_bw == 450e6
-        text = row.as_csv()
-        for column, figure in row.figures.items():
-            assert f"# {column}: {figure.basis}: " in text
-        assert find_traps(read_rows(text, "machine.csv")[0], 16) == []
 
-    def test_a_gpu_of_no_data_sheet_is_captured_from_what_nvml_tells(self):
-        gpus, nics = eight_h100()
-        strange = [replace(gpu, name="NVIDIA Z1000") for gpu in gpus]
-        row = capture(machine(strange, nics), "strange")
-        assert row.figures["intra_host_bw"].value == 18 * 26.5625e6
-        assert row.figures["hbm_to_ddr_bw"].value == pytest.approx(pcie_bw(5, 16) / 2)
-        assert row.confidence == "high"
+def test_gpus_must_be_of_one_kind():
+    mixed = replace(host(), gpus=(H100,) * 7 + (replace(H100, name="T4"),))
+    with pytest.raises(UsageError, match="GPUs of one kind, not NVIDIA H100 80GB HBM3 and T4"):
+        capture(mixed, "mixed")
 
-    @pytest.mark.parametrize(
-        ("forgotten", "column"),
-        [
-            ({"memory_bytes": None}, "hbm_bytes"),
-            ({"memory_clock": None}, "hbm_bw"),
-            ({"pcie_generation": None}, "hbm_to_ddr_bw"),
-            ({"link_raw_bw": None}, "intra_host_bw"),
-        ],
-    )
-    def test_what_nothing_tells_is_asked_for(self, forgotten: dict[str, None], column: str):
-        gpus, nics = eight_h100()
-        strange = [replace(gpu, name="Z1000", **forgotten) for gpu in gpus]
-        with pytest.raises(UsageError, match=f"^{column} of the GPU 'Z1000' cannot be found: "):
-            capture(machine(strange, nics), "strange")
 
-    def test_gpus_of_two_kinds_are_refused(self):
-        gpus, nics = eight_h100()
-        with pytest.raises(
-            UsageError, match="GPUs of one kind, and this machine has NVIDIA H100 80"
-        ):
-            capture(machine([*gpus[:7], replace(H100, name="T4")], nics), "mixed")
-        with pytest.raises(UsageError, match="There is no GPU"):
-            capture(machine([], []), "none")
+def test_the_size_of_a_rack_is_given():
+    tray = parse_matrix(output("gb200_4_tray"), "tray")
+    gpus = (GpuDevice("NVIDIA GB200"),) * 4
+    alone = capture(Host(gpus, tray, "a test"), "tray")
+    hosts = alone.figures["hosts_per_nvlink_domain"]
+    assert (alone.confidence, hosts.value, hosts.basis) == ("low", 1, ASSUMED)
+    rack = capture(Host(gpus, tray, "a test"), "rack", hosts_per_domain=18)
+    topology = read_topologies(rack.as_csv(), "rack.csv")["rack"]
+    assert topology.domain_size == 72
+    assert (topology.inter_host_bw, topology.ddr_bytes) == (None, None)
 
-    def test_a_rack_needs_to_be_told(self):
-        tray = parse_matrix(output("gb200_4_tray"), "tray")
-        gpus = tuple(GpuDevice("NVIDIA GB200") for _ in tray.gpus)
-        alone = capture(Host(gpus, tray, "a test"), "tray")
-        assert alone.confidence == "low"
-        hosts = alone.figures["hosts_per_nvlink_domain"]
-        assert (hosts.value, hosts.basis) == (1, ASSUMED)
-        assert "18 for a whole rack" in hosts.why
-        rack = capture(Host(gpus, tray, "a test"), "rack", hosts_per_domain=18)
-        topology = read_topologies(rack.as_csv(), "rack.csv")["rack"]
-        assert topology.domain_size == 72
-        assert (topology.inter_host_bw, topology.ddr_bytes) == (None, None)
 
-    def test_a_mesh_names_both_of_its_figures(self):
-        mesh = parse_matrix(output("v100_8_hybrid_cube_mesh"), "mesh")
-        row = capture(Host(tuple(GpuDevice("V100") for _ in mesh.gpus), mesh, "a test"), "mesh")
-        assert row.figures["intra_host_bw"].value == 36.75e6
-        assert "(its NVLinks together carry 150 GB/s)" in row.as_csv()
-        assert row.figures["intra_host_bw_nccl"].value is None
-
-    def test_ports_without_a_link_do_not_count(self):
-        nics = [
-            NetworkDevice("mlx5_0", 100, True),
-            NetworkDevice("mlx5_1", None, True),
-            NetworkDevice("eth0", 25, False),
-        ]
-        assert usable_gbits(nics) == {"NIC0": 100}
-        assert usable_gbits(nics[1:]) == {"NIC1": 25}
-        assert usable_gbits([]) == {}
+def test_a_mesh_names_both_of_its_figures():
+    mesh = parse_matrix(output("v100_8_hybrid_cube_mesh"), "mesh")
+    row = capture(Host((GpuDevice("V100"),) * 8, mesh, "a test"), "mesh")
+    assert row.figures["intra_host_bw"].value == 36.75e6
+    assert "(its NVLinks together carry 150 GB/s)" in row.as_csv()
+    assert row.figures["intra_host_bw_nccl"].value is None
 
 
 @given(
     st.integers(1, 8),
-    st.integers(0, 18),
     st.sampled_from([1, 2, 3, 4, 5, 6]),
     st.sampled_from([4, 8, 16]),
     st.lists(st.floats(1, 800), max_size=4),
 )
-def test_any_recorded_machine_gives_a_row_that_is_read_or_a_sentence(
-    count: int, links: int, generation: int, width: int, speeds: list[float]
-):
-    gpu = replace(
-        H100, name="Z1000", links=("switch",) * links, pcie_generation=generation, pcie_width=width
-    )
+def test_any_machine_gives_a_row_that_is_read_or_refused(count, generation, width, speeds):
+    gpu = replace(H100, name="Z1000", pcie_generation=generation, pcie_width=width)
     nics = [NetworkDevice(f"mlx5_{n}", speed, True) for n, speed in enumerate(speeds)]
-    row = capture(machine([replace(gpu, address=f"a{n}") for n in range(count)], nics), "any")
-    refused = ""
-    try:
-        found = read_topologies(row.as_csv(), "any.csv")["any"]
-    except UsageError as error:
-        refused = str(error)
-    else:
-        assert found.gpus_per_host == count
-        assert found.intra_host_bw == round(row.figures["intra_host_bw"].value or 0)
-    # Only a narrower link than any planner's is refused.
-    assert not refused or "must be bytes per millisecond" in refused
+    row = capture(host(gpu, count, nics, "PIX"), "any")
+    # A narrower link than any planner's is refused.
+    with suppress(UsageError):
+        assert read_topologies(row.as_csv(), "any.csv")["any"].gpus_per_host == count
 
 
-class TestDataSheets:
-    def test_names_are_understood_as_drivers_and_files_write_them(self):
-        for written, kind in {
-            "NVIDIA H100 80GB HBM3": "H100-SXM5-80GB",
-            "NVIDIA H100 PCIe": "H100-PCIE-80GB",
-            "NVIDIA H100 NVL": "H100-NVL",
-            "NVIDIA A100-SXM4-40GB": "A100-SXM4-40GB",
-            "NVIDIA A100 80GB PCIe": "A100-PCIE-80GB",
-            "Tesla V100-SXM2-32GB": "V100-SXM2-32GB",
-            "NVIDIA GeForce RTX 3090": "RTX-3090",
-            "NVIDIA A10G": "A10G",
-            "NVIDIA A10": "A10",
-            "GB200 (186GB)": "GB200",
-        }.items():
-            assert require_gpu_kind(written).name == kind
-        assert find_gpu_kind("H100") is find_gpu_kind("") is find_gpu_kind("Radeon VII") is None
-        with pytest.raises(
-            UsageError, match=r"'h100' may be any of H100-SXM5-80GB, H100-PCIE-80GB"
-        ):
-            require_gpu_kind("h100")
-        with pytest.raises(UsageError, match="No data sheet is known for a GPU 'Radeon VII'"):
-            require_gpu_kind("Radeon VII")
-
-    def test_each_kind_is_found_by_its_own_name_and_has_a_source(self):
-        for kind in gpu_kinds():
-            assert find_gpu_kind(kind.name) is kind
-            assert kind.source
-            assert (kind.memory_bytes is None) == (not kind.memory_basis)
-
-    def test_presets_agree_with_the_data_sheets(self):
-        for preset in presets().values():
-            kind = find_gpu_kind(preset.gpu)
-            assert kind, preset.name
-            assert preset.hbm_bw == pytest.approx(kind.hbm_bw, rel=0.05), preset.name
-            if kind.nvlinks:
-                assert preset.intra_host_bw == pytest.approx(kind.all_links_bw), preset.name
-                assert preset.intra_host_bw_nccl == kind.nvlinks * (kind.nccl_link_bw or 0)
-
-    def test_pcie_by_generation_and_width(self):
-        assert pcie_bw(4, 16) == pytest.approx(31.508e6, rel=1e-4)
-        assert pcie_bw(3, 8) == pytest.approx(7.877e6, rel=1e-4)
-        with pytest.raises(UsageError, match="generation 9 x16 is not known"):
-            pcie_bw(9, 16)
+def test_names_of_gpus_are_understood_as_drivers_and_files_write_them():
+    for written, kind in {
+        "NVIDIA H100 80GB HBM3": "H100-SXM5-80GB",
+        "NVIDIA H100 PCIe": "H100-PCIE-80GB",
+        "NVIDIA A100-SXM4-40GB": "A100-SXM4-40GB",
+        "Tesla V100-SXM2-32GB": "V100-SXM2-32GB",
+        "NVIDIA GeForce RTX 3090": "RTX-3090",
+        "NVIDIA A10G": "A10G",
+        "NVIDIA A10": "A10",
+        "GB200 (186GB)": "GB200",
+    }.items():
+        assert require_gpu_kind(written).name == kind
+    assert find_gpu_kind("H100") is find_gpu_kind("") is None
+    with pytest.raises(UsageError, match=r"'h100' may be any of H100-SXM5-80GB, H100-PCIE-80GB"):
+        require_gpu_kind("h100")
+    with pytest.raises(UsageError, match="No data sheet is known for a GPU 'Radeon VII'"):
+        require_gpu_kind("Radeon VII")
 
 
-class TestReading:
-    """Reading `/sys`, on a made-up tree in the kernel's form."""
+def test_presets_agree_with_the_data_sheets():
+    assert all(find_gpu_kind(kind.name) is kind and kind.source for kind in gpu_kinds())
+    for preset in presets().values():
+        kind = require_gpu_kind(preset.gpu)
+        assert preset.hbm_bw == pytest.approx(kind.hbm_bw, rel=0.05), preset.name
+        if kind.nvlinks:
+            assert preset.intra_host_bw == pytest.approx(kind.all_links_bw), preset.name
+            assert preset.intra_host_bw_nccl == kind.nvlinks * (kind.nccl_link_bw or 0)
 
-    @pytest.fixture
-    def system(self, tmp_path: Path) -> Path:
-        def write(path: str, text: str) -> None:
-            file = tmp_path / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
 
-        card = "devices/pci0000:40/0000:40:01.0/0000:41:00.0"
-        write(f"{card}/numa_node", "1\n")
-        for kind, name in (("infiniband", "mlx5_0"), ("net", "ib0")):
-            (tmp_path / f"{card}/{kind}/{name}").mkdir(parents=True)
-            (tmp_path / f"{card}/{kind}/{name}/device").symlink_to(tmp_path / card)
-            (tmp_path / f"class/{kind}").mkdir(parents=True)
-            (tmp_path / f"class/{kind}/{name}").symlink_to(tmp_path / f"{card}/{kind}/{name}")
-        write(f"{card}/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
-        write(f"{card}/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (4X HDR)\n")
-        write(f"{card}/infiniband/mlx5_0/ports/2/state", "1: DOWN\n")
-        write(f"{card}/infiniband/mlx5_0/ports/2/rate", "10 Gb/sec (4X SDR)\n")
-        for name, speed in (("eno1", "25000\n"), ("eno2", "-1\n")):
-            plain = f"devices/pci0000:00/0000:00:0{name[-1]}.0"
-            write(f"{plain}/net/{name}/speed", speed)
-            (tmp_path / f"{plain}/net/{name}/device").symlink_to(tmp_path / plain)
-            (tmp_path / f"class/net/{name}").symlink_to(tmp_path / f"{plain}/net/{name}")
-        write("devices/virtual/net/lo/speed", "")
-        (tmp_path / "class/net/lo").symlink_to(tmp_path / "devices/virtual/net/lo")
-        return tmp_path
+def test_pcie_by_generation_and_width():
+    assert pcie_bw(4, 16) == pytest.approx(31.508e6, rel=1e-4)
+    assert pcie_bw(3, 8) == pytest.approx(7.877e6, rel=1e-4)
+    with pytest.raises(UsageError, match="generation 9 x16 is not known"):
+        pcie_bw(9, 16)
 
-    def test_cards_are_read_once_with_their_places(self, system: Path):
-        found = {nic.name: nic for nic in probe.read_nics(system)}
-        assert set(found) == {"mlx5_0", "eno1", "eno2"}
-        assert (found["mlx5_0"].gbits, found["mlx5_0"].is_rdma) == (200, True)
-        assert found["mlx5_0"].place == PciPlace(("pci0000:40", "0000:40:01.0", "0000:41:00.0"), 1)
-        assert (found["eno1"].gbits, found["eno2"].gbits) == (25, None)
 
-    def test_a_system_without_any_is_empty(self, tmp_path: Path):
-        assert probe.read_nics(tmp_path) == []
+@pytest.fixture
+def driver(monkeypatch):
+    """Answer as `nvidia-smi` does, with a saved matrix; the last call fails."""
+    answers = {
+        "topo": CompletedProcess([], 0, output("a100_pcie_2"), ""),
+        "--query-gpu": CompletedProcess([], 0, "NVIDIA A100-PCIE-40GB, 40960, 4, [N/A]\n" * 2, ""),
+    }
 
-    def test_this_machine_is_read_without_failing(self):
-        assert probe.host_memory_bytes() > 2**28
-        nvml = probe.read_gpus()
-        assert bool(nvml.gpus) != bool(nvml.failure)
-        gpus, unseen = probe.with_torch(nvml.gpus)
-        assert len(gpus) == len(nvml.gpus)
-        assert unseen or gpus
+    def run(command: list[str], **_: object) -> CompletedProcess[str]:
+        return answers[command[1].partition("=")[0]]
+
+    monkeypatch.setattr(probe.subprocess, "run", run)
+    return answers
+
+
+def test_a_machine_is_read_from_its_driver(driver):
+    machine = probe.read_machine()
+    assert machine.matrix == parse_matrix(output("a100_pcie_2"), "saved")
+    assert machine.gpus[1].name == "NVIDIA A100-PCIE-40GB"
+    assert (machine.gpus[1].pcie_generation, machine.gpus[1].pcie_width) == (4, None)
+    assert machine.gpus[1].memory_bytes == 40 * 2**30
+    assert machine.memory > 2**28
+
+
+def test_a_driver_that_fails_is_a_reason(driver):
+    driver["--query-gpu"] = CompletedProcess([], 9, "NVIDIA-SMI has failed.\n", "")
+    machine = probe.read_machine()
+    assert (machine.gpus, machine.matrix) == ([], None)
+    assert machine.failures["nvidia-smi"] == "NVIDIA-SMI has failed"
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    """A tree in the form of `/sys`: a card that is read once, two plain cards, and `lo`."""
+
+    def write(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    def link(name: str, target: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).symlink_to(tmp_path / target)
+
+    card = "devices/pci0000:40/0000:41:00.0"
+    write(f"{card}/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+    write(f"{card}/infiniband/mlx5_0/ports/1/rate", "200 Gb/sec (4X HDR)\n")
+    write(f"{card}/infiniband/mlx5_0/ports/2/state", "1: DOWN\n")
+    write(f"{card}/infiniband/mlx5_0/ports/2/rate", "10 Gb/sec (4X SDR)\n")
+    write(f"{card}/net/ib0/speed", "200000\n")
+    for kind, name in (("infiniband", "mlx5_0"), ("net", "ib0")):
+        link(f"{card}/{kind}/{name}/device", card)
+        link(f"class/{kind}/{name}", f"{card}/{kind}/{name}")
+    for name, speed in (("eno1", "25000\n"), ("eno2", "-1\n")):
+        write(f"devices/{name}/net/{name}/speed", speed)
+        link(f"devices/{name}/net/{name}/device", f"devices/{name}")
+        link(f"class/net/{name}", f"devices/{name}/net/{name}")
+    write("devices/virtual/net/lo/speed", "")
+    link("class/net/lo", "devices/virtual/net/lo")
+    return tmp_path
+
+
+def test_network_cards_are_read_once_with_their_speeds(system: Path, tmp_path: Path):
+    assert probe.read_nics(system) == [
+        NetworkDevice("mlx5_0", 200, True),
+        NetworkDevice("eno1", 25, False),
+        NetworkDevice("eno2", None, False),
+    ]
+    assert probe.read_nics(tmp_path / "empty") == []

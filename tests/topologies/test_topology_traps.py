@@ -5,8 +5,7 @@ from hypothesis import given, strategies as st
 
 from harness.contract.abilities.topology import TopologyTrap
 from harness.model.errors import UsageError
-from harness.topologies.csv_files import data_text, read_rows, read_topologies
-from harness.topologies.lookup import presets
+from harness.topologies.lookup import data_text, presets, read_rows, read_topologies
 from harness.topologies.traps import find_traps
 
 H100 = {
@@ -127,19 +126,6 @@ def test_each_trap_of_several_columns_is_seen(row, change, gpus, column, wrong, 
     assert write in trap.write
 
 
-def test_all_traps_of_a_row_are_told_at_once():
-    bad = H100 | {
-        "hbm_bytes": "x",
-        "intra_host_bw": "900000000",
-        "hbm_bw": "3350",
-        "ddr_bytes": str(2**41),
-        "inter_host_bw": "400000000",
-        "hbm_to_ddr_bw": "63000000",
-    }
-    columns = {finding.column for finding in found(bad, 20)}
-    assert columns == set(bad) - {"name", "gpu", "hosts_per_nvlink_domain"}
-
-
 def test_a_gpu_of_no_data_sheet_is_not_compared():
     assert found(H100 | {"gpu": "Z1000", "intra_host_bw": "900000000"}) == []
     assert found(H100 | {"gpu": "", "hbm_bw": "2000000000"}) == []
@@ -168,13 +154,3 @@ def test_what_the_loader_refuses_is_found_and_nothing_fails(changes: dict[str, s
         read_topologies(as_csv(row), "mine.csv")
     except UsageError:
         assert findings
-
-
-@given(
-    st.sampled_from(["intra_host_bw", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw"]),
-    st.sampled_from([1e3, 1e-6]),
-)
-def test_in_another_unit_the_figure_is_told_in_the_right_one(column: str, factor: float):
-    row = H100 | {column: f"{float(H100[column]) * factor:g}"}
-    (finding,) = found(row)
-    assert finding.write.startswith(H100[column])

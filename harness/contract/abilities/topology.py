@@ -44,7 +44,6 @@ class LibraryTopology:
             values of the valid columns, and the number of GPUs, if known.
         arguments: by column, the library's argument; it plans `gpus_per_host` as one fast domain.
         defaults: by column, the library's default.
-        sources: by column, the source of the library's rule, which checks cite.
     """
 
     library: str
@@ -52,4 +51,3 @@ class LibraryTopology:
     traps: Callable[[TopologyRow, Mapping[str, Any], int | None], Iterator[TopologyTrap]]
     arguments: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[str, str] = field(default_factory=dict)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from harness.measuring.environment import environment
 from harness.measuring.selftest.rounds import tallies
 from harness.model.cell import Cell, Way
 from harness.model.declared import Amount, Count
-from harness.store.results import append_lines
+from harness.store.keys import Key
+from harness.store.lines import Entry, Store
 
 SELFTESTS = Path("results/selftests.jsonl")
 
@@ -81,21 +81,19 @@ def self_test(
 
 def note_selftest(found: SelfTest, path: Path = SELFTESTS) -> None:
     """Append a self-test's results to a file; raise ShardbenchError if it cannot be written."""
-    append_lines(path, [msgspec.json.encode(found).decode()])
+    key = Key(machine=found.machine)
+    _stored(path).add(Entry(f"{found.call_seconds:g} s", str(key), found))
 
 
 def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
     """Return a machine's last self-test for each call length, shortest first; skip other lines."""
-    found: dict[float, SelfTest] = {}
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            test = msgspec.json.decode(line, type=SelfTest)
-        except msgspec.MsgspecError:
-            continue
-        if test.machine == machine:
-            found[test.call_seconds] = test
+    found = {
+        test.call_seconds: test
+        for test in (entry.value for entry in _stored(path).entries)
+        if test.machine == machine
+    }
     return [found[length] for length in sorted(found)]
+
+
+def _stored(path: Path) -> Store[SelfTest]:
+    return Store(path, "selftest", SelfTest, old_kind=True)

@@ -88,5 +88,4 @@ TOPOLOGY = LibraryTopology(
         "hbm_bw": "897 GiB/s",
         "hbm_to_ddr_bw": "32 GiB/s",
     },
-    sources={"hbm_to_ddr_bw": "pytorch/torchrec#2589"},
 )

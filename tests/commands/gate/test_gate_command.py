@@ -1,6 +1,5 @@
 """`shardbench gate` as CI runs it: exit codes, output files, and no verdict without judging."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from gated import WIDE, results
 from made_up_cells import ended, line, write
 
 from harness.model.ids import CellId
-from harness.store.results import read_whole
+from harness.store.cells import read_cells, read_whole
 from harness.suites.expectations import Expectation, Expectations, load_expectations
 from harness.suites.gate import judge_cells
 
@@ -198,8 +197,8 @@ class TestMeasuring:
         code, out, err = gate("e.toml", *self.QUICK)
         assert code == 1, err
         assert out.startswith("New: 2 of 2 cells are not expected yet.")
-        stored = (tmp_path / "results" / "gate.jsonl").read_text().splitlines()
-        assert {json.loads(each)["variant"] for each in stored} == {"reference", "same"}
+        stored = read_cells(tmp_path / "results" / "gate.jsonl")
+        assert {cell.variant for cell in stored} == {"reference", "same"}
 
         (tmp_path / "e.new.toml").replace(tmp_path / "e.toml")
         found = load_expectations(tmp_path / "e.toml").cells

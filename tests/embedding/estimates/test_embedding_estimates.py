@@ -11,8 +11,7 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 
 from harness.contract import BenchOptions, NotApplicable, UsageError, WorkloadSpec
 from harness.contract.registry import load_registry
-from harness.topologies.csv_files import read_topologies
-from harness.topologies.lookup import find_topology
+from harness.topologies.lookup import find_topology, read_topologies
 from planners.embedding.coefficients import (
     BACKWARD,
     DEVICE_BW,

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.model.errors import UsageError
-from harness.topologies.csv_files import read_rows
+from harness.topologies.lookup import read_rows
 from harness.topologies.traps import find_traps
 from planners.embedding.importing.topology_arguments import TOPOLOGY
 
@@ -84,4 +84,4 @@ def test_rows_of_files_are_told_of_torchrecs_rules():
     )
     network, link = find_traps(read_rows(text, "mine.csv")[0], 16, [TOPOLOGY])
     assert network.wrong.endswith("is not given, so torchrec plans with 12.5 GiB/s")
-    assert link.write == "31500000, half of it (pytorch/torchrec#2589)"
+    assert link.write == "31500000, half of it"

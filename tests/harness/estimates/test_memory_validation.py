@@ -1,10 +1,13 @@
 """Estimated memory is compared with the bytes that child processes count."""
 
+from pathlib import Path
+
 import pytest
 
 from harness.contract.abilities.estimates import MemoryCandidate, MemorySet, RankMemory
-from harness.estimates.memory import validate_memory
+from harness.estimates.memory import RankMemoryFound, validate_memory
 from harness.model.errors import ShardbenchError, UsageError
+from harness.store.lines import Store
 
 TERMS = {"wide": {"weights": 80, "gradients": 8}, "": {"peak": 100}}
 ESTIMATED = {"theirs": {"wide": {"weights": 40}, "": {"peak": 50}}, "ours": TERMS}
@@ -23,8 +26,13 @@ def candidates(measure: object = count, gib: float = 1.0) -> MemorySet:
     return MemorySet([MemoryCandidate("a plan", "adam", [rank])], ["a note"], gib, "peak")
 
 
-def test_each_term_has_its_bytes_and_the_estimates_that_know_it() -> None:
-    found = validate_memory("a problem", "CPU", 1, candidates(), seed=0)
+@pytest.fixture
+def store(tmp_path: Path) -> Store[RankMemoryFound]:
+    return Store(tmp_path / "memory.jsonl", "memory", RankMemoryFound)
+
+
+def test_each_term_has_its_bytes_and_the_estimates_that_know_it(store) -> None:
+    found = validate_memory("a problem", "CPU", 1, candidates(), seed=0, store=store)
     (rank,) = found.ranks
     assert (rank.decision, rank.setting, rank.rank) == ("a plan", "adam", 3)
     assert [(term.term, term.measured) for term in rank.terms] == [
@@ -34,15 +42,17 @@ def test_each_term_has_its_bytes_and_the_estimates_that_know_it() -> None:
     assert [term.estimated for term in rank.terms] == [{"theirs": 40, "ours": 80}, {"ours": 8}]
     assert (found.errors("theirs"), found.errors("ours")) == ([-0.5], [0.0])
     assert found.notes == ("a note",)
+    again = validate_memory("a problem", "CPU", 1, candidates(fail), seed=0, store=store)
+    assert again.ranks == found.ranks, "stored ranks are not measured again"
 
 
-def test_a_rank_that_is_too_large_is_refused_before_any_is_measured() -> None:
+def test_a_rank_that_is_too_large_is_refused_before_any_is_measured(store) -> None:
     with pytest.raises(UsageError, match=r"^Rank 3 of plan 'a plan' takes .* --gib allows 1e-08"):
-        validate_memory("a problem", "CPU", 1, candidates(fail, gib=1e-8), seed=0)
+        validate_memory("a problem", "CPU", 1, candidates(fail, gib=1e-8), seed=0, store=store)
 
 
-def test_a_failure_names_the_rank_and_the_reason() -> None:
+def test_a_failure_names_the_rank_and_the_reason(store) -> None:
     with pytest.raises(
         ShardbenchError, match=r"^Measuring rank 3 .* with adam failed: .*no such k"
     ):
-        validate_memory("a problem", "CPU", 1, candidates(fail), seed=0)
+        validate_memory("a problem", "CPU", 1, candidates(fail), seed=0, store=store)

@@ -3,7 +3,6 @@
 import json
 import math
 import random
-import resource
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,19 @@ from harness.contract.abilities.estimates import (
 )
 from harness.estimates.agreement import MeasuredMs, agreement
 from harness.estimates.calibration import calibrate
-from harness.estimates.kept_times import Stopwatch, TimesFile
+from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.estimates.validation import Validation, validate
 from harness.model.cell import Ratio
-from harness.model.errors import ShardbenchError, UsageError
+from harness.store.keys import Key
+from harness.store.lines import Store
 from reports.estimates.page import findings, read_validations
 
-SETTINGS = {"machine": "made up"}
+KEY = Key(machine="made up")
 PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
+
+
+def times(path: Path, key: Key = KEY) -> TimesFile:
+    return TimesFile(Store(path, "time", Pair), key)
 
 
 class Machine:
@@ -71,7 +75,7 @@ class Machine:
         )
 
     def stopwatch(self, path: Path) -> Stopwatch:
-        return Stopwatch(self, TimesFile(path, SETTINGS), self.clock)
+        return Stopwatch(self, times(path), self.clock)
 
 
 def validated(machine: Machine, path: Path, *plans, seconds: float = 60.0) -> Validation:
@@ -132,44 +136,15 @@ def test_an_interrupted_run_resumes_and_measures_nothing_twice(
 
 
 def test_times_of_another_machine_are_not_resumed(found: Validation, path: Path):
-    assert TimesFile(path, SETTINGS).seconds == found.measured_s > 0
-    assert TimesFile(path, {"machine": "another"}).seconds == 0
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        (b"{", "line 3"),
-        (b'{"key": "a", "call": "both", "seconds": -1.0, "reference": 1.0}', "line 3.*seconds"),
-        (b"\xff\xfe{", "line 3"),
-    ],
-)
-def test_a_damaged_file_is_one_sentence(found: Validation, path: Path, line: bytes, named: str):
-    lines = path.read_bytes().splitlines()
-    lines[2] = line
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(UsageError, match=f"times.jsonl.*{named}.*--fresh"):
-        TimesFile(path, SETTINGS)
-    assert path.read_bytes().splitlines() == lines
-    assert TimesFile(path, SETTINGS, fresh=True).seconds == 0
-
-
-def test_a_full_disk_leaves_the_times_that_are_there(found: Validation, path: Path):
-    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
-    try:
-        with pytest.raises(ShardbenchError):
-            TimesFile(path, SETTINGS)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert path.read_bytes() == before
+    assert times(path).seconds == found.measured_s > 0
+    assert times(path, Key(machine="another")).seconds == 0
 
 
 def test_ranks_that_are_alike_are_measured_once(path: Path):
     machine = Machine()
     validated(machine, path, *[(0.2, 0.2, 0.2)] * 3, seconds=1.0)
-    assert {json.loads(line).get("key") for line in path.read_text().splitlines()} == {None, "0.2"}
-    assert TimesFile(path, SETTINGS).pairs("0.2") == 5
+    assert {json.loads(line)["id"] for line in path.read_text().splitlines()} == {"0.2"}
+    assert times(path).pairs("0.2") == 5
 
 
 def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Path):

@@ -17,8 +17,8 @@ from harness.model.cell import Cell, projected_speedup
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.store.results import read_cells
-from harness.suites.sweep import registered_requests, resumed, sweep
+from harness.store.cells import CellStore, read_cells
+from harness.suites.sweep import registered_requests, resumed, sweep, tasks_of
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05))
@@ -107,12 +107,13 @@ class TestSweep:
         (family,) = toy.bounded_registry().families
 
         def planned(family: Family[Any, Any] = family, large: bool = False) -> list[Request]:
-            return resumed(registered_requests([family], large), path, SETTINGS)
+            tasks = tasks_of(registered_requests([family], large), SETTINGS)
+            return resumed(tasks, CellStore(path))
 
         requests = planned()
         assert [each.purpose for each in requests] == ["against another"]
         assert [each.is_measured for each in requests] == [False]
-        list(sweep(requests, path, SETTINGS, registry=toy.bounded_registry))
+        list(sweep(requests, CellStore(path), SETTINGS, registry=toy.bounded_registry))
         cells = read_cells(path)
         assert {cell.variant: cell.against for cell in cells} == {"same": "same", "own": "same"}
         assert [each.is_measured for each in planned()] == [True]
@@ -130,4 +131,4 @@ class TestSweep:
             Study("toy[size=4]/dgx_a100_80gb:2", ("sane",), "lost"),
         ):
             with pytest.raises(UsageError, match="Unknown variant of family 'toy', 'sane'"):
-                resumed(registered_requests([replaced(toy.TOY, studies=(study,))]), path, SETTINGS)
+                tasks_of(registered_requests([replaced(toy.TOY, studies=(study,))]), SETTINGS)

@@ -14,8 +14,8 @@ from harness.contract import Abilities, Family, Planning, Prepared, RankTable, i
 from harness.contract.variants import Variant
 from harness.measuring.check import check
 from harness.model.errors import RegistryError
+from harness.model.files import to_json
 from harness.model.ids import WorkloadSpec
-from harness.store.results import to_json
 from harness.topologies.lookup import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))

@@ -1,13 +1,14 @@
 """The record: which parts are measured, what they store, and kills in the middle."""
 
-import json
 import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from run_record import CELLS, SUITE, measure
 from toy_library import declared, family
 from toy_repository import ToyRepository
@@ -15,9 +16,11 @@ from toy_repository import ToyRepository
 from harness.contract.registry import Registry
 from harness.measuring import comparison
 from harness.model.errors import UsageError
-from harness.record.parts import RecordPart
+from harness.record.parts import MeasuredPart, RecordPart
 from harness.record.record import Record
-from harness.store.results import read_cells
+from harness.store.cells import CellStore, read_cells
+from harness.store.keys import Key
+from harness.store.lines import Entry
 
 SCRIPT = Path(__file__).with_name("run_record.py")
 KILLS = 20
@@ -52,24 +55,6 @@ def test_short_calls_are_made_twice_and_long_ones_once(folder, monkeypatch, long
     assert same.counters == {}
 
 
-@pytest.mark.parametrize("last", ['{"part": "torn', ""])
-def test_a_kill_while_a_run_is_stored_loses_that_run_alone(folder, last):
-    """An incomplete last line is left out, and a complete one without its line feed is kept."""
-    measure(folder)
-    runs = Record.read(folder).runs()
-    path = folder / "runs.jsonl"
-    path.write_text(path.read_text().rstrip() + (last and f"\n{last}"))
-    assert Record.read(folder).runs() == runs
-
-
-@pytest.mark.parametrize("damaged", ["{", "{}", "[]", "not json"])
-def test_a_damaged_line_of_a_run_is_one_sentence(folder, damaged):
-    """The error names the file and the line."""
-    (folder / "runs.jsonl").write_text(f"{damaged}\n")
-    with pytest.raises(UsageError, match=r"runs\.jsonl, line 1: "):
-        measure(folder)
-
-
 def test_what_cannot_be_measured_is_refused_before_anything_is(folder):
     """Commits that are neither timed nor counted, and a profile of an unknown variant."""
     commits = '[[commits]]\nlibrary = "toylib"\nproblem = "toy/dgx_h100:2"\ncommits.one = "a"\n'
@@ -88,15 +73,15 @@ def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
     (folder / "suite.toml").write_text(SUITE + table)
     measure(folder)
 
-    def with_environment(**changes: str) -> list[str]:
-        for file in (folder / "cells.jsonl", folder / "runs.jsonl"):
-            lines = [json.loads(line) for line in file.read_text().splitlines()]
-            changed = [line | {"environment": line["environment"] | changes} for line in lines]
-            file.write_text("".join(f"{json.dumps(line)}\n" for line in changed))
+    def with_key(**changes: str) -> list[str]:
+        for store in (CellStore(folder / "cells.jsonl"), Record.read(folder).run_store):
+            keys = [structs.replace(Key.parse(entry.key), **changes) for entry in store.entries]
+            pairs = zip(store.entries, keys, strict=True)
+            store.set_aside([replace(entry, key=str(key)) for entry, key in pairs])
         return measure(folder, stale=True)
 
-    assert with_environment(code="of another version") == []
-    assert len(with_environment(family_code="of another version")) == 6
+    assert with_key(code="of another version") == []
+    assert len(with_key(family="of another version")) == 6
 
 
 @pytest.mark.long
@@ -211,9 +196,7 @@ def test_the_longest_parts_begin_first(folder):
 
     last = {"a": 10.0, "b": 300.0, "c": 20.0}
     record = Record.read(folder)
-    record.runs_file.write_text(
-        "".join(json.dumps({"part": name, "seconds": s}) + "\n" for name, s in last.items())
-    )
+    record.run_store.add(*(Entry(name, "", MeasuredPart(s)) for name, s in last.items()))
     parts = [part(name) for name in ("a", "new", "b", "c")]
     record.measure(parts, lambda part: lambda event: None, lambda part, *_: None)
     assert begun == ["new", "b", "c", "a"]

@@ -7,18 +7,23 @@ import toy
 
 from harness.measuring.environment import environment
 from harness.measuring.request import Request
-from harness.store.results import read_cells
-from harness.suites.sweep import Finished, Site, Workers, resumed, sweep
+from harness.store.cells import CellStore, read_cells
+from harness.suites.sweep import Finished, Workers, resumed, sweep, tasks_of
 
 
 def workers_of(executor, several: bool = False, at_once: int = 2) -> Workers:
-    return Workers(Site(environment(0), several), executor, lambda: at_once)
+    return Workers(environment(0), executor, lambda: at_once, several=several)
+
+
+def left(path: Path, requests: list[Request], several: bool = False) -> list[Request]:
+    return resumed(tasks_of(requests, run_sweep.SETTINGS, several), CellStore(path))
 
 
 def swept(path: Path, requests: list[Request], executor, several: bool = False) -> list[Finished]:
-    workers = workers_of(executor, several)
-    left = resumed(requests, path, run_sweep.SETTINGS, workers.site)
-    return list(sweep(left, path, run_sweep.SETTINGS, registry=toy.toy_registry, workers=workers))
+    workers, store = workers_of(executor, several), CellStore(path)
+    requests = left(path, requests, several)
+    settings, registry = run_sweep.SETTINGS, toy.toy_registry
+    return list(sweep(requests, store, settings, registry=registry, workers=workers))
 
 
 def ids(path: Path) -> list[str]:

@@ -8,7 +8,7 @@ from judged import QUICK, SLOW
 from made_up_cells import line, write
 
 from harness.model.errors import ShardbenchError
-from harness.store.results import read_whole
+from harness.store.cells import read_whole
 from harness.suites.expectations import Expectations, load_expectations, to_toml
 from harness.suites.gate import judge_cells
 from harness.suites.proposals import renewed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import run_sweep
 import toy
-from sweeping import expected, ids
+from sweeping import expected, ids, left
 
 from harness.contract.registry import load_registry
 from harness.measuring.environment import environment
@@ -21,9 +21,9 @@ from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.store.results import read_cells
+from harness.store.cells import CellStore, read_cells
 from harness.suites.cluster import connected
-from harness.suites.sweep import resumed, sweep
+from harness.suites.sweep import sweep
 from harness.topologies.lookup import find_topology
 
 HERE = Path(__file__).parents[1]
@@ -96,7 +96,7 @@ class TestDask:
                 assert cluster.at_once() == 2
                 assert len(cluster.machines) == 2
                 begun: list[Request] = []
-                left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS, cluster.site)
+                requests = left(path, run_sweep.requests(), several=True)
 
                 def killing(request: Request) -> None:
                     begun.append(request)
@@ -104,7 +104,7 @@ class TestDask:
                         threading.Timer(0.5, first.kill).start()
 
                 options = {"registry": toy.toy_registry, "workers": cluster, "begun": killing}
-                finished = list(sweep(left, path, run_sweep.SETTINGS, **options))
+                finished = list(sweep(requests, CellStore(path), run_sweep.SETTINGS, **options))
             assert [each.refused for each in finished] == ["", ""]
             assert len(ids(path)) == len(set(ids(path)))
             assert set(ids(path)) == expected()
@@ -113,8 +113,8 @@ class TestDask:
             }
             first.wait(timeout=10)
             with connected(scheduler, self.CODE) as cluster:
-                left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS, cluster.site)
-                assert all(each.is_measured for each in left)
+                requests = left(path, run_sweep.requests(), several=True)
+                assert all(each.is_measured for each in requests)
 
     def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
         with (
@@ -190,8 +190,8 @@ def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: 
             if len(begun) == 10:
                 first.kill()
 
-        left = resumed(requests, path, settings, cluster.site)
-        finished = list(sweep(left, path, settings, workers=cluster, begun=killing))
+        store = CellStore(path)
+        finished = list(sweep(requests, store, settings, workers=cluster, begun=killing))
     assert len(finished) == 64
     cells = list(read_cells(path))
     assert len({cell.id for cell in cells}) == len(cells) == 64

@@ -14,16 +14,16 @@ import run_sweep
 import toy
 from msgspec import structs
 from processes import is_running
-from sweeping import expected, ids, swept, workers_of
+from sweeping import expected, ids, left, swept, workers_of
 
 from harness.measuring.environment import environment
 from harness.measuring.request import Job, Request
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError
 from harness.model.ids import CellId, WorkloadSpec
-from harness.store.results import read_cells
+from harness.store.cells import CellStore, read_cells
 from harness.suites.executors import LocalProcesses, outcomes
-from harness.suites.sweep import resumed, sweep
+from harness.suites.sweep import sweep
 from harness.suites.tasks import Worker, check_worker, measure
 from harness.topologies.lookup import find_topology
 
@@ -80,7 +80,7 @@ class TestWorkersThatDie:
         workload = WorkloadSpec("toy", {"folder": str(tmp_path)})
         running = sweep(
             [Request(toy.TOY, workload, find_topology("dgx_a100_80gb", 2), ("silent",))],
-            tmp_path / "results.jsonl",
+            CellStore(tmp_path / "results.jsonl"),
             run_sweep.SETTINGS,
             registry=toy.toy_registry,
             workers=workers_of(pool),
@@ -114,8 +114,7 @@ class TestLocalProcesses:
         swept(path, run_sweep.requests(), pool)
         assert len(ids(path)) == len(set(ids(path)))
         assert set(ids(path)) == expected()
-        left = resumed(run_sweep.requests(), path, run_sweep.SETTINGS)
-        assert all(each.is_measured for each in left)
+        assert all(each.is_measured for each in left(path, run_sweep.requests()))
 
     @pytest.mark.parametrize("cut", [1, 9])
     def test_what_is_cut_short_is_gone_on_with(self, tmp_path: Path, cut: int):

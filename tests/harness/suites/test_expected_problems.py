@@ -13,7 +13,7 @@ from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import SamplingRule, Settings
-from harness.store.results import read_whole
+from harness.store.cells import read_whole
 from harness.suites.expectations import Expectation, Expectations
 from harness.suites.expected_problems import (
     as_results_name_them,

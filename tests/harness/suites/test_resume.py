@@ -18,8 +18,8 @@ from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.ids import WorkloadSpec
-from harness.store.lock import hold
-from harness.store.results import read_cells
+from harness.store.cells import read_cells
+from harness.store.lines import hold
 from harness.topologies.lookup import find_topology
 
 SCRIPT = Path(run_sweep.__file__)

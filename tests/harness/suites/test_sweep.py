@@ -1,5 +1,4 @@
 import importlib.metadata
-import json
 import platform
 from collections.abc import Callable
 from dataclasses import replace as replaced
@@ -7,22 +6,18 @@ from pathlib import Path
 
 import pytest
 import toy
-from msgspec.structs import asdict, replace
 
 from harness.contract import Family, Study
 from harness.contract.registry import Registry
 from harness.measuring import environment as machine
 from harness.measuring.request import Request
-from harness.model.cell import Environment
 from harness.model.settings import SamplingRule, Settings
-from harness.store.results import read_cells
+from harness.store.cells import CellStore, read_cells
 from harness.suites.sweep import (
-    Site,
     registered_requests,
     resumed,
-    set_aside,
     sweep,
-    told_apart,
+    tasks_of,
 )
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
@@ -35,14 +30,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def plan(path: Path, family: Family = toy.TOY, settings: Settings = SETTINGS) -> list[Request]:
-    return resumed(registered_requests([family]), path, settings)
+    return resumed(tasks_of(registered_requests([family]), settings), CellStore(path))
 
 
 def measure(
     path: Path, requests: list[Request], registry: Callable[[], Registry] = toy.toy_registry
 ) -> list[str]:
     """Run a sweep over the requests without stored results; return the problems finished."""
-    finished = list(sweep(requests, path, SETTINGS, registry=registry))
+    finished = list(sweep(requests, CellStore(path), SETTINGS, registry=registry))
     assert not any(each.refused for each in finished)
     return [str(each.request.given) for each in finished]
 
@@ -84,7 +79,7 @@ def test_what_is_measured_is_not_measured_again(path: Path, complete: bytes):
 def test_a_sweep_that_was_stopped_goes_on_with_the_next_problem(path: Path):
     requests = plan(path)
     assert measured(requests) == [False, False]
-    running = sweep(requests, path, SETTINGS, registry=toy.toy_registry)
+    running = sweep(requests, CellStore(path), SETTINGS, registry=toy.toy_registry)
     next(running)
     running.close()
     before = path.read_bytes()
@@ -107,8 +102,9 @@ def test_a_torn_line_is_measured_again(path: Path, complete: bytes):
 
 def test_only_what_is_missing_of_a_problem_is_stored(path: Path, complete: bytes):
     lines = complete.splitlines(keepends=True)
-    for missing, line in ((0, "reference"), (1, "same")):
-        path.write_bytes(b"".join(each for place, each in enumerate(lines) if place != missing))
+    for line in ("reference", "same"):
+        missing = f'"id":"toy/{line}@{PROBLEMS[0]}"'.encode()
+        path.write_bytes(b"".join(each for each in lines if missing not in each))
         requests = plan(path)
         assert measured(requests) == [False, True]
         assert measure(path, requests) == PROBLEMS[:1]
@@ -123,16 +119,11 @@ def test_only_what_is_missing_of_a_problem_is_stored(path: Path, complete: bytes
 def test_a_problem_that_cannot_be_built_costs_itself_alone(path: Path):
     studies = (Study("toy[size=none]/dgx_a100_80gb:2", (), "lost"), *toy.TOY.studies)
     requests = plan(path, replaced(toy.TOY, studies=studies))
-    first, *others = sweep(requests, path, SETTINGS, registry=toy.toy_registry)
+    first, *others = sweep(requests, CellStore(path), SETTINGS, registry=toy.toy_registry)
     assert first.cells == []
     assert first.refused.startswith("Parameter 'size' of workload 'toy[size=none]' must be")
     assert [each.refused for each in others] == ["", ""]
     assert len(stored(path)) == 4
-
-
-def test_damaged_lines_count_for_nothing(path: Path, complete: bytes):
-    path.write_bytes(b"damaged\n" + complete)
-    assert measured(plan(path)) == [True, True]
 
 
 def test_one_problem_in_two_studies_is_one_request(path: Path):
@@ -143,16 +134,6 @@ def test_one_problem_in_two_studies_is_one_request(path: Path):
     (request,) = plan(path, replaced(toy.TOY, studies=studies))
     assert request.names() == {"reference", "same", "own"}
     assert request.purpose == "first"
-
-
-def test_other_settings_are_measured_again(path: Path, complete: bytes):
-    path.write_bytes(complete)
-    for other in (
-        replace(SETTINGS, budget=61.0),
-        replace(SETTINGS, sampling=replace(SETTINGS.sampling, seed=1)),
-        replace(SETTINGS, sampling=replace(SETTINGS.sampling, noise_floor=0.05)),
-    ):
-        assert measured(plan(path, settings=other)) == [False, False]
 
 
 def test_a_workload_may_be_called_otherwise_than_it_is_given(path: Path):
@@ -229,62 +210,3 @@ class TestMachine:
         assert machine.environment(0).machine != here
         monkeypatch.undo()
         assert machine.environment(0).machine != here
-
-    def test_of_several_any_one_counts_that_has_a_whole_problem(self, path: Path, complete: bytes):
-        here = Site(replace(machine.environment(0), machine="another"), several=True)
-        path.write_bytes(complete)
-        requests = registered_requests([toy.TOY])
-        assert measured(resumed(requests, path, SETTINGS, here)) == [True, True]
-
-        first, *others = complete.splitlines(keepends=True)
-        record = json.loads(first)
-        record["environment"]["machine"] = "third"
-        path.write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
-        requests = resumed(requests, path, SETTINGS, here)
-        assert measured(requests) == [False, True], "half of it by each of two machines"
-        assert {each.environment.machine for each in requests[0].stored} == {
-            "third",
-            machine.environment(0).machine,
-        }
-
-
-class TestOutdated:
-    """A report must not mix outdated cells with new ones, and outdated cells must not be lost."""
-
-    def test_results_of_this_code_are_not(self, path: Path, complete: bytes):
-        assert told_apart(path, SETTINGS) == ([], {}), "there are none"
-        path.write_bytes(complete)
-        usable, outdated = told_apart(path, SETTINGS)
-        assert (len(usable), outdated) == (len(complete.splitlines()), {})
-
-    @pytest.mark.parametrize(
-        ("key", "why"),
-        [
-            *(("code", "code"), ("packages", "packages"), ("python", "Python")),
-            *((name, "times of another machine") for name in ("machine", "cpu", "cores")),
-        ],
-    )
-    def test_results_of_another_environment_are(
-        self, path: Path, complete: bytes, monkeypatch: pytest.MonkeyPatch, key: str, why: str
-    ):
-        path.write_bytes(complete)
-        other = Environment(**asdict(machine.environment(0)) | {key: "another"})
-        monkeypatch.setattr("harness.suites.sweep.environment", lambda seed: other)
-        usable, outdated = told_apart(path, SETTINGS)
-        assert usable == []
-        (said,) = outdated
-        assert why in said
-
-    def test_other_settings_are_named(self, path: Path, complete: bytes):
-        """The default memory limit depends on the machine, so it may change unnoticed."""
-        path.write_bytes(complete)
-        _, outdated = told_apart(path, replace(SETTINGS, memory_gib=SETTINGS.memory_gib + 1))
-        assert list(outdated) == ["other settings (memory_gib)"]
-
-    def test_they_are_kept_under_another_name(self, path: Path, complete: bytes):
-        assert set_aside(path) is None
-        path.write_bytes(complete)
-        kept = set_aside(path)
-        assert kept is not None
-        assert kept.read_bytes() == complete
-        assert not path.exists()

@@ -16,8 +16,7 @@ from harness.suites.expectations import Expectation, Expectations
 from harness.suites.expected_problems import expected_problems
 from harness.suites.suite_file import read_suite
 from harness.suites.sweep import registered_requests
-from harness.topologies.csv_files import read_topologies
-from harness.topologies.lookup import find_topology, placed_on
+from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from shardbench.problem_options import find_problem
 
 BRINGS = WorkloadSpec("brings")

@@ -10,11 +10,11 @@ from comparing import LONG, TOLD, compare
 from processes import server_children
 
 from harness.execution.server import start_server
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event
 from harness.measuring.timing.verdict import judge
 from harness.model.cell import Cell, Claim
 from harness.model.errors import UsageError
-from harness.store.results import append_cells, read_cells
+from harness.store.cells import CellStore, read_cells
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ class TestStatuses:
 
     def test_cells_can_be_stored(self, cells: dict[str, Cell], tmp_path: Path):
         path = tmp_path / "results.jsonl"
-        append_cells(path, list(cells.values()))
+        CellStore(path).add_cells(cells.values())
         assert [cell.variant for cell in read_cells(path)] == list(cells)
 
     def test_nothing_is_left_running(self, cells: dict[str, Cell]):
@@ -191,7 +191,7 @@ def test_the_parent_s_hash_seed_is_as_it_was(monkeypatch: pytest.MonkeyPatch):
 def test_a_reason_that_utf8_cannot_hold_is_stored(tmp_path: Path):
     cells = compare("unprintable")
     assert cells["unprintable"].status == "failed"
-    append_cells(tmp_path / "results.jsonl", list(cells.values()))
+    CellStore(tmp_path / "results.jsonl").add_cells(cells.values())
     assert cells["reference"].status == "ok"
 
 

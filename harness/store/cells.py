@@ -1,0 +1,94 @@
+"""Results files: stored cells, also those of schema 1, which had a line each."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from harness.model.cell import SCHEMA, SHARED, Cell, plain_number
+from harness.model.declared import fault
+from harness.model.errors import ShardbenchError
+from harness.model.files import finite, legible, read_file
+from harness.model.ids import CellId
+from harness.store.keys import key_of
+from harness.store.lines import Entry, Line, OtherSchema, Store
+
+
+class CellStore(Store[Cell]):
+    """The cells of a results file."""
+
+    shared = SHARED
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "cell", Cell, old_kind=True)
+
+    def add_cells(self, cells: Iterable[Cell]) -> None:
+        """Append cells with their keys; see `add`."""
+        self.add(*(Entry(legible(str(cell.id)), cell.key, cell) for cell in cells))
+
+    def _payload(self, value: Cell) -> dict[str, Any]:
+        payload = legible(finite(to_builtins(value, enc_hook=plain_number)))
+        return {
+            name: field
+            for name, field in payload.items()
+            if name not in ("id", "key") and field not in ("", [], {})
+        }
+
+    def _entry(self, line: Line, payload: dict[str, Any], shared: Mapping[str, Any]) -> Entry[Cell]:
+        if not line.kind:
+            schema = payload.get("schema")
+            if type(schema) is not int:
+                raise ValueError(f"is no cell: 'schema' must be {SCHEMA}")
+            if schema != SCHEMA:
+                raise OtherSchema(f"has schema {str(schema)[:40]}; this reads {SCHEMA}")
+        try:
+            if line.kind:
+                cell = Cell.stored(line.id, line.key, self._whole(payload, shared))
+            else:
+                cell = Cell.of(payload)
+                cell.key = str(key_of(cell.environment, cell.settings, cell.against))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"is no cell: {fault(error, Cell)}") from None
+        return Entry(str(cell.id), cell.key, cell)
+
+
+def stored_cells(path: Path) -> CellStore:
+    """Return the cells of a file; raise UsageError if it does not exist."""
+    # Path.exists raises an error for a name that is too long and for a loop of symbolic links.
+    if not os.path.exists(path):  # noqa: PTH110 - see above
+        read_file(path)  # raises the reason
+    return CellStore(path)
+
+
+def read_cells(path: Path) -> Iterator[Cell]:
+    """Return the cells of a results file in order.
+
+    Raise UsageError if it cannot be read, or has a damaged line other than an incomplete last line,
+    the only damage that a killed writer leaves.
+    """
+    return stored_cells(path).values()
+
+
+def read_whole(path: Path) -> dict[CellId, Cell]:
+    """Return the cells of a results file of one run, by id.
+
+    Raise ShardbenchError if the file cannot be read, has no cell, has a damaged or incomplete line,
+    or has two different cells with the same id.
+    """
+    store = stored_cells(path)
+    cells: dict[CellId, Cell] = {}
+    for entry in store.entries:
+        if cells.setdefault(entry.value.id, entry.value) != entry.value:
+            raise ShardbenchError(
+                f"{path} holds the cell '{entry.id}' twice, with different contents; "
+                "the results of one run can be judged."
+            )
+    if store.damaged:
+        raise ShardbenchError(
+            f"{str(store.damaged[0]).rstrip('.')}; only whole results can be judged."
+        )
+    if not cells:
+        raise ShardbenchError(f"{path} holds no cell, so there is nothing to judge.")
+    return cells

@@ -1,0 +1,158 @@
+"""Keys: digests of all that a stored value depends on; and what a suite still has to measure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from harness.model.cell import Environment
+from harness.store.lines import Entry, digest_of
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+ELSEWHERE = "times of another machine (--machine NAME names equal ones)"
+"""Why a stored time does not count here."""
+
+_DIFFERENCES = {
+    "machine": ELSEWHERE,
+    "code": "other code of shardbench or of its families",
+    "family": "other code of its family",
+    "versions": "other versions of Python or packages",
+    "settings": "other settings",
+}
+
+
+class Key(Struct, frozen=True):
+    """What a stored value depends on, besides its id, which names the problem.
+
+    In a wanted key, an empty part means that it does not matter.
+
+    Attributes:
+        code: the digest of the code of shardbench and of all families, or of a library's driver.
+        family: the digest of the family's code.
+        versions: the digest of the versions of Python and of packages.
+        machine: the digest that identifies the machine.
+        settings: the digest of all that the user chose, e.g. the variant to compare with.
+    """
+
+    code: str = ""
+    family: str = ""
+    versions: str = ""
+    machine: str = ""
+    settings: str = ""
+
+    def __str__(self) -> str:
+        return ".".join(asdict(self).values())
+
+    @classmethod
+    def parse(cls, text: str) -> "Key":
+        """Parse the text of a key; of any other text, all parts but the first are empty."""
+        return cls(*text.split(".")[: len(cls.__struct_fields__)])
+
+
+def key_of(where: Environment, *chosen: Any) -> Key:
+    """Return the key of what is measured in an environment with these settings."""
+    return Key(
+        code=where.code or "",
+        family=where.family_code or "",
+        versions=digest_of([where.python, where.packages]),
+        machine=where.machine or "",
+        settings=digest_of([_changed(value) for value in chosen]) if chosen else "",
+    )
+
+
+def _changed(value: Any) -> Any:
+    """Return the fields of a struct that differ from their defaults; new fields change no key."""
+    if not isinstance(value, Struct):
+        return value
+    fields = {known.name: known.default for known in msgspec.structs.fields(value)}
+    held = {name: getattr(value, name) for name in fields}
+    return {name: _changed(item) for name, item in held.items() if item != fields[name]}
+
+
+def difference(stored: str, wanted: Key, earlier: Collection[str] = ()) -> str:
+    """Return why a stored value does not count, such as "other settings"; empty if it does.
+
+    `earlier` has the code of earlier versions whose values are still valid.
+    """
+    there, here = asdict(Key.parse(stored)), asdict(wanted)
+    for part, why in _DIFFERENCES.items():
+        is_valid = there[part] == here[part] or (part == "code" and there[part] in earlier)
+        if here[part] and not is_valid:
+            return why
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[T]):
+    """A part of a suite: what it is, the ids of the entries that it adds, and their key."""
+
+    what: T
+    ids: frozenset[str]
+    key: Key
+    earlier: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing(Generic[T, V]):
+    """A task, and the stored values that count for it; `is_complete` if nothing is missing.
+
+    The values are of one or more machines, if the task's key has no machine. It is complete if one
+    machine has measured all.
+    """
+
+    task: Task[T]
+    values: tuple[V, ...]
+    is_complete: bool
+
+
+@dataclass(slots=True)
+class Unused:
+    """Stored entries that do not count: how many, by the reason, and the entries that do."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    rest: list[Entry[Any]] = field(default_factory=list)
+
+
+def missing(suite: Iterable[Task[T]], stored: Iterable[Entry[V]]) -> list[Missing[T, V]]:
+    """Return what a store has, and what it lacks, of each task of a suite."""
+    by_id: dict[str, list[Entry[V]]] = {}
+    for entry in stored:
+        by_id.setdefault(entry.id, []).append(entry)
+    found = []
+    for task in suite:
+        machines: dict[str, dict[str, V]] = {}
+        for name in sorted(task.ids):
+            for entry in by_id.get(name, ()):
+                if not difference(entry.key, task.key, task.earlier):
+                    machines.setdefault(Key.parse(entry.key).machine, {})[name] = entry.value
+        values = tuple(value for held in machines.values() for value in held.values())
+        is_complete = any(held.keys() == task.ids for held in machines.values())
+        found.append(Missing(task, values, is_complete))
+    return found
+
+
+def unused(suite: Sequence[Task[Any]], stored: Iterable[Entry[Any]]) -> Unused:
+    """Return the stored entries that do not count for a suite.
+
+    An entry of no task counts if its code, versions and machine are those of a task.
+    """
+    tasks = {name: task for task in suite for name in task.ids}
+    others = {replace(task.key, family="", settings="") for task in suite}
+    found = Unused()
+    for entry in stored:
+        if task := tasks.get(entry.id):
+            why = difference(entry.key, task.key, task.earlier)
+        else:
+            whys = [difference(entry.key, key) for key in others]
+            why = "" if "" in whys else next(iter(whys), "")
+        if why:
+            found.reasons[why] += 1
+        else:
+            found.rest.append(entry)
+    return found

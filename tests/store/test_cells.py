@@ -1,0 +1,141 @@
+"""Stored cells: each field is checked, and lines of schema 1 stay readable."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stored import append, cell, variants
+
+from harness.model.cell import SCHEMA, Claim, CountedWork, RankTable, Ratio, Summary
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.files import to_json
+from harness.model.settings import Settings
+from harness.store.cells import CellStore, read_cells, read_whole
+from harness.store.keys import Key
+from reports.core.frames import read_results
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.jsonl"
+
+
+def test_cells_are_read_as_they_were_written_and_declare_once(path: Path):
+    written = [
+        cell(
+            "a",
+            key="a.b.c.d.e",
+            reason="stopped — “late”\n",
+            wall_s=Summary.of([0.1, 0.3, 0.2]),
+            ratio=Ratio(0.5, 0.0, math.inf, 3),
+            counters={"proposals": 10**18},
+            facts={"tables": 10, "note": "ok"},
+            claim=Claim(20, 2.5, "min"),
+            work=CountedWork(12),
+            settings=Settings(),
+            counter_meanings={"proposals": "plans proposed"},
+        ),
+        cell("b", settings=Settings(), counter_meanings={"proposals": "plans proposed"}),
+    ]
+    append(path, written)
+    assert list(read_cells(path)) == written
+    assert path.read_text().count("plans proposed") == 1
+
+
+def test_numbers_and_texts_that_json_lacks_are_stored_all_the_same(path: Path):
+    deep = {"deep": [{"nan": math.nan}, (-math.inf, np.float64(1))], "count": np.int64(3)}
+    append(path, [cell(facts=deep, reason="no such file: \udcff\u2028\n")])
+    (found,) = read_cells(path)
+    assert found.facts == {"deep": [{}, [None, 1.0]], "count": 3}
+    assert found.reason == "no such file: \\udcff\\u2028\n"
+    assert "NaN" not in path.read_text()
+    with pytest.raises(TypeError):
+        append(path, [cell("b"), cell("c", facts={"mine": object()})])
+    assert variants(path) == ["upstream"]
+
+
+def test_a_run_is_judged_only_if_it_is_whole_and_says_one_thing(path: Path):
+    append(path, [cell("a"), cell("b")])
+    assert [name.variant for name in read_whole(path)] == ["a", "b"]
+    append(path, [cell("a", reason="other")])
+    with pytest.raises(ShardbenchError, match="twice, with different contents"):
+        read_whole(path)
+
+
+FILE = Path(__file__).with_name("data") / "schema_1.jsonl"
+LINES = FILE.read_text(encoding="utf-8").splitlines()
+NEWER = {"clock", "front", "overview", "remark", "work"}
+"""Fields that these lines were written without."""
+
+
+def holds(record: Any, line: Any) -> bool:
+    """Return whether a record contains all values of a line; it may have newer fields as well."""
+    if isinstance(line, dict):
+        return all(name in record and holds(record[name], line[name]) for name in line)
+    return bool(record == line)
+
+
+def test_lines_of_schema_1_are_read_and_can_be_written_anew(path: Path):
+    cells = list(read_cells(FILE))
+    for found, line in zip(cells, LINES, strict=True):
+        record = json.loads(to_json(found.record()))
+        assert holds(record, json.loads(line))
+        assert record.keys() - json.loads(line).keys() == NEWER
+        assert Key.parse(found.key).machine == found.environment.machine
+    assert len(read_results(FILE).cells) == len(read_whole(FILE)) == len(LINES)
+    append(path, cells)
+    assert list(read_cells(path)) == cells
+    assert path.stat().st_size < 0.7 * FILE.stat().st_size
+
+
+def test_another_schema_is_no_damage(path: Path):
+    path.write_text(to_json(cell("a").record() | {"schema": SCHEMA + 1}) + "\n")
+    with pytest.raises(UsageError) as refused:
+        assert CellStore(path).entries
+    assert str(refused.value) == f"{path}, line 1: it has schema 2; this reads 1."
+
+
+RANKS = RankTable(("ms",), ((1.5,), (2.0,)), (None,), "ms")
+FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"ratio": "x"}, "'ratio': Expected `object | null`, got `str`"),
+    ({"ratio": {"value": 0}}, "'ratio.value': Expected `float` >= 1e-100"),
+    ({"ratio": {"value": 2, "high": 1}}, "'ratio': a value must lie within its interval"),
+    ({"wall_s": {"median": 1, "samples": ["x"]}}, "'wall_s.samples[0]': Expected `float`"),
+    ({"wall_s": {"median": 1e-200}}, "'wall_s' must be 0 or from 1e-100 to 1e+100 in size"),
+    ({"cpu_s": {"median": -1}}, "'cpu_s.median': Expected `float` >= 0.0"),
+    ({"size": 1e-200}, "'size' must be 0 or from 1e-100 to 1e+100 in size"),
+    ({"counters": [1]}, "'counters': Expected `object`, got `array`"),
+    ({"facts": {"tables": 1e300}}, "'tables' must be 0 or from 1e-100 to 1e+100 in"),
+    ({"status": "fine"}, "'status': Invalid enum value 'fine'; known are: ok, over budget"),
+    ({"status": "x" * 10**6}, "'status': Invalid enum value 'xxx"),
+    ({"goals": [{"measure": "speed"}]}, "'goals[0]"),
+    ({"environment": {"packages": []}}, "'environment.packages': Expected `object`, got"),
+    ({"ranks": {"columns": ["ms"], "rows": [[1, 2]], "capacities": [None], "bar": "ms"}}, "'ranks"),
+]
+OF_SCHEMA_1: list[tuple[dict[str, Any], str]] = [
+    ({"gpus": 0}, "'gpus': Expected `int` >= 1"),
+    ({"variant": None}, "Object missing required field `variant`"),
+    ({"cell": "embedding/other@x"}, "Problem 'x' is malformed; write"),
+    ({"variant": "other"}, "'cell' must be the id of what the line says, 'embedding/other"),
+    ({"workload": "dlrm["}, "Workload 'dlrm[' is malformed"),
+    ({"schema": True}, "'schema' must be 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "why"), [*FAULTS, *OF_SCHEMA_1])
+def test_every_field_has_a_type(path: Path, changes: dict[str, Any], why: str):
+    append(path, [cell("a", ranks=RANKS)])
+    with path.open("a") as file:
+        file.write(json.dumps(cell("b", ranks=RANKS).record() | changes) + "\n")
+        payload = {"reference": "r", "status": "ok"} | changes
+        named = {"kind": "cell", "id": "embedding/b@x/y:1", "key": "", "payload": payload}
+        file.write(json.dumps(named) + "\n" if (changes, why) in FAULTS else "")
+    store = CellStore(path)
+    assert [entry.value.variant for entry in store.entries] == ["a"]
+    assert len(store.damaged) == 1 + ((changes, why) in FAULTS)
+    for damage in store.damaged:
+        assert damage.why.startswith(f"is no cell: {why}")
+        assert len(str(damage)) < 400 + len(str(path))

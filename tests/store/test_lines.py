@@ -1,0 +1,251 @@
+"""Files of lines: whatever happens to a writer or to a file, whole lines stay and can be read."""
+
+import errno
+import json
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from msgspec import Struct
+
+from harness.model.errors import ShardbenchError, UsageError
+from harness.store.lines import Entry, Store, hold
+
+
+class Note(Struct, frozen=True):
+    text: str
+    value: float | None = None
+
+
+class NoteStore(Store[Note]):
+    shared: ClassVar = {"text": ["text"]}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.jsonl"
+
+
+def store(path: Path) -> Store[Note]:
+    return Store(path, "note", Note)
+
+
+def add(path: Path, *texts: str) -> None:
+    store(path).add(*(Entry(text[:9], "k", Note(text)) for text in texts))
+
+
+def texts(path: Path) -> list[str]:
+    return [note.text for note in store(path).values()]
+
+
+def test_values_are_read_as_they_were_added_by_kind(path: Path):
+    entries = [Entry("1", "a.b", Note("first — “é”\n", 0.5)), Entry("2", "", Note("second"))]
+    kept = store(path)
+    kept.add(entries[0])
+    before = path.read_bytes()
+    kept.add(entries[1])
+    Store(path, "other", Note).add(Entry("3", "", Note("third")))
+    assert path.read_bytes().startswith(before)
+    assert kept.entries == store(path).entries == entries
+    assert [entry.id for entry in Store(path, "other", Note).entries] == ["3"]
+
+
+def test_shared_fields_are_written_once_and_can_be_read_back(path: Path):
+    kept = NoteStore(path, "note", Note)
+    kept.add(Entry("1", "", Note("same", 1.0)), Entry("2", "", Note("same", 2.0)))
+    NoteStore(path, "note", Note).add(Entry("3", "", Note("same", 3.0)))
+    assert path.read_text().count("same") == 1
+    read = NoteStore(path, "note", Note)
+    assert [(entry.value.text, entry.value.value) for entry in read.entries] == [
+        *(("same", 1.0), ("same", 2.0), ("same", 3.0))
+    ]
+    lines = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(lines[1])
+    assert [damage.why[:34] for damage in NoteStore(path, "note", Note).damaged] == [
+        "is no note: no line above has the "
+    ] * 3
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text(), min_size=1, max_size=4), st.data())
+def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path_factory, written, data):
+    path = tmp_path_factory.mktemp("cut") / "lines.jsonl"
+    for text in written:
+        add(path, text)
+    kept, content = texts(path), path.read_bytes()
+    ends = [place for place, byte in enumerate(content) if byte == ord("\n")]
+    cut = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:cut])
+    whole = kept[: sum(end <= cut for end in ends)]  # a line end alone may be missing
+    assert texts(path) == whole
+    add(path, "last")
+    assert texts(path) == [*whole, "last"]
+
+
+DAMAGED = [
+    *(b"{", b"not json", b"[]", b"3", b'"text"', b"null", b"{}", b'{"cell": "x"}'),
+    *(b"[" * 100_000, b"9" * 5_000, b"\xff\xfe", b"\x00" * 40, b'{"kind": 3}'),
+    *(b'{"kind": "note"}', b'{"kind": "note", "payload": {"text": 3}}'),
+    b'{"kind": "note", "payload": {"text": "a", "value": NaN}}',
+]
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_damaged_lines_are_named_and_moved_byte_for_byte(path: Path, line: bytes):
+    add(path, "a")
+    path.write_bytes(line + b"\n" + path.read_bytes() + b" \n" + line + b"\n")
+    with pytest.raises(UsageError) as refused:
+        texts(path)
+    assert str(refused.value).startswith(f"{path}, line 1: it is no")
+    assert len(str(refused.value)) < 400 + len(str(path))
+    damaged = store(path)
+    assert [entry.value.text for entry in damaged.entries] == ["a"]
+    assert [damage.line for damage in damaged.set_damaged_aside()] == [1, 4]
+    assert damaged.damaged == store(path).set_damaged_aside() == []
+    assert texts(path) == ["a"]
+    assert path.with_name("results.jsonl.damaged").read_bytes() == 2 * (line + b"\n")
+
+
+def test_a_torn_line_stays_for_the_next_line_to_replace(path: Path):
+    add(path, "a")
+    with path.open("a") as file:
+        file.write('{"torn')
+    before, written = path.read_bytes(), path.stat().st_mtime_ns
+    assert store(path).set_damaged_aside() == []
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, written)
+    add(path, "b")
+    assert texts(path) == ["a", "b"]
+
+
+def test_a_kill_between_the_two_files_moves_a_line_once(path: Path, monkeypatch):
+    path.write_text("damaged\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("harness.store.lines.replace_file", lambda *_: exit())
+        with pytest.raises(SystemExit):
+            store(path).set_damaged_aside()
+    assert path.read_text() == "damaged\n"
+    store(path).set_damaged_aside()
+    assert path.with_name("results.jsonl.damaged").read_text() == "damaged\n"
+
+
+def test_a_file_is_set_aside_but_for_some_entries(path: Path):
+    assert store(path).set_aside() is None
+    add(path, "a", "b")
+    kept, before = store(path), path.read_bytes()
+    renamed = kept.set_aside(kept.entries[1:])
+    assert renamed is not None
+    assert renamed.read_bytes() == before
+    assert texts(path) == ["b"] == [entry.value.text for entry in kept.entries]
+
+
+class TestFailures:
+    """After each failure the file's content is unchanged."""
+
+    @pytest.mark.parametrize("text", ["a", "damaged"])
+    def test_the_disk_is_full_at_the_end(self, path: Path, monkeypatch, text: str):
+        add(path, "before")
+        with path.open("a") as file:
+            file.write("damaged\n" if text == "damaged" else "")
+        before = path.read_bytes()
+
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(ShardbenchError) as failed:
+            store(path).set_damaged_aside() if text == "damaged" else add(path, text)
+        assert str(failed.value) == f"Results cannot be written to {path}: No space left on device."
+        assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.6, 0.9999])
+    def test_the_disk_is_full_in_the_middle(self, path: Path, share: float):
+        add(path, "before")
+        before = path.read_bytes()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + int(share * 30_000), limits[1]))
+        try:
+            with pytest.raises(ShardbenchError, match=r"^Results cannot be written to .*too large"):
+                add(path, "x" * 30_000, "b")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert path.read_bytes() == before
+
+    def test_folders_and_files_stand_in_each_others_place(self, path: Path):
+        with pytest.raises(ShardbenchError, match=r"cannot be read: Is a directory"):
+            add(path.parent)
+        path.write_text("mine")
+        with pytest.raises(ShardbenchError, match=r"^Results cannot be written to "):
+            add(path / "results.jsonl", "a")
+        assert path.read_text() == "mine"
+
+
+def _add_often(path: Path, name: str, times: int) -> None:
+    for _ in range(times):
+        add(path, name)
+
+
+def test_two_that_append_at_once_lose_nothing(path: Path):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_add_often, args=(path, name, 100)) for name in ("a", "b")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted(texts(path)) == ["a"] * 100 + ["b"] * 100
+
+
+class TestLock:
+    SCRIPT = """
+import sys, time
+from pathlib import Path
+from typing import ClassVar
+from harness.store.lines import hold
+with hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+    @pytest.fixture
+    def holder(self, path: Path):
+        process = subprocess.Popen(
+            [sys.executable, "-c", self.SCRIPT, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+        process.communicate()
+
+    def test_a_second_process_is_refused_until_the_first_ends(self, path: Path, holder):
+        with pytest.raises(ShardbenchError) as refused, hold(path):
+            pass
+        assert str(refused.value) == (
+            f"Process {holder.pid} is measuring into {path}; wait for it to end, or name another "
+            "file."
+        )
+        holder.kill()
+        holder.wait()
+        with hold(path):
+            pass
+
+    def test_a_lock_is_of_a_file_by_any_name_and_leaves_nothing(self, path: Path):
+        other = path.with_name("link.jsonl")
+        path.touch()
+        other.symlink_to(path)
+        with hold(path), pytest.raises(ShardbenchError, match="is measuring into"), hold(other):
+            pass
+        assert not list(path.parent.glob("*.lock"))
+        with pytest.raises(ShardbenchError, match="it is not a file"), hold(path.parent):
+            pass
+
+
+def test_json_is_strict(path: Path):
+    store(path).add(Entry("1", "", Note("a", float("nan"))))
+    assert json.loads(path.read_text())["payload"] == {"text": "a"}
+    assert texts(path) == ["a"]
