@@ -28,6 +28,7 @@ from harness.model.cell import Cell, Summary
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import LONG_CALL_S, SamplingRule, Settings
+from harness.model.statement import TIMES_FASTER
 
 _NO_FORK = (
     "timed in one process, because a fork lacks the threads, processes or devices that it uses"
@@ -66,12 +67,6 @@ class Comparison:
         if left and stored and stored.status == "ok":
             left.add(self._against.name)
         self._variants = [variant for variant in family.variants.values() if variant.name in left]
-        self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
-        self._overview = [
-            row
-            for row in family.overview
-            if request.given in [ProblemId.parse(problem) for problem in row.problems]
-        ]
         self._job = with_fields(request, stored=()).job(self._settings, registry)
 
     def cell_id(self, variant: str) -> CellId:
@@ -181,8 +176,6 @@ class Comparison:
                 claim=variant.claim,
                 qualities=list(family.qualities),
                 clock=family.clock,
-                goals=[goal for goal in self._goals if goal.variant == variant.name],
-                overview=self._overview,
                 counter_meanings={counter.name: counter.meaning for counter in family.counters},
                 counter_enough={
                     counter.name: counter.sufficient
@@ -232,10 +225,11 @@ class Comparison:
         """Time variants together, again without those that fail, whose cells get the reason."""
         reference, rule = self._against.name, self._settings.sampling
         limits = {name: [limit] for name, limit in self._request.limits.items()}
-        for goal in self._goals:
-            against = goal.against or self.family.reference.name
-            if goal.measure == "times faster" and against == reference:
-                limits.setdefault(goal.variant, []).append(1 / goal.limit)
+        for goal in self.family.statements:
+            if goal.measure != TIMES_FASTER or goal.at_least is None or goal.before != reference:
+                continue
+            if ProblemId.parse(goal.problem) == self._request.given:
+                limits.setdefault(goal.after, []).append(1 / goal.at_least)
         while names:
             outcome = run_job(
                 run_sampling,

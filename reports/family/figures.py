@@ -27,7 +27,6 @@ from reports.core.formatting import (
 )
 from reports.family.data import FamilyView
 from reports.family.growth import Point, Series
-from reports.family.ladder import ladder
 from reports.family.ranks import rank_view
 
 _MOST_STEPS = 400
@@ -49,7 +48,7 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
 
 def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     """Draw published and measured shares of the ladder, if two or more rungs were measured."""
-    rungs = ladder(family)
+    rungs = family.ladder
     measured = [_share(family, rung.cell) for rung in rungs]
     if sum(not math.isnan(mark.value) for mark in measured) < 2:
         return

@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import asdict
 from rich.console import Console
 
 from harness.model.cell import Cell, CountedWork, Ratio, Summary
 from harness.model.ids import CellId
-from harness.model.overview import Goal
 from harness.model.quality import Quality
+from harness.model.statement import Statement
 from reports.core.columns import cell_table
 from shardbench.display import comparison as display
 
@@ -18,7 +17,15 @@ LEAST = Quality("bound_ms", "ms", "higher", "what it costs at least", bounds="ma
 GAP = Quality("gap", "", "lower", "how far the one is from the other")
 BOUNDED = (COST, LEAST, GAP)
 MIB = 2**20
-GOAL = Goal("compiled is 200 times faster", "", "compiled", "times faster", 200.0, "upstream")
+GOAL = Statement(
+    "goal",
+    "compiled is 200 times faster",
+    "crates/toy_rack:4",
+    "upstream",
+    "compiled",
+    at_least=200,
+    family="boxing",
+)
 STOPPED: dict[str, Any] = {
     "status": "over budget",
     "reason": "stopped after 120 s",
@@ -27,6 +34,11 @@ STOPPED: dict[str, Any] = {
     "quality": {},
     "memory_before_bytes": None,
 }
+
+
+@pytest.fixture(autouse=True)
+def declared(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(display, "installed_statements", lambda: {"boxing": (GOAL,)})
 
 
 def cell(variant: str, qualities: tuple[Quality, ...] = BOUNDED, **changes: Any) -> Cell:
@@ -106,10 +118,10 @@ def test_columns_without_any_value_are_left_out():
 def test_if_the_baseline_was_stopped_its_projection_is_shown():
     """A projection is marked, and is no ratio."""
     stopped = cell("upstream", **STOPPED, projection_s=3600.0)
-    lines = shown([stopped, cell("compiled", decision="own", goals=[GOAL])])
+    lines = shown([stopped, cell("compiled", decision="own")])
     assert "compiled 12.3 ≥ 288x own 118.4 ≥ 110.2 7.5 %" in lines
     assert any("288 times (projected) projected to be met" in line for line in lines)
-    lines = shown([cell("upstream", **STOPPED), cell("compiled", decision="own")])
+    lines = shown([cell("upstream", **STOPPED), cell("even", decision="own")])
     assert not any("projected" in line for line in lines)
 
 
@@ -127,10 +139,9 @@ def test_seconds_counts_and_memory_are_details(details: bool):
 
 def test_the_document_has_all_of_it():
     """The JSON document has a row per variant with every stored figure."""
-    document = display.document([*cells(), cell("quick", goals=[GOAL])])
+    document = display.document([*cells(), cell("quick")])
     assert (document["reference"], document["against"]) == ("double-deepcopy", "upstream")
     assert document["qualities"][1]["bounds"] == "max_rank_ms"
     row = document["rows"][4]
     assert row["quality"] == {"max_rank_ms": 118.43, "bound_ms": 110.21, "gap": 0.0746}
     assert row["peak_memory_bytes"] - row["memory_before_bytes"] == 312 * MIB
-    assert row["goals"] == [asdict(GOAL)]

@@ -85,16 +85,6 @@ def named(texts: tuple[str, ...]) -> list[dict]:
                 "phases": {renamed(key): value for key, value in line["phases"].items()},
                 "claim": line["claim"] and line["claim"] | {"unit": text, "conditions": text},
                 "progress": line["progress"] and line["progress"] | {"unit": text},
-                "goals": [
-                    goal
-                    | {"text": text}
-                    | {
-                        key: renamed(goal.get(key)) or ""
-                        for key in ("variant", "against", "quality")
-                        if goal.get(key) != "others"
-                    }
-                    for goal in line.get("goals") or []
-                ],
                 "environment": {
                     **dict.fromkeys(("cpu", "python", "started", "shardbench"), text),
                     "packages": {text: text},

@@ -3,8 +3,8 @@
 import pytest
 from made_up_results import cell, family_lines, family_of
 
-from harness.model.cell import Claim
-from reports.family.ladder import ladder, published_shares
+from harness.model.statement import Claim
+from reports.family.data import published_shares
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_the_ladder_has_what_must_decide_as_the_reference(tmp_path):
         cell("step", same_as="no-copy", decision="same", ratio=0.3),
         cell("even-faster", same_as="even", decision="same", ratio=0.01),
     ]
-    rungs = ladder(family_of(tmp_path, lines))
+    rungs = family_of(tmp_path, lines).ladder
     shares = {rung.variant: rung.share for rung in rungs}
     assert list(shares) == ["slow-copy", "half-copy", "quick-copy", "no-copy", "step"]
     assert (shares["slow-copy"], shares["quick-copy"]) == (1.0, 0.125)
