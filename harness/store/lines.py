@@ -111,7 +111,9 @@ class Store(Generic[T]):
         """Return a line's entry; raises ValueError with the reason if it has a wrong field."""
         whole = self._whole(payload, shared)
         try:
-            return Entry(legible(line.id), line.key, msgspec.convert(whole, self._form))
+            return Entry(
+                legible(line.id), line.key, msgspec.convert(whole, self._form, str_keys=True)
+            )
         except (ValueError, OverflowError) as error:
             raise ValueError(f"is no {self.kind}: {fault(error, self._form)}") from None
 
@@ -239,7 +241,8 @@ def _decoded(content: bytes | Raw, form: type[T]) -> T:
 
 def _is_plain(content: bytes) -> bool:
     """Return whether a line has neither escapes nor nulls nor characters that cannot be printed."""
-    return b"\\" not in content and b"null" not in content and content.decode().isprintable()
+    escapes = (b"\\", b":null", b": null")
+    return not any(mark in content for mark in escapes) and content.decode().isprintable()
 
 
 def check_is_file(path: Path) -> None:

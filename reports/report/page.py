@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.contract.registry import installed_statements
 from harness.estimates.validation import Validation
-from harness.measuring.selftest.file import last_selftests
+from harness.measuring.selftest import last_selftests
 from harness.measuring.statements import Cells
 from harness.model.cell import Cell
 from harness.model.errors import printable
@@ -23,7 +23,7 @@ from reports.core.page import (
     write_page,
 )
 from reports.core.table import Entry, Table, code, numbers, table_of, text
-from reports.estimates.page import read_validations, validation_chapter
+from reports.estimates_page import read_validations, validation_chapter
 from reports.family.data import FamilyView, environments, families
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.page import family_sections
@@ -73,7 +73,8 @@ def write_report(
     the page's heading. `declared` has the statements of families, by default of the installed ones.
     Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
-    measured = read_results(results) if results.exists() else None
+    is_empty = not results.exists() or not results.stat().st_size
+    measured = None if is_empty else read_results(results)
     validated = read_validations(validations) if validations else []
     statements = installed_statements() if declared is None else declared
 
