@@ -75,7 +75,7 @@ from shardbench.series import find_library, shown_tables, write_series
     "--repeat",
     type=click.IntRange(0),
     default=0,
-    help="Calls of each commit to time; none by default.",
+    help="Calls of each commit to time.",
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Commits that run at a time.")
 @click.option(

@@ -150,20 +150,26 @@ def test_a_release_that_cannot_run_says_why_and_the_others_go_on(
 def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
     library: Series, places: list[Place], path: Path, tmp_path: Path
 ) -> None:
-    """A release that is not there is no reference, and turns end with the time after four."""
+    """A release that is not there is no reference, either."""
     needs_cuda = broken(tmp_path, "raise ImportError('needs CUDA')", "0.5.0")
     given = [Place("0.1.0", missing="It is gone."), needs_cuda, *places[:2]]
-    settings = settings_of(turns=50, seconds=1e-6, budget=60)
-    found = measured(library, given, path, settings)
+    found = measured(library, given, path)
     assert [cell.status for cell in found.values()] == ["failed", "failed", "ok", "ok"]
     assert found["0.1.0"].reason == "It is gone."
-    assert [len(cell.cpu_s.samples) for cell in found.values() if cell.cpu_s] == [4, 4]
     assert all(cell.cpu_s and cell.counters for cell in found.values() if cell.status == "ok")
-    again = measured(library, given, path, settings)
+    again = measured(library, given, path)
     assert {name: again[name] for name in ("1.0.0", "2.0.0")} == {
         name: found[name] for name in ("1.0.0", "2.0.0")
     }
     assert "needs CUDA" in (again["0.5.0"].reason or "")
+
+
+def test_turns_end_with_the_time_but_four_are_taken(
+    library: Series, places: list[Place], path: Path
+) -> None:
+    """An interval needs four."""
+    found = measured(library, places[:2], path, settings_of(turns=50, seconds=1e-6, budget=60))
+    assert [len(cell.cpu_s.samples) for cell in found.values() if cell.cpu_s] == [4, 4]
 
 
 def recursive(depth: int) -> int:
