@@ -14,11 +14,8 @@ from benchmarks.outline import Outline
 from harness.contract import Family, Prepared, Quality
 from harness.contract.registry import Registry
 from harness.measuring.check import Checked, check
-from harness.measuring.counting import count_work
-from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.sampling import SamplingRequest, sample
-from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.sampling import SamplingRequest, Times, count_work, sample
+from harness.measuring.timing.turns import SystemClock, timed_turn
 from harness.model.errors import NotApplicable, ShardbenchError, UnknownName, UsageError
 from harness.model.ids import ProblemId
 from harness.model.settings import SamplingRule

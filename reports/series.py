@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from packaging.version import Version
 
@@ -12,8 +13,8 @@ from harness.contract import Series
 from harness.model.cell import Cell, by_problem
 from harness.series.points import Kind, Point, Run
 from harness.series.steps import Step, neighbours
-from reports.core.formatting import MISSING, count, listing, number, plural, seconds, with_interval
-from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
+from reports.core.formatting import count, listing, number, plural, with_interval
+from reports.core.table import Entry, Table, code, numbers, table_of, text
 
 # A step between releases is reported if it multiplies or divides the calls by this or more.
 _STEP = 1.2
@@ -22,8 +23,8 @@ _MOST_SHARE = 0.8
 _MOST_NAMED = 3
 _QUOTED = re.compile(r"\s*\(?/\S*\)?")
 
-Span = tuple[float, float, float]
-"""Median, minimum and maximum of repeated CPU times, in seconds."""
+Row = dict[str, Any]
+"""The values of a release or commit by column, as in `history.csv`."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ class View:
         same = step.before.cell.quality == step.after.cell.quality
         return "" if same else "other estimate"
 
-    def address(self, run: Run) -> str:
-        """Return the URL of a commit's pull request, or "" if the commit has none."""
-        commits, asked = self.declared.commits, run.point.pull_request
-        return commits.pull_requests.format(number=asked) if commits and asked else ""
+    def address(self, pull_request: str) -> str:
+        """Return the URL of a pull request, or "" if there is none."""
+        pattern = self.declared.commits.pull_requests if self.declared.commits else ""
+        return pattern.format(number=pull_request) if pull_request else ""
 
 
 def release_views(declared: Series, cells: Sequence[Cell]) -> list[View]:
@@ -170,7 +171,7 @@ def _changed_makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
 
 
 def _whole(view: View, step: Step) -> list[str]:
-    """Return a sentence on all steps together: calls, CPU time, and the ratio of times."""
+    """Return a sentence on all steps together: the growth of calls, and the ratio of times."""
     factors = {part: step.factor(f"{part}_calls") for part in view.parts}
     grown = [
         f"{_times(factor)} the calls of {view.declared.parts[part]}"
@@ -181,12 +182,6 @@ def _whole(view: View, step: Step) -> list[str]:
         return []
     first, last = (f"{run.name} {run.point.date}".strip() for run in (step.before, step.after))
     told = f"From {first} to {last}: {listing(grown)}"
-    before, after = (span_of(run, view.parts[0]) for run in (step.before, step.after))
-    if before and after and before[0]:
-        told += (
-            f", and {_times(after[0] / before[0])} the CPU time of {view.parts[0]} "
-            f"({seconds(before[0])} to {seconds(after[0])})"
-        )
     ratio = step.after.cell.ratio
     if ratio and step.after.cell.verdict != "inconclusive":
         low, high = (number(end, trim=True) for end in ratio.interval)
@@ -221,95 +216,107 @@ def changed_figures(names: Mapping[str, str], step: Step) -> list[tuple[str, flo
     return found
 
 
-def span_of(run: Run, part: str, *, rest: bool = False) -> Span | None:
-    """Return median and range of the CPU seconds of a part, or with `rest` of all other parts.
+def rows(view: View) -> list[Row]:
+    """Return the row of each release or commit in `history.csv`; a value is None if unknown."""
+    steps = {step.after.point.id: step for step in view.steps}
+    return [row_of(view, run, steps.get(run.point.id)) for run in view.runs]
 
-    The part's share of the phases scales the CPU time of the whole call. Return None if the run
-    has no CPU time or no phases.
-    """
-    spent, phases = run.cell.cpu_s, run.cell.phases
-    if spent is None or not phases:
-        return None
-    whole = sum(phases.values())
-    share = phases.get(part, 0.0) / whole if whole else 0.0
-    if rest:
-        share = 1 - share
-    return share * spent.median, share * min(spent.samples), share * max(spent.samples)
+
+def row_of(view: View, run: Run, step: Step | None) -> Row:
+    """Return the row of a run and of the step that leads to it, if any."""
+    cell, point = run.cell, run.point
+    decision = (view.decision(step) or "same") if step else "first" if run.is_ok else "not run"
+    if view.kind == "commits":
+        return {
+            "commit": point.id,
+            "date": point.date,
+            "title": point.title,
+            "pull_request": point.pull_request,
+            "status": cell.status,
+            "reason": cell.reason or "",
+            "same_files_as": "" if run.is_own else cell.variant,
+            "fingerprint": cell.fingerprint or "",
+            "cpu_s": cell.cpu_s.median if cell.cpu_s else None,
+            **{n: run.value(n) if run.is_ok else None for n in view.declared.figures},
+            **{f"{part}_times": _factor(step, part) for part in view.parts},
+            "decision": decision,
+        }
+    part = view.parts[0]
+    first = Step(view.ran[0], run) if run.is_ok else None
+    row: Row = {
+        "problem": view.problem,
+        "release": run.name,
+        "calls": run.value(f"{part}_calls") if run.is_ok else None,
+        "times_previous": _factor(step, part),
+        "times_oldest": _factor(first, part),
+    }
+    # The CPU times of the part and of the rest are by their shares in the phases of one plan.
+    times: Sequence[float | None] = [None] * 3
+    if cell.cpu_s and cell.phases:
+        times = (cell.cpu_s.median, min(cell.cpu_s.samples), max(cell.cpu_s.samples))
+    share = cell.phases.get(part, 0.0) / (sum(cell.phases.values()) or 1.0)
+    for name, of in (("profiled", share), ("rest", 1 - share)):
+        keys = (f"{name}_cpu_s", f"{name}_cpu_s_low", f"{name}_cpu_s_high")
+        row |= {key: time and of * time for key, time in zip(keys, times, strict=True)}
+    low, high = cell.ratio.interval if cell.ratio else (None, None)
+    return row | {
+        "ratio": cell.ratio and cell.ratio.value,
+        "ratio_low": low,
+        "ratio_high": high,
+        **{n: cell.counters.get(n, 0) if run.is_ok else None for n in view.declared.counters},
+        **cell.quality,
+        "fingerprint": cell.fingerprint or "",
+        "decision": decision,
+        "not_run": "" if run.is_ok else cell.reason or cell.status,
+    }
+
+
+def _factor(step: Step | None, part: str) -> float | None:
+    return step.factor(f"{part}_calls") if step else None
 
 
 def tables(view: View) -> dict[str, Table]:
     """Return tables by heading: all releases, or the commits that changed calls or decisions."""
+    part, counter = view.parts[0], next(iter(view.declared.counters))
     if view.kind == "releases":
-        steps = {step.after.name: step for step in view.steps}
-        rows = [(steps.get(run.name), run) for run in view.runs]
-        return {"": table_of(rows, code("release", lambda row: row[1].name), *_of_release(view))}
+        columns = (
+            code("release"),
+            numbers(f"calls of\n{part}", "calls", count),
+            numbers("to\nprev.", "times_previous"),
+            numbers("to\nfirst", "times_oldest"),
+            numbers(f"CPU ms of\n{part}", _span),
+            numbers("ms of\nthe rest", "rest_cpu_s", lambda time: number(1e3 * time)),
+            numbers(counter.replace("_", "\n"), counter, count),
+            text("decision"),
+        )
+        return {"": table_of(rows(view), *columns)}
 
-    def changed_by(steps: Sequence[Step]) -> Table:
-        rows = [(step, step.after) for step in steps]
-        return table_of(rows, code("commit", lambda row: row[1].name), *_of_commit(view))
+    def pull_request(row: Row) -> Entry | None:
+        asked = row["pull_request"]
+        return Entry(f"#{asked}", link=view.address(asked)) if asked else None
 
-    deciding = [step for step in view.steps if view.decision(step)]
+    def of(steps: Sequence[Step]) -> Table:
+        found = [row_of(view, step.after, step) | {"caveat": caveats(step)} for step in steps]
+        return table_of(
+            found,
+            code("commit", lambda row: row["commit"][:9]),
+            text("date"),
+            *(numbers(f"{part}\ncalls", f"{part}_times") for part in view.parts),
+            text("decision"),
+            text("PR", pull_request),
+            text("title", lambda r: r["title"] + (f" ({r['caveat']})" if r["caveat"] else "")),
+        )
+
     return {
-        "Commits that changed the calls": changed_by(view.large),
-        "Commits that changed decisions": changed_by(deciding),
+        "Commits that changed the calls": of(view.large),
+        "Commits that changed decisions": of([s for s in view.steps if view.decision(s)]),
     }
 
 
-# The rows of both are pairs of the step that leads to a point, None if there is none, and its run.
-def _of_release(view: View) -> list[TableColumn]:
-    part, counter = view.parts[0], next(iter(view.declared.counters))
-
-    def counted(name: str, run: Run) -> Entry:
-        value = run.value(name) if run.is_ok else math.nan
-        return Entry(MISSING) if math.isnan(value) else Entry(count(value), value)
-
-    def spent(run: Run, *, rest: bool) -> Entry:
-        span = span_of(run, part, rest=rest)
-        if span is None:
-            return Entry(MISSING)
-        median, low, high = (1e3 * value for value in span)
-        written = number(median) if rest else with_interval(median, low, high).replace(" (", "\n(")
-        return Entry(written, median)
-
-    def decision(step: Step | None, run: Run) -> str:
-        return (view.decision(step) or "same") if step else "first" if run.is_ok else "not run"
-
-    first = view.ran[0] if view.ran else None
-    return [
-        numbers(f"calls of\n{part}", lambda row: counted(f"{part}_calls", row[1])),
-        numbers("to\nprev.", lambda row: _factor(row[0], part)),
-        numbers(
-            "to\nfirst",
-            lambda row: _factor(Step(first, row[1]) if first and row[1].is_ok else None, part),
-        ),
-        numbers(f"CPU ms of\n{part}", lambda row: spent(row[1], rest=False)),
-        numbers("ms of\nthe rest", lambda row: spent(row[1], rest=True)),
-        numbers(counter.replace("_", "\n"), lambda row: counted(counter, row[1])),
-        text("decision", lambda row: decision(*row)),
-    ]
-
-
-def _of_commit(view: View) -> list[TableColumn]:
-    def factor(part: str) -> TableColumn:
-        return numbers(f"{part}\ncalls", lambda row: _factor(row[0], part))
-
-    def title(step: Step, run: Run) -> str:
-        caveat = caveats(step)
-        return run.point.title + (f" ({caveat})" if caveat else "")
-
-    def pull_request(run: Run) -> Entry:
-        asked = run.point.pull_request
-        return Entry(f"#{asked}", link=view.address(run)) if asked else Entry(MISSING)
-
-    return [
-        text("date", lambda row: row[1].point.date),
-        *map(factor, view.parts),
-        text("decision", lambda row: view.decision(row[0]) or "same"),
-        text("PR", lambda row: pull_request(row[1])),
-        text("title", lambda row: title(*row)),
-    ]
-
-
-def _factor(step: Step | None, part: str) -> Entry:
-    value = step.factor(f"{part}_calls") if step else math.nan
-    return Entry(number(float(value)), value)
+def _span(row: Row) -> Entry | None:
+    """Return the CPU milliseconds of the profiled part, with its range on a second line."""
+    ends = [row[f"profiled_cpu_s{end}"] for end in ("", "_low", "_high")]
+    if ends[0] is None:
+        return None
+    median, low, high = (1e3 * end for end in ends)
+    return Entry(with_interval(median, low, high).replace(" (", "\n("), median)

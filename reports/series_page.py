@@ -1,20 +1,17 @@
 """The page, the figure and the CSV rows of a series of releases or commits."""
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from harness.series.points import Run
-from harness.series.steps import Step
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, GRID, Drawing, colour_of
 from reports.core.formatting import amount, count, number, plural
 from reports.core.page import CaptionedTable, Finding, Page, Section
-from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
-from reports.series import View, changed_figures, findings, span_of, tables
+from reports.core.table import Entry, Table, code, numbers, table_of, text
+from reports.series import Row, View, findings, rows, tables
 
 # The greatest load average per core at which CPU times are not called noisy.
 _QUIET = 1.1
@@ -22,51 +19,7 @@ _QUIET = 1.1
 
 def data(views: Sequence[View]) -> pd.DataFrame:
     """Return a row for each release or commit of a series, on each problem."""
-    make_row = _release_row if views[0].kind == "releases" else _commit_row
-    return pd.DataFrame([make_row(view, run) for view in views for run in view.runs])
-
-
-def _release_row(view: View, run: Run) -> dict[str, object]:
-    row: dict[str, object] = {"problem": view.problem, "release": run.name}
-    if not run.is_ok:
-        return row | {"not_run": run.cell.reason or run.cell.status}
-    part, cell = view.parts[0], run.cell
-    calls = f"{part}_calls"
-    step = next((step for step in view.steps if step.after is run), None)
-    row["calls"] = run.value(calls)
-    row["times_previous"] = step.factor(calls) if step else math.nan
-    row["times_oldest"] = Step(view.ran[0], run).factor(calls)
-    for name, rest in (("profiled", False), ("rest", True)):
-        if span := span_of(run, part, rest=rest):
-            keys = (f"{name}_cpu_s", f"{name}_cpu_s_low", f"{name}_cpu_s_high")
-            row |= dict(zip(keys, span, strict=True))
-    if cell.ratio:
-        row["ratio"] = cell.ratio.value
-        row["ratio_low"], row["ratio_high"] = cell.ratio.interval
-    decision = ("changed" if step.decision_changed else "same") if step else "first"
-    return row | {
-        **{name: cell.counters.get(name, 0) for name in view.declared.counters},
-        **cell.quality,
-        "fingerprint": cell.fingerprint or "",
-        "decision": decision,
-        "not_run": "",
-    }
-
-
-def _commit_row(view: View, run: Run) -> dict[str, object]:
-    point, cell = run.point, run.cell
-    return {
-        "commit": point.id,
-        "date": point.date,
-        "title": point.title,
-        "pull_request": point.pull_request,
-        "status": cell.status,
-        "reason": cell.reason or "",
-        "same_files_as": "" if run.is_own else cell.variant,
-        "fingerprint": cell.fingerprint or "",
-        "cpu_s": cell.cpu_s.median if cell.cpu_s else None,
-        **({name: run.value(name) for name in view.declared.figures} if run.is_ok else {}),
-    }
+    return pd.DataFrame([row for view in views for row in rows(view)])
 
 
 def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, command: str) -> Page:
@@ -78,8 +31,7 @@ def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, co
         slug = f"problem-{number_of}"
         shown = [CaptionedTable(one, name or "") for name, one in tables(view).items() if one.rows]
         if view.kind == "commits":
-            shown.append(CaptionedTable(_steps_table(view), "What each step changed."))
-            shown.append(CaptionedTable(_runs_table(view), "All commits, the oldest first."))
+            shown.append(CaptionedTable(_commits_table(view), "All commits, the oldest first."))
         told = [Finding("", sentence) for sentence in findings(view)]
         sections.append(Section(slug, view.problem, findings=told, tables=shown))
     how = Section("how", "How it was measured", how_measured(views), remarks=[f"`{command}`"])
@@ -94,48 +46,22 @@ def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, co
     )
 
 
-def _steps_table(view: View) -> Table:
-    """Return a row per figure that a step changes, the newest step first."""
-    rows = [
-        (step, *changed)
-        for step in reversed(view.steps)
-        for changed in changed_figures(view.declared.figures, step)
-    ]
-    return table_of(
-        rows,
-        code("commit", lambda row: row[0].after.name),
-        text("title", lambda row: _titled(view, row[0].after)),
-        code("compared with", lambda row: row[0].before.name),
-        code("what", 1),
-        numbers("before", 2, count),
-        numbers("after", 3, count),
-        numbers("factor", lambda row: row[3] / row[2] if row[2] else None),
-    )
+def _commits_table(view: View) -> Table:
+    """Return a row per commit with its figures, and why it did not run itself, if it did not."""
 
-
-def _runs_table(view: View) -> Table:
-    """Return a row per commit with its calls, and why it did not run itself, if it did not."""
-
-    def calls(name: str) -> TableColumn:
-        return numbers(name, lambda run: run.value(name), count)
-
-    def remark(run: Run) -> str:
-        if not run.is_ok:
-            return run.cell.reason or run.cell.status
-        return "" if run.is_own else f"the files of {run.cell.variant[:9]}"
+    def remark(row: Row) -> str:
+        same = row["same_files_as"]
+        return row["reason"] or (f"the files of {same[:9]}" if same else "")
 
     return table_of(
-        view.runs,
-        code("commit", "name"),
-        text("date", lambda run: run.point.date),
-        *map(calls, view.declared.calls),
-        text("title", lambda run: _titled(view, run)),
+        rows(view),
+        code("commit", lambda row: row["commit"][:9]),
+        text("date"),
+        *(numbers(name, name, count) for name in view.declared.figures),
+        text("decision"),
+        text("title", lambda row: Entry(row["title"], link=view.address(row["pull_request"]))),
         text("remark", remark),
     )
-
-
-def _titled(view: View, run: Run) -> Entry:
-    return Entry(run.point.title, link=view.address(run))
 
 
 def how_measured(views: Sequence[View]) -> str:
@@ -148,21 +74,14 @@ def how_measured(views: Sequence[View]) -> str:
         f"{packages or 'no other package'}, on {where.cpu} ({where.cores} cores). Calls are Python "
         "calls, built-in functions included; they are exact. "
     )
-    if view.kind == "commits" and view.declared.commits:
-        paths = ", ".join(view.declared.commits.paths)
-        return (
-            f"{told}Commits that have the same files in {paths} are run once. Both sides of a step "
-            "are run themselves."
-        )
     turns = max(view.turns for view in views)
     if not turns:
         return f"{told}CPU times were not measured."
     load = max(run.cell.environment.load or 0.0 for view in views for run in view.runs)
+    noisy = "" if load <= _QUIET else ", so the times are noisy: compare counts"
     return (
-        f"{told}CPU times are medians of up to {plural(turns, 'turn')}, in which the releases ran "
-        "one after the other, forwards and backwards; their parts are by the shares in one plan. "
-        f"The load was at most {load:g} a core"
-        + ("." if load <= _QUIET else ", so the times are noisy: compare counts.")
+        f"{told}CPU times are medians of up to {plural(turns, 'turn')}; their parts are by the "
+        f"shares in one plan. The load was at most {load:g} a core{noisy}."
     )
 
 

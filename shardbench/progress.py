@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event
 
 _SILENT_SECONDS = 10.0
 _OTHER_COLUMNS = 34  # characters of the bar, the time, and the spaces between

@@ -11,7 +11,8 @@ from harness.model.settings import Settings
 from harness.store.cells import CellStore
 from harness.store.keys import unused
 from harness.store.lines import Damage, Entry, Store, hold
-from harness.suites.sweep import Finished, Workers, resumed, sweep, tasks_of
+from harness.suites.cluster import Cluster
+from harness.suites.sweep import Finished, resumed, sweep, tasks_of
 from reports.core.formatting import plural
 from shardbench.options import messages, warn
 from shardbench.progress import progress_display
@@ -50,7 +51,8 @@ def measure(
     store: CellStore,
     settings: Settings,
     fresh: bool,
-    workers: Workers | None = None,
+    cluster: Cluster | None = None,
+    at_once: int = 1,
     then: Callable[[], None] = lambda: None,
 ) -> tuple[list[Request], list[Finished]]:
     """Measure the problems of a suite that have no stored results, and show progress.
@@ -59,7 +61,7 @@ def measure(
     `fresh`, this renames their file; the other cells are kept, but not if `fresh`. Calls `then`
     after each problem. Returns the requests with their stored cells, and the new results.
     """
-    tasks = tasks_of(requests, settings, several=workers is not None and workers.several)
+    tasks = tasks_of(requests, settings, several=cluster is not None)
     if fresh:
         keep_earlier(store)
     elif (old := unused(tasks, store.entries)).reasons:
@@ -80,7 +82,11 @@ def measure(
         def begun(request: Request) -> None:
             show.begun(title_of(request))
 
-        for problem in sweep(left, store, settings, show, workers=workers, begun=begun):
+        if cluster:
+            running = cluster.sweep(left, store, settings)
+        else:
+            running = sweep(left, store, settings, show, at_once=at_once, begun=begun)
+        for problem in running:
             done.append(problem)
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
             show.finished(title_of(problem.request), _outcome(problem), failed)

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from harness.contract import Prepared, UsageError
-from harness.measuring.garbage import long_lived_objects_left_alone
-from harness.measuring.timing.clock import Clock, SystemClock
-from harness.measuring.timing.turns import Observer
+from harness.measuring.timing.turns import Clock, SystemClock, long_lived_objects_left_alone
 from harness.measuring.timing.verdict import estimate_ratio, judge
 from harness.measuring.timing.ways import Variants, in_turns
 from harness.model.cell import Ratio
@@ -97,15 +95,14 @@ def compare_step(
     try:
         off, with_it, again = map(losses, ("off", "on", "off"))
         calls = dict.fromkeys(prepared, steps)
-        variants = Variants(prepared, calls, {}, clock or SystemClock(), Observer())
+        variants = Variants(prepared, calls, clock=clock or SystemClock())
         seconds: dict[str, list[float]] = {name: [] for name in prepared}
         names, rng = list(prepared), random.Random(0)
         with torch.random.fork_rng(gpus):
             for _ in range(blocks):
                 rng.shuffle(names)
-                for sample in in_turns(variants, names, rng):
-                    assert sample.wall_s is not None  # None only where calls share a core
-                    seconds[sample.name].append(sample.wall_s)
+                for name, turns in in_turns(variants, names, rng).items():
+                    seconds[name] += [turn.wall_s for turn in turns]
     finally:
         restore()
     ratio = estimate_ratio(seconds["on"], seconds["off"])

@@ -70,7 +70,7 @@ from harness.contract.recorder import Recorder as Recorder, is_observing as is_o
 from harness.contract.supported_releases import SupportedReleases as SupportedReleases
 from harness.contract.variants import Measured as Measured, Prepared as Prepared
 from harness.execution.upstream import Upstream as Upstream
-from harness.model.cell import Claim as Claim, Progress as Progress, RankTable as RankTable
+from harness.model.cell import Progress as Progress, RankTable as RankTable
 from harness.model.declared import checked as checked
 from harness.model.errors import (
     InfeasibleDecision as InfeasibleDecision,
@@ -89,8 +89,13 @@ from harness.model.files import (
 )
 from harness.model.ids import WorkloadSpec as WorkloadSpec
 from harness.model.machine import default_memory_gib as default_memory_gib
-from harness.model.overview import Goal as Goal, OverviewRow as OverviewRow
 from harness.model.quality import Quality as Quality
+from harness.model.statement import (
+    OTHERS as OTHERS,
+    Claim as Claim,
+    Pair as Pair,
+    Statement as Statement,
+)
 from harness.model.topology import (
     CAPTURED as CAPTURED,
     Topology as Topology,

@@ -2,6 +2,7 @@
 
 import cProfile
 import gc
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,8 +18,10 @@ R = TypeVar("R")
 def collection_off() -> Iterator[None]:
     """Collect garbage now, then switch the collector off inside the `with` block.
 
-    Afterwards, undo what the block has left changed in the interpreter, for others to run in.
+    Afterwards, undo what the block has left changed in the interpreter, for others to run in: its
+    settings, and the working directory, even if it was renamed or removed.
     """
+    directory = os.open(".", os.O_PATH)
     was_enabled, thresholds = gc.isenabled(), gc.get_threshold()
     recursion, interval = sys.getrecursionlimit(), sys.getswitchinterval()
     functions = sys.getprofile(), sys.gettrace()
@@ -30,6 +33,8 @@ def collection_off() -> Iterator[None]:
         if (sys.getprofile(), sys.gettrace()) != functions:
             sys.setprofile(None)
             sys.settrace(None)
+        os.fchdir(directory)
+        os.close(directory)
         sys.setrecursionlimit(recursion)
         sys.setswitchinterval(interval)
         gc.set_threshold(*thresholds)

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
@@ -18,20 +18,15 @@ from harness.contract.declarations import (
     Planning,
     Study,
     Workload,
-    check_counters,
-    check_goals,
-    check_overview,
-    check_qualities,
-    check_studies,
 )
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
-from harness.model.cell import Claim, ClockName
+from harness.model.cell import ClockName
 from harness.model.decisions import models_of
-from harness.model.errors import RegistryError, unknown
-from harness.model.ids import WorkloadSpec
-from harness.model.overview import Goal, OverviewRow
+from harness.model.errors import RegistryError, UsageError, unknown
+from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.quality import Quality
+from harness.model.statement import PEAK_MEMORY, SECONDS, TIMES_FASTER, Claim, Statement
 from harness.model.topology import Topology
 
 P = TypeVar("P")
@@ -42,7 +37,11 @@ Prepare = Callable[[P], Prepared[Any]]
 
 
 class Declared(TypedDict, total=False):
-    """The keyword arguments of `Family.variant`, which describe a variant."""
+    """The keyword arguments of `Family.variant`, which describe a variant.
+
+    `requires` names modules that must be installed, `upstream` the folder of a real library that
+    `make upstreams` installs.
+    """
 
     summary: str
     source: str
@@ -151,8 +150,9 @@ class Family(Generic[P, D]):
         preload: other modules to import once, before child processes are forked.
         benchmarks: ids of the problems that asv runs.
         studies: the family's problems in the report.
-        goals: the goals of its variants, which reports judge.
-        overview: the family's rows in the table at the top of a report.
+        statements: the published changes, headlines and goals that reports show beside
+            measurements.
+        place: the family's position in reports, lowest first.
         abilities: its abilities beyond comparing variants.
         clock: the time that verdicts compare, `cpu` or `wall`; wall time is for planners that wait,
             e.g. for a network, or divide work among cores.
@@ -171,8 +171,8 @@ class Family(Generic[P, D]):
     preload: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
     studies: tuple[Study, ...] = ()
-    goals: tuple[Goal, ...] = ()
-    overview: tuple[OverviewRow, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    place: int = 1000
     abilities: Abilities[P, D] = field(default_factory=Abilities)
     variants: dict[str, Variant[P, D]] = field(default_factory=dict)
     clock: ClockName = "cpu"
@@ -215,22 +215,11 @@ class Family(Generic[P, D]):
         return register
 
     def variant(
-        self,
-        name: str,
-        *,
-        summary: str = "",
-        source: str = "",
-        same_as: str | None = None,
-        reference: bool = False,
-        claim: Claim | None = None,
-        requires: tuple[str, ...] = (),
-        upstream: str = "",
+        self, name: str, **declared: Unpack[Declared]
     ) -> Callable[[Prepare[P]], Prepare[P]]:
         """Register a function `problem -> Prepared` as a variant; only `Prepared.run` is timed.
 
-        `requires` names modules that must be installed, `upstream` the folder of a real library
-        that `make upstreams` installs. Raise RegistryError for a duplicate name, or a second
-        reference.
+        Raise RegistryError for a duplicate name, or a second reference.
         """
 
         def register(prepare: Prepare[P]) -> Prepare[P]:
@@ -238,20 +227,22 @@ class Family(Generic[P, D]):
                 raise RegistryError(f"Family '{self.name}' has two variants named '{name}'.")
             if not name or "@" in name:
                 raise RegistryError(f"Variant '{self.name}/{name}' needs a name without '@'.")
-            if reference and (other := self._reference()):
+            is_reference = declared.get("reference", False)
+            if is_reference and (other := self._reference()):
                 raise RegistryError(
                     f"Family '{self.name}' has two references, '{other.name}' and '{name}'."
                 )
             self.variants[name] = Variant(
                 name=name,
                 prepare=prepare,
-                summary=summary or (prepare.__doc__ or "").strip().partition("\n")[0],
-                source=source,
-                same_as=same_as,
-                is_reference=reference,
-                claim=claim,
-                requires=self.requires + requires,
-                upstream=upstream,
+                summary=declared.get("summary")
+                or (prepare.__doc__ or "").strip().partition("\n")[0],
+                source=declared.get("source", ""),
+                same_as=declared.get("same_as"),
+                is_reference=is_reference,
+                claim=declared.get("claim"),
+                requires=self.requires + declared.get("requires", ()),
+                upstream=declared.get("upstream", ""),
             )
             return prepare
 
@@ -286,20 +277,59 @@ class Family(Generic[P, D]):
     def _same_as(self) -> dict[str, str | None]:
         return {name: variant.same_as for name, variant in self.variants.items()}
 
+    def declared_statements(self) -> tuple[Statement, ...]:
+        """Return the statements with the family's name, and the claims and sources of variants."""
+        return tuple(map(self._completed, self.statements))
+
+    def _completed(self, statement: Statement) -> Statement:
+        variant = self.variants.get(statement.pairs[-1].after)
+        return replace(
+            statement,
+            family=self.name,
+            published=statement.published or (variant.claim if variant else None),
+            source=statement.source or (variant.source if variant else ""),
+        )
+
     def check(self) -> None:
         """Raise RegistryError if the declaration is inconsistent, e.g. has no reference."""
         if not self.name or set(self.name) & set("/@"):
             raise RegistryError(f"Family '{self.name}' needs a name without '/' and '@'.")
-        check_qualities(self.name, self.qualities)
-        check_counters(self.name, self.counters)
-        check_studies(self.name, self.reference.name, self.studies)
-        check_goals(self.name, self.goals, self.variants, self.qualities)
-        check_overview(self.name, self.overview, self.variants, self.counters)
-        planning = self.abilities.planning
-        if isinstance(planning, Planning) and planning.variant not in self.variants:
+        if not self.qualities:
             raise RegistryError(
-                f"Family '{self.name}' plans with '{planning.variant}', which is not registered."
+                f"Family '{self.name}' needs at least one quality to rate decisions by."
             )
+        qualities = {quality.name for quality in self.qualities}
+        counters = {counter.name for counter in self.counters}
+        for quality in self.qualities:
+            self._check_names("quality", {quality.bounds}, qualities - {quality.name}, quality.name)
+        for counter in self.counters:
+            if isinstance(counter.sufficient, str):
+                self._check_names("counter", {counter.sufficient}, counters, counter.name)
+        against: dict[ProblemId, str] = {}
+        for study in self.studies:
+            # A cell's id does not name the variant to compare with, so their cells would collide.
+            problem = self._problem(study.problem, "A study")
+            other = study.against or self.reference.name
+            if against.setdefault(problem, other) != other:
+                raise RegistryError(
+                    f"Family '{self.name}' studies '{problem}' against '{against[problem]}' and "
+                    f"against '{other}'; a problem can be studied against one variant only."
+                )
+        for statement in self.statements:
+            for pair in (*statement.pairs, *statement.counted):
+                self._problem(pair.problem, f"Statement '{statement.name}'")
+            own = {name for name in statement.variants if "/" not in name}
+            self._check_names("variant", own, {*self.variants}, statement.name)
+            self._check_names("counter", {statement.counter}, counters, statement.name)
+            measures = {TIMES_FASTER, SECONDS, PEAK_MEMORY, *qualities}
+            self._check_names("measure", {statement.measure}, measures, statement.name)
+            if statement.use == "goal" and (statement.at_least, statement.at_most) == (None, None):
+                raise RegistryError(
+                    f"Goal '{statement.name}' of family '{self.name}' needs at_least or at_most."
+                )
+        planning = self.abilities.planning
+        if isinstance(planning, Planning):
+            self._check_names("variant", {planning.variant}, {*self.variants}, "plan")
         for name in self.variants:
             must = f"Variant '{self.name}/{name}' must decide the same as"
             last = [name, *models_of(name, self._same_as)][-1]
@@ -307,3 +337,18 @@ class Family(Generic[P, D]):
                 raise RegistryError(f"{must} '{last}', which is not registered.")
             if self._same_as[last] is not None:  # the chain is a cycle, which `models_of` cut
                 raise RegistryError(f"{must} itself.")
+
+    def _check_names(self, kind: str, named: set[str], known: set[str], subject: str) -> None:
+        for name in sorted(named - known - {""}):
+            raise RegistryError(
+                f"'{subject}' of family '{self.name}' names {kind} '{name}', which the family does "
+                "not have."
+            )
+
+    def _problem(self, text: str, subject: str) -> ProblemId:
+        try:
+            return ProblemId.parse(text)
+        except UsageError as error:
+            raise RegistryError(
+                f"{subject} of family '{self.name}' is malformed: {error}"
+            ) from None

@@ -1,12 +1,13 @@
 """The registry of planner families, which are found through entry points."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from typing import Any
 
 from harness.contract.family import Family
 from harness.model.errors import RegistryError, UsageError, unknown
+from harness.model.statement import Statement
 
 ENTRY_POINTS = "shardbench.families"
 
@@ -72,3 +73,10 @@ def load_registry(entry_points: Iterable[metadata.EntryPoint] | None = None) -> 
         except Exception as error:  # another package's import may raise anything
             registry.failures[entry_point.name] = str(error) or type(error).__name__
     return registry
+
+
+@cache
+def installed_statements() -> Mapping[str, tuple[Statement, ...]]:
+    """Return the statements of the installed families by family, in the order of reports."""
+    families = sorted(load_registry().families, key=lambda family: family.place)
+    return {family.name: family.declared_statements() for family in families}

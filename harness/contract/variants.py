@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from harness.execution.upstream import is_ready
-from harness.execution.usage import helpers
-from harness.model.cell import Claim
 from harness.model.errors import RegistryError, ShardbenchError
+from harness.model.statement import Claim
 
 P = TypeVar("P")
 D = TypeVar("D")
@@ -63,7 +62,7 @@ def _is_installed(module: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Variant(Generic[P, D]):
-    """One implementation in a family; see `Family.variant` for the fields."""
+    """One implementation in a family; see `Declared` for the fields."""
 
     name: str
     prepare: Callable[[P], Prepared[D]]
@@ -77,6 +76,9 @@ class Variant(Generic[P, D]):
 
     def prepared(self, problem: P) -> Prepared[D]:
         """Set the variant up on a problem; raise RegistryError if it returns no `Prepared`."""
+        # Imported here, because listing a family's variants runs none of them.
+        from harness.execution.usage import helpers
+
         helpers_before = helpers()
         prepared = self.prepare(problem)
         if not isinstance(prepared, Prepared):

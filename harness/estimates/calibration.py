@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from harness.contract.abilities.estimates import Design, FittedMachine
 from harness.estimates.kept_times import Stopwatch
-from harness.measuring.garbage import long_lived_objects_left_alone
+from harness.measuring.timing.turns import long_lived_objects_left_alone
 from harness.model.cell import Environment
 from harness.model.topology import Topology
 

@@ -9,8 +9,7 @@ from msgspec import Meta, Struct
 
 from harness.contract import Prepared
 from harness.contract.abilities.estimates import TimedWork, Workbench
-from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.turns import Clock, timed_turn
 from harness.measuring.timing.verdict import estimate_ratio
 from harness.model.cell import Ratio
 from harness.model.errors import ShardbenchError

@@ -9,8 +9,7 @@ from typing import Any
 from harness.contract import Prepared
 from harness.execution.child import run
 from harness.execution.worker import Failed, Stage
-from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.turns import SystemClock, timed_turn
 from harness.measuring.timing.verdict import estimate_ratio
 from harness.model.cell import Ratio
 from harness.model.errors import ShardbenchError

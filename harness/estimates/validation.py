@@ -13,7 +13,7 @@ from harness.contract.abilities.estimates import Candidate, CandidateSet, RankWo
 from harness.estimates.agreement import Agreement, MeasuredMs, agreement
 from harness.estimates.kept_times import Stopwatch, TimesFile
 from harness.measuring.environment import environment
-from harness.measuring.garbage import long_lived_objects_left_alone
+from harness.measuring.timing.turns import long_lived_objects_left_alone
 from harness.model.cell import Environment, Ratio
 
 # A rank may be its decision's slowest if it takes at least this share of the slowest rank's time;

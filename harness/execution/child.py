@@ -5,6 +5,7 @@ import math
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -299,3 +300,18 @@ def how_it_ended(code: int) -> str:
         return f"was killed by signal {-code} ({signal.Signals(-code).name})"
     except ValueError:  # a real-time signal has no name
         return f"was killed by signal {-code}"
+
+
+class Program(subprocess.Popen[bytes]):
+    """A program that is waited for, and killed, as a `Process`."""
+
+    def wait(self, seconds: float | None = 0.0) -> int | None:  # type: ignore[override]
+        """Return the exit code, or None if it still runs after `seconds`."""
+        with suppress(subprocess.TimeoutExpired):
+            return super().wait(seconds)
+        return None
+
+    def kill(self) -> None:
+        """Kill the program and wait for its end."""
+        super().kill()
+        super().wait()

@@ -6,16 +6,15 @@ this project.
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from harness.execution import worker
-from harness.execution.child import Child
 from harness.model.errors import ShardbenchError
+
+if TYPE_CHECKING:
+    from harness.execution.child import Child, Program
 
 FOLDER = "SHARDBENCH_UPSTREAMS"
 
@@ -64,6 +63,10 @@ class Upstream:
         Raises:
             ShardbenchError: the upstream is not installed, raised an error, or ended.
         """
+        # Imported here, because families that name upstreams are listed without running them.
+        from harness.execution import worker
+        from harness.execution.child import Child
+
         child = self._child = self._child or Child(self._start, passed_on=False)
         child.send(json.dumps(dict(request)).encode())
         message = child.receive()
@@ -88,7 +91,12 @@ class Upstream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, requests: int, messages: int, output: int) -> "_Program":
+    def _start(self, requests: int, messages: int, output: int) -> "Program":
+        import subprocess
+
+        from harness.execution import worker
+        from harness.execution.child import Program
+
         if not self._folder.is_dir():
             raise ShardbenchError(f"{self.name} is not installed in {self._folder}.")
         variables = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -101,7 +109,7 @@ class Upstream:
             variables["PYTHONPATH"] = os.pathsep.join(paths)
         # -P: files next to the program must not shadow the upstream's modules.
         program = [str(python), "-P", worker.__file__, "answer", self._driver]
-        return _Program(
+        return Program(
             [*program, str(requests), str(messages)],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -109,16 +117,3 @@ class Upstream:
             env=variables,
             pass_fds=(requests, messages),
         )
-
-
-class _Program(subprocess.Popen[bytes]):
-    """A program that is waited for, and killed, as a `Process`."""
-
-    def wait(self, seconds: float | None = 0.0) -> int | None:  # type: ignore[override]
-        with suppress(subprocess.TimeoutExpired):
-            return super().wait(seconds)
-        return None
-
-    def kill(self) -> None:
-        super().kill()
-        super().wait()

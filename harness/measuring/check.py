@@ -12,7 +12,7 @@ from harness.contract.family import load
 from harness.contract.recorder import observed_call
 from harness.contract.variants import Variant
 from harness.execution.usage import begin_peak, peak
-from harness.measuring.timing.clock import Clock
+from harness.measuring.timing.turns import Clock
 from harness.model.cell import FrontPoint, RankTable
 from harness.model.declared import LEAST
 from harness.model.errors import RegistryError

@@ -1,26 +1,42 @@
 """Compare the variants of a family on one problem: check each, then time those that pass."""
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace as with_fields
-from typing import Any, TypeGuard
 
 from msgspec.structs import replace
 
 from harness.contract.registry import Registry, load_registry
-from harness.contract.variants import Variant
 from harness.execution.worker import Failed
 from harness.measuring.check import Checked
 from harness.measuring.environment import environment
-from harness.measuring.filling import fill_from_check, fill_from_failure, fill_from_times
-from harness.measuring.jobs import TOGETHER, run_check, run_figures, run_sampling, start_server_for
-from harness.measuring.monitor import CHECKING, Event, Listener, OverBudget, run_job
-from harness.measuring.request import BUILDING, Request
-from harness.measuring.timing.sampling import Limits
-from harness.measuring.timing.times import Times
-from harness.model.cell import Cell
+from harness.measuring.jobs import (
+    CHECKING,
+    Event,
+    Listener,
+    OverBudget,
+    run_check,
+    run_figures,
+    run_job,
+    run_sampling,
+    start_server_for,
+)
+from harness.measuring.request import BUILDING, TOGETHER, Request
+from harness.measuring.timing.sampling import Times
+from harness.measuring.timing.verdict import explain, judge
+from harness.model.cell import Cell, Summary
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
-from harness.model.settings import LONG_CALL_S, Settings
+from harness.model.settings import LONG_CALL_S, SamplingRule, Settings
+from harness.model.statement import TIMES_FASTER
+
+_NO_FORK = (
+    "timed in one process, because a fork lacks the threads, processes or devices that it uses"
+)
+_WAITS = (
+    "takes far more wall time than CPU time: it waits, or works where its CPU time is not counted; "
+    'a family with clock="wall" compares wall time'
+)
 
 
 class Comparison:
@@ -38,33 +54,20 @@ class Comparison:
             UsageError: the workload or a variant does not exist.
         """
         family = self.family = request.family
-        self._request = request
-        names = request.names()
-        self._against = request.reference
+        self._request, self._settings = request, settings or Settings()
         self._stored = {cell.variant: cell for cell in request.stored}
-        held = self._stored.get(self._against.name)
-        if held and held.status == "not applicable":
-            self._against = family.variants.get(held.against, self._against)
-            held = self._stored.get(self._against.name)
+        self._against = request.reference
+        stored = self._stored.get(self._against.name)
+        if stored and stored.status == "not applicable":
+            self._against = family.variants.get(stored.against, self._against)
+            stored = self._stored.get(self._against.name)
         self.problem = request.problem
         # Those without stored cells; then the one to compare with runs again, to be timed.
-        left = {name for name in (*names, self._against.name) if name not in self._stored}
-        if left and held and held.status == "ok":
+        left = request.names().union([self._against.name]).difference(self._stored)
+        if left and stored and stored.status == "ok":
             left.add(self._against.name)
-        self._variants = [v for v in family.variants.values() if v.name in left]
-        # The variant to compare with is checked first: until then, no cell is final.
-        self._order = sorted(self._variants, key=lambda variant: variant is not self._against)
-        self._goals = [g for g in family.goals if ProblemId.parse(g.problem) == request.given]
-        self._overview = [
-            row
-            for row in family.overview
-            if request.given in [ProblemId.parse(problem) for problem in row.problems]
-        ]
-        self._settings = settings or Settings()
+        self._variants = [variant for variant in family.variants.values() if variant.name in left]
         self._job = with_fields(request, stored=()).job(self._settings, registry)
-        self._given = set(self._stored)
-        self._checked: dict[str, Checked] = {}
-        self._unbuilt: Failed | None = None
 
     def cell_id(self, variant: str) -> CellId:
         """Return the id of a variant's cell."""
@@ -79,36 +82,70 @@ class Comparison:
 
         `listen` gets progress events, and `settled` each cell as soon as it is final.
         """
-        self._listen, self._settled = listen, settled
-        able = [variant.name for variant in self._order if not variant.missing()]
-        start_server_for([self.family])
+        start_server_for([self.family])  # first, because it imports while the cells are made
         cells = self._empty_cells()
-        # Figures common to all decisions; errors are ignored here, because the checks repeat them.
+        final = set(self._stored)
+
+        def settle(some: Iterable[Cell]) -> None:
+            for cell in some:
+                if cell.variant not in final:
+                    final.add(cell.variant)
+                    settled(cell)
+
+        # 1. Figures common to all decisions; errors are ignored, because the checks repeat them.
+        able = [variant for variant in self._variants if not variant.missing()]
         if self.family.abilities.figures is not None and len(able) > 1:
-            outcome = self._run(run_figures, event=Event("preparing", "the problem", 1, 1))
+            event = Event("preparing", "the problem")
+            outcome = run_job(run_figures, self._job, event=event, listen=listen)
             if not isinstance(outcome, Failed | OverBudget):
                 self._job = with_fields(self._job, figures=outcome)
-        for step, variant in enumerate(self._order, start=1):
-            self._check(variant, cells[variant.name], step)
-            if not self._waits_for_stand_in(cells):
-                done = (cells[checked.name] for checked in self._order[:step])
-                self._settle(cell for cell in done if cell.variant not in self._checked)
-        self._stand_in(cells)
-        self._compare_decisions(cells)
-        self._settle(
-            cell
-            for cell in cells.values()
-            if cell.variant not in self._checked or cell.decision == "different"
-        )
-        self._time(cells)
-        self._settle(cells.values())
+        # 2. Check each variant. No cell is final before the variant to compare with is checked, so
+        # it comes first; if it is not applicable, another will take its place.
+        checked: dict[str, Checked] = {}
+        unbuilt: Failed | None = None  # building it for another variant would take as long
+        in_order = list(cells)
+        for step, (name, cell) in enumerate(cells.items(), start=1):
+            if missing := self.family.variants[name].missing():
+                cell.status, cell.reason = "not installed", f"needs {', '.join(missing)}"
+            elif unbuilt:
+                fill_from_failure(cell, unbuilt)
+            else:
+                budget = self._settings.budget
+                event = Event(CHECKING, name, step, len(cells), at_most_s=budget)
+                outcome = run_job(run_check, self._job, name, event=event, listen=listen)
+                if isinstance(outcome, Failed) and outcome.stage.what == BUILDING:
+                    if outcome.cause == "usage":
+                        raise UsageError(outcome.reason)
+                    unbuilt = outcome if outcome.cause == "time" else None
+                if isinstance(outcome, Failed | OverBudget):
+                    fill_from_failure(cell, outcome)
+                else:
+                    checked[name], facts = outcome
+                    fill_from_check(cell, checked[name], facts)
+            against = cells.get(self._against.name)
+            if against is None or against.status != "not applicable":
+                settle(cells[done] for done in in_order[:step] if done not in checked)
+        # 3. The first that passed takes the place of a variant that is not applicable.
+        against = cells.get(self._against.name)
+        if against is not None and against.status == "not applicable":
+            self._against = next(
+                (variant for variant in self._variants if variant.name in checked), self._against
+            )
+            for cell in cells.values():
+                cell.against = self._against.name
+        # 4. Compare the decisions of those that passed, and time those that decide as they must.
+        self._compare_decisions(cells, checked)
+        timed = [name for name in checked if cells[name].decision != "different"]
+        settle(cell for cell in cells.values() if cell.variant not in timed)
+        timed = [name for name in timed if name not in self._request.counted]
+        timed.sort(key=lambda name: checked[name].wall_s)
+        if not all(name in self._stored for name in timed):
+            once = self._settings.sampling.once
+            time_all = self._time_separately if once else self._time_together
+            for name, times in time_all(timed, checked, cells, listen).items():
+                fill_from_times(cells[name], times, self._settings.sampling)
+        settle(cells.values())
         return self._new(cells)
-
-    def _settle(self, cells: Iterable[Cell]) -> None:
-        for cell in cells:
-            if cell.variant not in self._given:
-                self._given.add(cell.variant)
-                self._settled(cell)
 
     def _new(self, cells: Mapping[str, Cell]) -> list[Cell]:
         names = (variant.name for variant in self._variants)
@@ -122,148 +159,92 @@ class Comparison:
         return cells
 
     def _empty_cells(self) -> dict[str, Cell]:
-        described = environment(self._settings.sampling.seed, self.family.package)
-        key = str(self._request.key(self._settings))
-        cells = {variant.name: self._empty_cell(variant) for variant in self._order}
-        for cell in cells.values():
-            cell.environment, cell.key = described, key
-        return cells
-
-    def _waits_for_stand_in(self, cells: Mapping[str, Cell]) -> bool:
-        """Return whether the variant to compare with is not applicable, so another replaces it."""
-        against = cells.get(self._against.name)
-        return against is not None and against.status == "not applicable"
-
-    def _empty_cell(self, variant: Variant[Any, Any]) -> Cell:
+        """Return a cell for each variant, first that of the variant to compare with."""
         family = self.family
-        return Cell(
-            id=self.cell_id(variant.name),
-            status="ok",
-            reference=family.reference.name,
-            against=self._against.name,
-            summary=variant.summary,
-            source=variant.source,
-            same_as=variant.same_as,
-            purpose=self._request.purpose,
-            claim=variant.claim,
-            qualities=list(family.qualities),
-            clock=family.clock,
-            goals=[goal for goal in self._goals if goal.variant == variant.name],
-            overview=self._overview,
-            counter_meanings={counter.name: counter.meaning for counter in family.counters},
-            counter_enough={
-                counter.name: counter.sufficient
-                for counter in family.counters
-                if counter.sufficient is not None
-            },
-            settings=self._settings,
-        )
+        described = environment(self._settings.sampling.seed, family.package)
+        key = str(self._request.key(self._settings))
+        return {
+            variant.name: Cell(
+                id=self.cell_id(variant.name),
+                status="ok",
+                reference=family.reference.name,
+                against=self._against.name,
+                summary=variant.summary,
+                source=variant.source,
+                same_as=variant.same_as,
+                purpose=self._request.purpose,
+                claim=variant.claim,
+                qualities=list(family.qualities),
+                clock=family.clock,
+                counter_meanings={counter.name: counter.meaning for counter in family.counters},
+                counter_enough={
+                    counter.name: counter.sufficient
+                    for counter in family.counters
+                    if counter.sufficient is not None
+                },
+                settings=self._settings,
+                environment=described,
+                key=key,
+            )
+            for variant in sorted(self._variants, key=lambda v: v is not self._against)
+        }
 
-    def _check(self, variant: Variant[Any, Any], cell: Cell, step: int) -> None:
-        if missing := variant.missing():
-            cell.status = "not installed"
-            cell.reason = f"needs {', '.join(missing)}"
-            return
-        if self._unbuilt is not None:
-            fill_from_failure(cell, self._unbuilt)
-            return
-        budget = self._settings.budget
-        event = Event(CHECKING, variant.name, step, len(self._variants), at_most_s=budget)
-        outcome = self._run(run_check, variant.name, event=event)
-        if isinstance(outcome, Failed | OverBudget):
-            if _fails_to_build(outcome, "usage"):
-                raise UsageError(outcome.reason)
-            if _fails_to_build(outcome, "time"):
-                self._unbuilt = outcome  # building it for the next variant would take as long
-            fill_from_failure(cell, outcome)
-        else:
-            self._checked[variant.name], facts = outcome
-            fill_from_check(cell, self._checked[variant.name], facts)
+    def _compare_decisions(self, cells: Mapping[str, Cell], checked: Mapping[str, Checked]) -> None:
+        """Set the decision of each cell that passed its check, where one is required of it.
 
-    def _run(
-        self, work: Callable[..., Any], *arguments: Any, event: Event, held: int = 1
-    ) -> Any | Failed | OverBudget:
-        """Run a job in a child process with `held` variants, which scale its memory limit."""
-        return run_job(
-            work,
-            self._job,
-            *arguments,
-            event=event,
-            listen=self._listen,
-            memory_gib=self._settings.memory_gib,
-            held=held,
-        )
-
-    def _stand_in(self, cells: dict[str, Cell]) -> None:
-        """If the variant to compare with is not applicable, use the first that passed its check."""
-        if not self._waits_for_stand_in(cells):
-            return
-        applicable = [v for v in self._variants if v.name in self._checked]
-        if applicable:
-            self._against = applicable[0]
-            for cell in cells.values():
-                cell.against = self._against.name
-
-    def _compare_decisions(self, cells: dict[str, Cell]) -> None:
-        for variant in self._variants:
-            cell = cells[variant.name]
-            if variant.name not in self._checked:
-                continue
-            if variant is self._against:
+        The required fingerprint is that of the last checked variant in the chain of `same_as`,
+        because an earlier variant may be wrong itself. If none was checked, the variant to compare
+        with replaces them, if both chains end at the same variant.
+        """
+        family, against = self.family, self._against
+        decided = {name: cell.fingerprint for name, cell in self._stored.items()}
+        decided |= {name: result.fingerprint for name, result in checked.items()}
+        for name in checked:
+            variant, cell = family.variants[name], cells[name]
+            is_like_against = family.root(variant) is family.root(against)
+            if variant is against:
                 cell.decision = "reference"
-            elif variant.same_as is None and not self._is_like_against(variant):
+            elif variant.same_as is None and not is_like_against:
                 cell.decision = "own"
             else:
-                expected = self._expected_fingerprint(variant)
-                if expected is not None:
-                    cell.decision = "same" if cell.fingerprint == expected else "different"
+                models = [model.name for model in family.models_of(variant)]
+                models = [model for model in models if decided.get(model)]
+                if not models and is_like_against and decided.get(against.name):
+                    models = [against.name]
+                if models:
+                    is_same = cell.fingerprint == decided[models[-1]]
+                    cell.decision = "same" if is_same else "different"
 
-    def _is_like_against(self, variant: Variant[Any, Any]) -> bool:
-        """Return whether `variant` and the variant to compare with must make the same decision."""
-        return self.family.root(variant) is self.family.root(self._against)
-
-    def _expected_fingerprint(self, variant: Variant[Any, Any]) -> str | None:
-        """Return the fingerprint that `variant` must have; None if it is unknown.
-
-        It is that of the last checked variant in the chain of `same_as`, because an earlier variant
-        may be wrong itself. If none was checked, the variant to compare with replaces them, if both
-        chains end at the same variant.
-        """
-        decided = {name: cell.fingerprint for name, cell in self._stored.items()}
-        decided |= {name: checked.fingerprint for name, checked in self._checked.items()}
-        models = [model for model in self.family.models_of(variant) if decided.get(model.name)]
-        if not models and self._is_like_against(variant):
-            models = [self._against] if decided.get(self._against.name) else []
-        return decided[models[-1].name] if models else None
-
-    def _time(self, cells: dict[str, Cell]) -> None:
-        names = [
-            name
-            for name in self._checked
-            if cells[name].decision != "different" and name not in self._request.counted
-        ]
-        names.sort(key=lambda name: self._checked[name].wall_s)
-        times: dict[str, Times] = {}
+    def _time_together(
+        self,
+        names: list[str],
+        checked: Mapping[str, Checked],
+        cells: Mapping[str, Cell],
+        listen: Listener,
+    ) -> dict[str, Times]:
+        """Time variants together, again without those that fail, whose cells get the reason."""
         reference, rule = self._against.name, self._settings.sampling
-        if all(name in self._stored for name in names):
-            return
-        if rule.once:
-            times = {name: self._time_separately(name) for name in names}
-            for timed in times.values():
-                timed.reference = times.get(reference)
-        while names and not rule.once:
-            outcome = self._run(
+        limits = {name: [limit] for name, limit in self._request.limits.items()}
+        for goal in self.family.statements:
+            if goal.measure != TIMES_FASTER or goal.at_least is None or goal.before != reference:
+                continue
+            if ProblemId.parse(goal.problem) == self._request.given:
+                limits.setdefault(goal.after, []).append(1 / goal.at_least)
+        while names:
+            outcome = run_job(
                 run_sampling,
-                {name: self._checked[name].fingerprint for name in names},
+                self._job,
+                {name: checked[name].fingerprint for name in names},
                 reference if reference in names else None,
                 rule,
-                self._limits(),
-                event=Event("timing", names[0], 1, 0, at_most_s=rule.seconds),
-                held=len(names),
+                limits,
+                event=Event("timing", names[0], steps=0, at_most_s=rule.seconds),
+                listen=listen,
+                together=len(names),
             )
             if not isinstance(outcome, Failed | OverBudget):
-                times = outcome
-                break
+                times: dict[str, Times] = outcome
+                return times
             if isinstance(outcome, Failed) and outcome.stage.what == TOGETHER:
                 # Timing in turns will show which variant failed.
                 rule = replace(rule, way="turns in one process")
@@ -273,29 +254,95 @@ class Comparison:
             for name in failed:
                 fill_from_failure(cells[name], outcome)
             names = [name for name in names if name not in failed]
+        return {}
+
+    def _time_separately(
+        self,
+        names: list[str],
+        checked: Mapping[str, Checked],
+        _: Mapping[str, Cell],
+        listen: Listener,
+    ) -> dict[str, Times]:
+        """Return the time of each checked call, and of another one if it does not take long.
+
+        These calls are in processes of their own, so their ratios have no intervals.
+        """
+        times: dict[str, Times] = {}
         for name in names:
-            fill_from_times(cells[name], times[name], self._settings.sampling)
-
-    def _time_separately(self, name: str) -> Times:
-        """Return the time of the checked call, and of another one if it does not take long."""
-        calls = [self._checked[name]]
-        if calls[0].wall_s < LONG_CALL_S:
-            outcome = self._run(run_check, name, event=Event("timing", name, 1, 0))
-            if not isinstance(outcome, Failed | OverBudget):
-                calls.append(outcome[0])
-        wall_s, cpu_s = [call.wall_s for call in calls], [call.cpu_s for call in calls]
-        return Times.of_separate_calls(wall_s, cpu_s, self.family.clock)
-
-    def _limits(self) -> Limits:
-        """Return, by variant, the limits that goals and the request set for its ratio."""
-        limits = {name: [limit] for name, limit in self._request.limits.items()}
-        for goal in self._goals:
-            against = goal.against or self.family.reference.name
-            if goal.measure == "times faster" and against == self._against.name:
-                limits.setdefault(goal.variant, []).append(1 / goal.limit)
-        return limits
+            calls = [checked[name]]
+            if calls[0].wall_s < LONG_CALL_S:
+                event = Event("timing", name, steps=0)
+                outcome = run_job(run_check, self._job, name, event=event, listen=listen)
+                if not isinstance(outcome, Failed | OverBudget):
+                    calls.append(outcome[0])
+            wall_s, cpu_s = [call.wall_s for call in calls], [call.cpu_s for call in calls]
+            clock = self.family.clock
+            mean = statistics.fmean(wall_s if clock == "wall" else cpu_s)
+            times[name] = Times(clock=clock, wall_s=wall_s, cpu_s=cpu_s, blocks={0: [mean]})
+        for of_variant in times.values():
+            of_variant.reference = times.get(self._against.name)
+        return times
 
 
-def _fails_to_build(outcome: Failed | OverBudget, cause: str) -> TypeGuard[Failed]:
-    """Return whether building the problem failed for this `cause` of a `Failed`."""
-    return isinstance(outcome, Failed) and (outcome.stage.what, outcome.cause) == (BUILDING, cause)
+def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str]) -> None:
+    """Fill a cell with the figures of its checked call and the facts about its problem."""
+    cell.fingerprint = checked.fingerprint
+    cell.quality = dict(checked.quality)
+    cell.counters = dict(checked.counters)
+    cell.phases = dict(checked.phases)
+    cell.peak_memory_bytes = checked.peak_memory_bytes
+    cell.memory_before_bytes = checked.memory_before_bytes
+    cell.ranks = checked.ranks
+    cell.front = checked.front
+    cell.facts = facts
+    name, value = next(iter(facts.items()), ("", ""))
+    if isinstance(value, int | float):
+        cell.size_name, cell.size = name, float(value)
+
+
+def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
+    """Fill a cell with the reason why its check or its timing failed or was stopped."""
+    if isinstance(outcome, OverBudget):
+        cell.status = "over budget"
+        cell.reason = f"stopped after {outcome.elapsed_s:.0f} s"
+        cell.projection_s = outcome.projection()
+        cell.peak_memory_bytes = outcome.peak_memory_bytes or cell.peak_memory_bytes
+        if outcome.last:
+            elapsed_s, progress = outcome.last
+            cell.progress = replace(progress, elapsed_s=elapsed_s)
+    else:
+        # A variant that passed its check is applicable, even if it raises NotApplicable later.
+        has_no_part = outcome.cause == "not applicable" and cell.fingerprint is None
+        cell.status = "not applicable" if has_no_part else "failed"
+        cell.reason = outcome.reason
+        cell.output = (outcome.output or None) if cell.status == "failed" else None
+
+
+def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
+    """Fill a cell with its times and, if there are times to compare with, its ratio and verdict."""
+    reference = times.reference
+    cell.wall_s, cell.cpu_s = Summary.of(times.wall_s), Summary.of(times.cpu_s)
+    cell.thread_cpu_s, cell.work = Summary.of(times.thread_cpu_s), times.work
+    if times.clock == "wall":
+        cell.remark = "its ratio compares wall time"
+    elif not times.may_fork:
+        cell.remark = _NO_FORK
+    if cell.decision == "reference" or reference is None:
+        return
+    if cell.decision is None:
+        cell.verdict_reason = "nothing to compare the decision with"
+        return
+    try:
+        ratio = times.ratio_to(reference)
+    except ValueError as error:
+        cell.verdict, cell.verdict_reason = "inconclusive", str(error)
+        return
+    if ratio is not None:
+        cell.ratio = ratio
+        cell.verdict = judge(ratio, rule.noise_floor)
+        ended = rule.why_ended(len(times.blocks))
+        cell.verdict_reason = explain(ratio, rule.noise_floor, ended)
+        waits = {"a call": times.waits, f"a call of {cell.against}": reference.waits}
+        if times.clock == "cpu" and any(waits.values()):
+            whose = next(call for call, does_wait in waits.items() if does_wait)
+            cell.verdict, cell.verdict_reason = "inconclusive", f"{whose} {_WAITS}"

@@ -1,9 +1,10 @@
-"""The jobs of child processes: check one variant, time several interleaved, or profile some."""
+"""The jobs of child processes, such as checking a variant, and how this process runs one."""
 
-import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import Struct
@@ -11,34 +12,83 @@ from msgspec import Struct
 from harness.contract import Family, Progress, Recorder
 from harness.contract.family import load
 from harness.contract.registry import family_modules
+from harness.execution.child import run
 from harness.execution.server import start_server
-from harness.execution.usage import peak
-from harness.execution.worker import Note, Report, Stage
+from harness.execution.usage import peak, shared_limit_gib
+from harness.execution.worker import Failed, Note, Report, Stage
 from harness.measuring.check import Checked, check
-from harness.measuring.request import CALL, SET_UP, Job
-from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.sampling import Limits, SamplingRequest, sample
-from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import Observer, Sample
+from harness.measuring.request import AFTER_CALL, BOUND, BUILDING, CALL, SET_UP, TOGETHER, Job
+from harness.measuring.timing.sampling import Limits, SamplingRequest, Times, sample
+from harness.measuring.timing.turns import SystemClock
+from harness.measuring.timing.ways import Observer
 from harness.model.errors import ShardbenchError
 from harness.model.settings import SamplingRule
 
-TOGETHER = "the calls side by side"
-_AFTER_CALL = "what followed its call"
-_BOUND = "proving a bound"
-_COUNTING = "counting its work"
+CHECKING = "checking"
 _REPORT_SECONDS = 0.2
 _INTERVALS = "scipy.special"  # computing the interval of a ratio needs it
 
 
-class Reported(Struct, frozen=True):
-    """The progress of a job; `progress` is None if the variant reports none.
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A stage of a measurement and its progress, for a progress display.
 
-    `peak_memory_bytes` is the peak so far of a call that is being checked.
+    `step` of `steps` counts variants while checking; while timing, `step` counts blocks, and
+    `steps` is 0. `doing` is the current part of a check, and `at_most_s` the limit of a call that
+    is checked, or of all timing, in seconds.
     """
 
-    progress: Progress | None
+    stage: str
+    variant: str
+    step: int = 1
+    steps: int = 1
+    progress: Progress | None = None
+    doing: str = ""
+    at_most_s: float | None = None
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class OverBudget:
+    """A call of variant `subject` that was stopped after `elapsed_s` seconds, over its budget.
+
+    `first` and `last` are its first and last progress reports, with the seconds since the call
+    began. `peak_memory_bytes` is a lower bound on the peak of the whole call.
+    """
+
+    elapsed_s: float = 0.0
+    subject: str = ""
     peak_memory_bytes: int | None = None
+    first: tuple[float, Progress] | None = None
+    last: tuple[float, Progress] | None = None
+
+    def report(self, seconds: float, progress: Progress) -> None:
+        """Record a progress report; start over if its unit changes or its count goes down."""
+        last, self.last = self.last, (seconds, progress)
+        if last is None or last[1].unit != progress.unit or last[1].done > progress.done:
+            self.first = self.last
+
+    def projection(self) -> float | None:
+        """Return the projected seconds of the whole call, at the pace from `first` to `last`.
+
+        None without two reports. If more steps follow the reported one, it is a lower bound.
+        """
+        if self.first is None or self.last is None:
+            return None
+        (start, before), (end, after) = self.first, self.last
+        if after.total is None or after.done <= before.done:
+            return None
+        pace = (end - start) / (after.done - before.done)
+        return end + pace * max(0, after.total - after.done)
+
+
+class _Reported(Struct, frozen=True):
+    """The progress of a checked call, None if it reports none, and its peak memory so far."""
+
+    progress: Progress | None
+    peak_memory_bytes: int
 
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
@@ -47,11 +97,63 @@ def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
     start_server((__name__, _INTERVALS, *family_modules(), *wanted))
 
 
+def run_job(
+    work: Callable[..., Any],
+    job: Job,
+    *arguments: Any,
+    event: Event,
+    listen: Listener,
+    together: int = 1,
+) -> Any | Failed | OverBudget:
+    """Run a job's work in a child process; return its result, or the reason for having none.
+
+    `listen` is called with the event, and again each time that it changes. The child process has
+    `together` variants at a time, and the memory of each, as far as the machine has that much.
+    """
+    over = OverBudget()
+    began = time.monotonic()
+
+    def take(message: Any) -> None:
+        nonlocal began, event
+        match message:
+            case Stage():
+                began = time.monotonic()
+                if event.stage == CHECKING:
+                    event = replace(event, doing=message.what, progress=None)
+                elif message.what == TOGETHER:
+                    event = replace(event, step=event.step + 1)
+                else:
+                    return
+            case _Reported(progress, peak_bytes):
+                over.peak_memory_bytes = peak_bytes
+                if progress is None:
+                    return
+                over.report(time.monotonic() - began, progress)
+                event = replace(event, progress=progress)
+        listen(event)
+
+    first = job.stage(BUILDING)
+    if event.stage == CHECKING:
+        take(first)
+    else:
+        listen(event)
+    memory_gib = shared_limit_gib(job.settings.memory_gib, together)
+    outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=memory_gib)
+    if isinstance(outcome, Failed):
+        if outcome.cause == "memory" and together > 1:
+            those = "passed, together with those that were timed beside it, the"
+            return replace(outcome, reason=outcome.reason.replace("passed its", those))
+        if (outcome.cause, outcome.stage.what) == ("time", CALL):
+            over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
+            return over
+    return outcome
+
+
 def run_figures(job: Job, report: Report) -> Mapping[str, float]:
     """Compute the figures common to all decisions, before a variant could tamper with them."""
     request = job.request()
     problem = request.build()
-    report.send(job.stage(_BOUND))
+    report.send(job.stage(BOUND))
     return dict(load(request.family.abilities.figures)(problem, {}))
 
 
@@ -73,7 +175,7 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         problem,
         SystemClock(),
         call_begins,
-        call_ended=lambda: report.send(job.stage(_AFTER_CALL, variant)),
+        call_ended=lambda: report.send(job.stage(AFTER_CALL, variant)),
         with_front=variant == request.reference.name,
         observed=not job.settings.sampling.once,
     )
@@ -87,46 +189,20 @@ def _report_progress(recorder: Recorder, report: Report) -> None:
         with suppress(Exception):
             progress = recorder.progress()
             is_known = isinstance(progress, Progress)
-            report.send(Note(Reported(progress if is_known else None, peak())))
+            report.send(Note(_Reported(progress if is_known else None, peak())))
 
 
-class Reporting(Observer):
-    """Report the stages of timing, each with its limit in seconds, to the parent process.
+def observer_of(
+    job: Job,
+    report: Report,
+    check: Callable[[str, Any], None] = lambda name, decision: None,
+) -> Observer:
+    """Return an observer that reports stages to the parent process, and checks decisions."""
 
-    `check` is called with the variant's name and the decision after each turn.
-    """
+    def begins(stage: str, name: str = "", processes: int = 1) -> None:
+        report.send(job.stage(stage, name, processes))
 
-    def __init__(
-        self,
-        job: Job,
-        report: Report,
-        check: Callable[[str, Any], None] = lambda name, decision: None,
-    ) -> None:
-        self.report: Report = report
-        self._job, self._check = job, check
-        self._folder = os.open(".", os.O_PATH)  # works even if the folder was renamed or removed
-
-    def turn_begins(self, name: str) -> None:
-        """Report that a variant's calls begin, and restore the original working directory."""
-        os.fchdir(self._folder)  # the previous variant may have changed it
-        self.report.send(self._job.stage(CALL, name))
-
-    def turn_ended(self, name: str, decision: Any) -> None:
-        """Report that a variant's calls have ended, and check their decision."""
-        self.report.send(self._job.stage(_AFTER_CALL, name))
-        self._check(name, decision)
-
-    def together(self, processes: int) -> None:
-        """Report that calls begin side by side; their limit is the sum of the single limits."""
-        self.report.send(Stage(TOGETHER, processes * self._job.settings.budget))
-
-    def counting(self, name: str) -> None:
-        """Report that counting the work of a variant's call begins."""
-        self.report.send(self._job.stage(_COUNTING, name))
-
-    def block_ended(self, block: int, turns: Sequence[Sample]) -> None:  # noqa: ARG002
-        """Report the number of blocks that have been timed."""
-        self.report.send(Note(Reported(Progress(block + 1, unit="blocks"))))
+    return Observer(begins, check, report)
 
 
 def run_sampling(
@@ -154,19 +230,4 @@ def run_sampling(
     timing = SamplingRequest(
         prepared, reference, rule, limits, may_fork=True, compared=request.family.clock
     )
-    return sample(timing, Reporting(job, report, check_decision))
-
-
-def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Any]:
-    """Call variants in turns, with and without a profiler; return a `Profiled` by variant name."""
-    from harness.measuring.profile.profiler import profile
-
-    request = job.request()
-    problem = request.build()
-    return profile(
-        request.family.name,
-        job.prepare(request, problem, request.variants, report),
-        SystemClock(),
-        seconds,
-        Reporting(job, report),
-    )
+    return sample(timing, observer_of(job, report, check_decision))

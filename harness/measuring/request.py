@@ -14,9 +14,14 @@ from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
 from harness.store.keys import Key, key_of
 
+# The stages of a job; only `CALL` and `TOGETHER` are limited by the budget of a call.
 BUILDING = "building the problem"
-CALL = "the call"
+BOUND = "proving a bound"
 SET_UP = "its set-up"
+CALL = "the call"
+AFTER_CALL = "what followed its call"
+TOGETHER = "the calls of several processes"
+COUNTING = "counting its work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +86,8 @@ class Request:
 
     def job(self, settings: Settings, registry: Callable[[], Registry]) -> "Job":
         """Return the picklable form of the request; the other process calls `registry`."""
-        held = {known.name: getattr(self, known.name) for known in fields(self)}
-        return Job(registry, held.pop("family").name, held, settings)
+        rest = {known.name: getattr(self, known.name) for known in fields(self)}
+        return Job(registry, rest.pop("family").name, rest, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +111,14 @@ class Job:
         """Return the request, with the family from this process's registry."""
         return Request(self.registry().find(self.family), **self.rest)
 
-    def stage(self, what: str, variant: str = "") -> Stage:
-        """Return a stage of the work on a variant, with the budget of a call or of a set-up."""
+    def stage(self, what: str, variant: str = "", processes: int = 1) -> Stage:
+        """Return a stage of the work on a variant, with its limit in seconds.
+
+        Processes that share a core have the sum of their budgets.
+        """
         settings = self.settings
-        return Stage(what, settings.budget if what == CALL else settings.setup_budget, variant)
+        budget = settings.budget if what in (CALL, TOGETHER) else settings.setup_budget
+        return Stage(what, processes * budget, variant)
 
     def prepare(
         self, request: Request, problem: Any, variants: Iterable[str], report: Report

@@ -13,9 +13,9 @@ from harness.model.declared import LEAST, Amount, Count, Name, Number, Size, che
 from harness.model.errors import UsageError
 from harness.model.files import legible
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.model.overview import Goal, OverviewRow
 from harness.model.quality import Bound, Quality, find_bound
 from harness.model.settings import Settings
+from harness.model.statement import Claim
 
 SCHEMA = 1
 
@@ -29,7 +29,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "environment": ["environment"],
     "settings": ["settings"],
     "family": ["reference", "clock", "qualities", "counter_meanings", "counter_enough"],
-    "variant": ["summary", "source", "same_as", "claim", "purpose", "goals", "overview"],
+    "variant": ["summary", "source", "same_as", "claim", "purpose"],
 }
 """The fields that many stored cells have in common, by what they describe."""
 
@@ -86,23 +86,6 @@ class CountedWork(Struct, frozen=True, omit_defaults=True):
     python_calls: Count
     spread: Count | None = 0
     built_in_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
-
-
-class Claim(Struct, frozen=True):
-    """The published effect of an optimisation: a cost `before` and `after` it, in `unit`.
-
-    `conditions` describes the published benchmark.
-    """
-
-    before: Number
-    after: Number
-    unit: str = ""
-    conditions: str = ""
-
-    @property
-    def ratio(self) -> float:
-        """The remaining share of the cost, after / before; lower is better."""
-        return self.after / self.before
 
 
 class RankTable(Struct, frozen=True):
@@ -229,8 +212,6 @@ class Cell(Struct, kw_only=True):
     size_name: str | None = None
     size: Number | None = None
     qualities: list[Quality] = field(default_factory=list)
-    goals: list[Goal] = field(default_factory=list)
-    overview: list[OverviewRow] = field(default_factory=list)
     counter_meanings: dict[str, str] = field(default_factory=dict)
     counter_enough: dict[str, Number | str] = field(default_factory=dict)
     settings: Settings | None = None

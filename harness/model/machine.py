@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-import psutil
-
 GIB = 2**30
 
 _SHARE_OF_MACHINE = 0.9
@@ -19,6 +17,8 @@ def default_memory_gib() -> float:
     The limit is part of the settings, and results with different settings are measured again.
     Rounding keeps it equal if the memory differs slightly.
     """
+    import psutil
+
     total = psutil.virtual_memory().total
     for path in _memory_limits():
         with suppress(OSError, ValueError):  # no such group here, or "max"

@@ -10,11 +10,10 @@ The planner call inside the block is unchanged. Use the file with `--workload pr
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from harness.contract.abilities.captured_file import (
     CAPTURED_SUFFIXES,
@@ -64,22 +63,11 @@ def capture(
         try:
             yield
         finally:
-            if problem := _problem_with(path, family, names, content):
-                warnings.warn(f"{path} was not written: {problem}", stacklevel=3)
-
-
-def _problem_with(
-    path: Path, family: str, names: Names, content: Callable[[], Mapping[str, Any] | None]
-) -> str:
-    """Write the file if a planner was called; return the reason of a failure, or an empty text."""
-    try:
-        captured = content()
-        if captured is not None:
-            write_captured(path, family, names, captured)
-    except OSError as error:
-        return f"{error.strerror or error}."
-    except ShardbenchError as error:
-        return str(error)
-    except Exception as error:  # the user's classes may raise anything, but the script goes on
-        return f"{one_line(error)}."
-    return ""
+            try:
+                captured = content()
+                if captured is not None:
+                    write_captured(path, family, names, captured)
+            except Exception as error:  # the user's classes may raise anything
+                is_sentence = isinstance(error, ShardbenchError)
+                reason = str(error) if is_sentence else f"{one_line(error)}."
+                warnings.warn(f"{path} was not written: {reason}", stacklevel=3)

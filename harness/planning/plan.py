@@ -1,22 +1,48 @@
-"""Make one plan for use: build the problem, call one variant, check its decision; find remedies."""
+"""Plan once for use, explain a decision, or compare it with the plan that is made today."""
 
 import math
+import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.contract import Family, Measured, Moving, Planning, Remedies, Remedy
+from harness.contract import (
+    Explanation,
+    Family,
+    Measured,
+    Moving,
+    Planning,
+    Question,
+    Remedies,
+    Remedy,
+)
 from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.timing.clock import Clock, SystemClock
+from harness.measuring.timing.turns import Clock, SystemClock
 from harness.model.cell import RankTable
-from harness.model.errors import NotApplicable, ShardbenchError, UsageError, one_line
+from harness.model.errors import (
+    InfeasibleDecision,
+    NotApplicable,
+    ShardbenchError,
+    UsageError,
+    one_line,
+)
 from harness.model.ids import CellId
 from harness.model.quality import Bound, Quality, find_bound
 
 _REMEDY_SECONDS = 20.0
+_LEAST_SECONDS = 10.0
+_REPEAT_SECONDS = 1.0
+
+Begins = Callable[[str], None]
+"""A function that is called with each stage that begins, in a few words."""
+
+
+def _silent(stage: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,41 +77,17 @@ class Planned:
     problem: Any = None
     changes: tuple[str, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        request: Request,
-        variant: str,
-        problem: Any,
-        decision: Any,
-        planning_s: float,
-        **more: Any,
-    ) -> "Planned":
-        """Return the record of a variant's decision, with its JSON document and figures."""
-        family, planning = request.family, load(request.family.abilities.planning)
-        return cls(
-            request.cell_id(variant),
-            planning.document(problem, decision),
-            planning.ranks(problem, decision),
-            family.work.quality(problem, decision),
-            family.qualities[0],
-            find_bound(family.qualities),
-            planning_s,
-            problem=problem,
-            **more,
-        )
-
 
 def plan(
     request: Request,
     seconds: float | None = None,
     near: Near | None = None,
     clock: Clock | None = None,
-    begins: Callable[[str], None] = lambda stage: None,
+    begins: Begins = _silent,
 ) -> Planned:
     """Plan once in this process, with the request's variant or else the family's default.
 
-    `seconds` limits the search, and `begins` is called with each stage that begins.
+    `seconds` limits the search.
 
     Raises:
         UsageError: the family does not support planning, the variant or a time limit, or cannot
@@ -93,89 +95,97 @@ def plan(
         InfeasibleDecision: the decision is invalid.
         ShardbenchError: the variant is not installed, or found no decision.
     """
-    job = _Job(request, seconds, near, begins)
-    begins(f"planning with {job.variant.name}")
-    decision, started, ended = decide(
-        request.family, job.variant, job.problem, clock or SystemClock()
-    )
+    variant, problem = _prepare(request, seconds, near, begins)
+    begins(f"planning with {variant.name}")
+    decision, took = decide(request.family, variant, problem, clock or SystemClock())
     begins("rating the plan")
-    return job.planned(job.problem, decision, ended - started)
+    moved = None if near is None else _moving(request).moved(problem, decision)
+    return _planned(request, variant.name, problem, decision, took, moved)
 
 
 def front(
-    request: Request,
-    near: Near,
-    seconds: float | None = None,
-    begins: Callable[[str], None] = lambda stage: None,
+    request: Request, near: Near, seconds: float | None = None, begins: Begins = _silent
 ) -> Iterator[Planned]:
     """Yield decisions in increasing order of the GiB moved, each better than the previous one.
 
     Times count from the previous decision. Raises the same errors as `plan`.
     """
-    job, clock = _Job(request, seconds, near, begins), SystemClock()
+    variant, start = _prepare(request, seconds, near, begins)
+    moving, clock = _moving(request), SystemClock()
     begins("planning")
     began = clock.wall()
-    for made, (problem, decision) in enumerate(job.moving.front(job.problem), start=1):
-        ended = clock.wall()
+    for count, (problem, decision) in enumerate(moving.front(start), start=1):
+        took = clock.wall() - began
         request.family.work.validate(problem, decision)
-        yield job.planned(problem, decision, ended - began)
-        begins(f"planning, {made} found so far")
+        moved = moving.moved(problem, decision)
+        yield _planned(request, variant.name, problem, decision, took, moved)
+        begins(f"planning, {count} found so far")
         began = clock.wall()
 
 
-class _Job:
-    """A problem to plan for use, with the variant and the functions of its family."""
+def _planning(request: Request) -> Planning[Any, Any]:
+    planning: Planning[Any, Any] | None = load(request.family.abilities.planning)
+    if planning is None:
+        name = request.family.name
+        raise UsageError(f"Family '{name}' does not plan; it only compares its variants.")
+    return planning
 
-    def __init__(
-        self,
-        request: Request,
-        seconds: float | None,
-        near: Near | None,
-        begins: Callable[[str], None],
-    ) -> None:
-        self._request, family = request, request.family
-        planning: Planning[Any, Any] | None = load(family.abilities.planning)
-        if planning is None:
-            raise UsageError(
-                f"Family '{family.name}' does not plan; it only compares its variants."
-            )
-        self._planning, self._near = planning, near
-        self.variant = family.find(next(iter(request.variants), planning.variant))
-        self.variant.check_installed()
-        if seconds is not None and planning.limited is None:
-            raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
-        if near is not None and self.variant.name != planning.variant:
-            raise UsageError(f"Only '{planning.variant}' stays near another decision.")
-        begins(BUILDING)
-        self.problem = request.build()
-        if seconds is not None and planning.limited is not None:
-            self.problem = planning.limited(self.problem, seconds)
-        if near is not None:
-            self.problem = self.moving.within(self.problem, near.path, near.gib, near.lost)
 
-    @property
-    def moving(self) -> Moving[Any, Any]:
-        """The family's functions for limited moves. Raises UsageError if there are none."""
-        if self._planning.moving is None:
-            raise UsageError(
-                f"Planning with family '{self._request.family.name}' does not count what moves."
-            )
-        return self._planning.moving
+def _moving(request: Request) -> Moving[Any, Any]:
+    moving = _planning(request).moving
+    if moving is None:
+        raise UsageError(f"Planning with family '{request.family.name}' does not count what moves.")
+    return moving
 
-    def planned(self, problem: Any, decision: Any, planning_s: float) -> Planned:
-        """Return the record of a decision, with the GiB that it moves."""
-        moved = None if self._near is None else self.moving.moved(problem, decision)
-        return Planned.of(
-            self._request, self.variant.name, problem, decision, planning_s, moved_gib=moved
-        )
+
+def _prepare(
+    request: Request, seconds: float | None, near: Near | None, begins: Begins
+) -> tuple[Variant[Any, Any], Any]:
+    """Return the variant to plan with, and the problem with its limits of time and moves."""
+    family, planning = request.family, _planning(request)
+    variant = family.find(next(iter(request.variants), planning.variant))
+    variant.check_installed()
+    if seconds is not None and planning.limited is None:
+        raise UsageError(f"Planning with family '{family.name}' takes no limit in seconds.")
+    if near is not None and variant.name != planning.variant:
+        raise UsageError(f"Only '{planning.variant}' stays near another decision.")
+    begins(BUILDING)
+    problem = request.build()
+    if seconds is not None and planning.limited is not None:
+        problem = planning.limited(problem, seconds)
+    if near is not None:
+        problem = _moving(request).within(problem, near.path, near.gib, near.lost)
+    return variant, problem
+
+
+def _planned(
+    request: Request,
+    variant: str,
+    problem: Any,
+    decision: Any,
+    planning_s: float,
+    moved_gib: float | None = None,
+    changes: tuple[str, ...] = (),
+) -> Planned:
+    family, planning = request.family, _planning(request)
+    return Planned(
+        request.cell_id(variant),
+        planning.document(problem, decision),
+        planning.ranks(problem, decision),
+        family.work.quality(problem, decision),
+        family.qualities[0],
+        find_bound(family.qualities),
+        planning_s,
+        moved_gib,
+        problem,
+        changes,
+    )
 
 
 def decide(
     family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: Clock
-) -> tuple[Any, float, float]:
-    """Call a variant once in this process; return its decision and the call's start and end.
-
-    Start and end are wall seconds of `clock`.
+) -> tuple[Any, float]:
+    """Call a variant once in this process; return its valid decision and the call's wall seconds.
 
     Raises:
         InfeasibleDecision: the decision is invalid.
@@ -189,7 +199,7 @@ def decide(
                 prepared.begin()
                 started = clock.wall()
                 result = prepared.run()
-                ended = clock.wall()
+                took = clock.wall() - started
         finally:
             prepared.close()
     except NotApplicable as error:
@@ -200,16 +210,11 @@ def decide(
         raise ShardbenchError(f"'{variant.name}' found no decision: {one_line(error)}") from error
     decision = result.decision if isinstance(result, Measured) else result
     family.work.validate(problem, decision)
-    return decision, started, ended
+    return decision, took
 
 
-def find_remedies(
-    request: Request, begins: Callable[[str], None] = lambda stage: None
-) -> Remedies[Any, Any]:
-    """Return the remedies for a problem without a decision; none if the family searches for none.
-
-    `begins` is called with each stage that begins.
-    """
+def find_remedies(request: Request, begins: Begins = _silent) -> Remedies[Any, Any]:
+    """Return the remedies for a problem without a decision; none if the family has no search."""
     planning: Planning[Any, Any] | None = load(request.family.abilities.planning)
     if planning is None or planning.remedies is None:
         return Remedies((), (), ())
@@ -221,9 +226,131 @@ def find_remedies(
 
 def fixed(request: Request, remedy: Remedy[Any, Any], planning_s: float) -> Planned:
     """Return the record of a remedy's decision, after checking it on the changed problem."""
-    planning: Planning[Any, Any] = load(request.family.abilities.planning)
-    problem, decision = remedy.problem, remedy.decision
+    variant, problem, decision = _planning(request).variant, remedy.problem, remedy.decision
     request.family.work.validate(problem, decision)
-    return Planned.of(
-        request, planning.variant, problem, decision, planning_s, changes=remedy.changes
-    )
+    return _planned(request, variant, problem, decision, planning_s, changes=remedy.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """An explanation of a cell's decision, or of its difference from the decision of `against`.
+
+    `against` is the other variant, empty if there is none. `planning_s` is the wall time in seconds
+    of the planner call.
+    """
+
+    cell: CellId
+    against: str
+    explanation: Explanation
+    planning_s: float
+
+
+def explain(
+    request: Request,
+    rank: int | None = None,
+    top: int = 5,
+    table: str = "",
+    begins: Begins = _silent,
+) -> Explained:
+    """Plan once in this process with each variant, and explain the first variant's decision.
+
+    The request has one variant, and perhaps a variant `against` to compare with; the other
+    arguments are those of `Question`.
+
+    Raises:
+        UsageError: the family explains no decisions, or no tables, a variant is unknown, both
+            variants are the same, the rank or table does not exist, or `top` is below 1.
+        InfeasibleDecision: a decision is invalid.
+        ShardbenchError: a variant is not installed, or found no decision.
+    """
+    family, abilities = request.family, request.family.abilities
+    explaining = load(abilities.explain_table if table else abilities.explain)
+    if explaining is None:
+        parts = "single tables" if table else "its decisions"
+        raise UsageError(f"Family '{family.name}' does not explain {parts}.")
+    if table and (rank is not None or request.against):
+        raise UsageError("--table takes neither --rank nor --against.")
+    variant = family.find(request.variants[0])
+    other = family.find(request.against) if request.against else None
+    if variant is other:
+        raise UsageError(f"--against takes another variant than '{variant.name}' itself.")
+    if top < 1:
+        raise UsageError(f"--top must be at least 1, not {top}.")
+    ranks = request.topology.gpus
+    if rank is not None and not 0 <= rank < ranks:
+        raise UsageError(f"There is no rank {rank}; ranks are from 0 to {ranks - 1}.")
+    for needed in filter(None, (variant, other)):
+        needed.check_installed()
+    begins(BUILDING)
+    problem = request.build()
+    begins(f"planning with {variant.name}")
+    decision, took = decide(family, variant, problem, SystemClock())
+    other_decision = None
+    if other is not None:
+        begins(f"planning with {other.name}")
+        other_decision, _ = decide(family, other, problem, SystemClock())
+    begins("explaining the decision")
+    question = Question(rank, top, request.against, other_decision, table)
+    explanation = explaining(problem, decision, question)
+    return Explained(request.cell_id(variant.name), request.against, explanation, took)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The first quality of the plan that `planner` makes; if it is None, a sentence says why."""
+
+    planner: str
+    value: float | None = None
+    reason: str = ""
+
+
+def baseline(
+    request: Request, made: Planned, begins: Begins = _silent, seconds: float | None = None
+) -> Baseline | None:
+    """Plan as the problem's planner does today, or as its model if a variant is not installed.
+
+    Returns None if the family names no such planner, or if the plan `made` had to stay near another
+    one, which no release does. Planning stops after `seconds`; by default after as long as `made`
+    took, and at least ten seconds. It must be called in the main thread.
+    """
+    family, planning = request.family, _planning(request)
+    if planning.baseline is None or made.moved_gib is not None:
+        return None
+    planner, name = planning.baseline(made.problem)
+    variant, first = family.find(name), made.first.name
+    if family.root(family.find(made.cell.variant)) is family.root(variant):
+        return Baseline(planner, made.quality[first])
+    variant = family.root(variant) if variant.missing() else variant
+    begins(f"planning with {variant.name}")
+    limit = max(_LEAST_SECONDS, made.planning_s) if seconds is None else seconds
+    try:
+        variant.check_installed()
+        with _stopped_after(limit):
+            decision, _ = decide(family, variant, made.problem, SystemClock())
+            return Baseline(planner, family.work.quality(made.problem, decision)[first])
+    except _TimeIsUp:
+        return Baseline(planner, None, f"{planner} finds no plan within {limit:.0f} s.")
+    except InfeasibleDecision:
+        return Baseline(planner, None, f"{planner} finds no plan.")
+    except ShardbenchError as error:
+        return Baseline(planner, None, f"{planner}'s own plan is unknown: {error}")
+
+
+class _TimeIsUp(BaseException):
+    """Not an Exception, since a planner may catch those and go on."""
+
+
+@contextmanager
+def _stopped_after(seconds: float) -> Iterator[None]:
+    """Raise _TimeIsUp in the block after `seconds`, and each second until the block has ended."""
+
+    def stop(*_: object) -> None:
+        raise _TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, stop)
+    others = signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *others)
+        signal.signal(signal.SIGALRM, before)

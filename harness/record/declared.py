@@ -1,11 +1,10 @@
-"""The declared suite of a record: studies, commits, profiles, tables, and reproduced claims."""
+"""The declared suite of a record: studies, commits, profiles and tables."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from harness.model.cell import Claim
 from harness.model.declared import Name, checked
 from harness.model.errors import UsageError
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
@@ -86,57 +85,6 @@ class RecordedTable(Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.script).stem
 
 
-class RecordedClaim(Struct, frozen=True, forbid_unknown_fields=True):
-    """A published change, and the cells of the record that reproduce it.
-
-    Attributes:
-        name: the claim in a few words.
-        source: the address of its publication.
-        before: the cell that stands for the library before the change.
-        after: the cell that stands for it after the change.
-        published: the published figures, if there are any.
-        counter: the counter that explains the factor.
-        counted_before: the cell of `counter` before the change, e.g. on a smaller problem; `before`
-            if empty.
-        counted_after: the same after the change.
-        remark: further explanation, as whole sentences.
-    """
-
-    name: Name
-    source: Name
-    before: Name
-    after: Name
-    published: Claim | None = None
-    counter: str = ""
-    counted_before: str = ""
-    counted_after: str = ""
-    remark: str = ""
-
-
-class RecordedSystem(Struct, frozen=True, forbid_unknown_fields=True):
-    """A library: its main claim, and our variant compared with today's release.
-
-    Attributes:
-        name: the library, as in the overview of reports.
-        claim: the name of its claim.
-        today: the cell of today's release.
-        ours: the cell of our variant on the same problem.
-        counter: work that today's release repeats.
-        counted: the cell with that counter.
-        sufficient: a cell with the count of that work that suffices, unless the family declares it.
-        remark: further explanation, as whole sentences.
-    """
-
-    name: Name
-    claim: Name
-    today: Name
-    ours: Name
-    counter: str = ""
-    counted: str = ""
-    sufficient: str = ""
-    remark: str = ""
-
-
 class RecordedSuite(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of a record's `suite.toml`; `highlights` are the cells to show first."""
 
@@ -146,8 +94,6 @@ class RecordedSuite(Struct, frozen=True, forbid_unknown_fields=True):
     commits: tuple[RecordedCommits, ...] = ()
     profile: tuple[RecordedProfile, ...] = ()
     table: tuple[RecordedTable, ...] = ()
-    claim: tuple[RecordedClaim, ...] = ()
-    system: tuple[RecordedSystem, ...] = ()
 
 
 def read_declared(path: Path, device: str = "") -> RecordedSuite:

@@ -16,8 +16,8 @@ from harness.contract.registry import Registry
 from harness.execution.child import how_it_ended, run
 from harness.execution.worker import Failed, Report, Stage, lift_limit
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Event, Listener
-from harness.measuring.profiling import profile_variants
+from harness.measuring.jobs import Event, Listener
+from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
 from harness.model.cell import Environment
 from harness.model.declared import Amount

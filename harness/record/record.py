@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Listener
+from harness.measuring.jobs import Listener
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError
 from harness.model.ids import CellId, ProblemId

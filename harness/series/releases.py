@@ -28,7 +28,7 @@ from harness.contract import (
 from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
-from harness.measuring.monitor import Listener
+from harness.measuring.jobs import Listener
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.settings import SamplingRule, Settings

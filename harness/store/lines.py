@@ -239,7 +239,8 @@ def _decoded(content: bytes | Raw, form: type[T]) -> T:
 
 def _is_plain(content: bytes) -> bool:
     """Return whether a line has neither escapes nor nulls nor characters that cannot be printed."""
-    return b"\\" not in content and b"null" not in content and content.decode().isprintable()
+    escapes = (b"\\", b":null", b": null")
+    return not any(mark in content for mark in escapes) and content.decode().isprintable()
 
 
 def check_is_file(path: Path) -> None:

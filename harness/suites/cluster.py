@@ -1,21 +1,170 @@
-"""Measure on the workers of a Dask cluster. Dask is an optional dependency."""
+"""Measure a suite on the workers of a Dask cluster. Dask is an optional dependency."""
 
 import logging
-from collections.abc import Iterator
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from msgspec import structs
 
-from harness.model.errors import ShardbenchError, UsageError
-from harness.suites.sweep import Workers
-from harness.suites.tasks import Worker, check_worker, describe
+from harness.contract.registry import Registry, load_registry
+from harness.measuring.comparison import Comparison
+from harness.measuring.environment import environment
+from harness.measuring.request import Job, Request
+from harness.model.cell import Cell, Environment
+from harness.model.errors import ShardbenchError, UsageError, one_line
+from harness.model.settings import Settings
+from harness.store.cells import CellStore
+from harness.store.keys import difference, key_of
+from harness.suites.sweep import Finished
 
 _CONNECT_SECONDS = 5
+_LOOK_SECONDS = 5
+# The number of looks without a worker before giving up; restarting workers need some time.
+_PATIENCE_LOOKS = 12
+
+# A worker may have several threads, but simultaneous measurements would disturb each other.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process and its environment. A daemonic process may not start processes."""
+
+    environment: Environment
+    is_daemonic: bool
+
+
+def describe(seed: int = 0) -> Worker:
+    """Return the environment of this process, and whether it is daemonic."""
+    return Worker(environment(seed), multiprocessing.current_process().daemon)
+
+
+def check_worker(worker: Worker, expected: Environment, name: str = "A worker") -> None:
+    """Raise ShardbenchError if a worker may not start processes or has other code."""
+    if worker.is_daemonic:
+        raise ShardbenchError(
+            f"{name} may not start processes, which measuring needs; start it with --no-nanny, or "
+            "with DASK_DISTRIBUTED__WORKER__DAEMON=False in its environment."
+        )
+    wanted = structs.replace(key_of(expected), machine="")
+    if what := difference(str(key_of(worker.environment)), wanted):
+        raise ShardbenchError(
+            f"{name} has {what} than the rest; install the same on all, since results of "
+            "different code are not compared."
+        )
+
+
+def measure(job: Job, expected: Environment) -> list[Cell]:
+    """Measure a problem in this worker process and its child processes; return the new cells.
+
+    Cells that this machine has already stored are not measured again.
+
+    Raises:
+        UsageError: the problem cannot be built.
+        ShardbenchError: this process may not start processes, or has other code than `expected`.
+    """
+    seed = job.settings.sampling.seed
+    check_worker(describe(seed), expected)
+    with _ONE_AT_A_TIME:
+        here = environment(seed).machine
+        request = job.request()
+        stored = tuple(cell for cell in request.stored if cell.environment.machine == here)
+        cells: list[Cell] = []
+        # In the order of `settled`, no cell depends on a later one if only the first are written.
+        comparison = Comparison(replace(request, stored=stored), job.settings, job.registry)
+        comparison.run(settled=cells.append)
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The workers of a Dask scheduler: the machine of each by name, and the environment of one."""
+
+    client: Any
+    address: str
+    machines: Mapping[str, str]
+    environment: Environment
+
+    def sweep(
+        self,
+        requests: Sequence[Request],
+        store: CellStore,
+        settings: Settings,
+        registry: Callable[[], Registry] = load_registry,
+    ) -> Iterator[Finished]:
+        """Measure each request that is not measured yet, as a task of a worker.
+
+        Its cells are stored when the task ends. Dask gives the task of a worker that dies to
+        another worker; if it dies again and again, its cells are stored as failed. Raise
+        ShardbenchError if no worker is left, or if the results cannot be written.
+        """
+        store.add()  # fails before the measurement if the file cannot be written
+        left = [request for request in requests if not request.is_measured]
+        call = partial(measure, expected=self.environment)
+        futures = [
+            self.client.submit(call, request.job(settings, registry), pure=False)
+            for request in left
+        ]
+        waiting = dict(zip(futures, left, strict=True))
+        try:
+            while waiting:
+                for future in self._ended(list(waiting)):
+                    finished = self._finished(waiting.pop(future), future, settings, registry)
+                    store.add_cells(finished.cells)
+                    yield finished
+        finally:
+            self.client.cancel(list(waiting))
+
+    def _ended(self, futures: Sequence[Any]) -> Sequence[Any]:
+        """Wait until some futures have ended; raise ShardbenchError if no worker is left."""
+        from distributed import wait
+
+        for _ in range(_PATIENCE_LOOKS):
+            try:
+                with self.client.as_current():
+                    ended = wait(futures, _LOOK_SECONDS, return_when="FIRST_COMPLETED").done
+                return [future for future in futures if future in ended]
+            except TimeoutError:
+                if self._has_workers():
+                    return ()
+        raise ShardbenchError(
+            "No worker is left; what was measured is kept, and the next run goes on there."
+        )
+
+    def _has_workers(self) -> bool:
+        try:
+            return bool(self.client.nthreads())
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ShardbenchError(
+                f"The Dask scheduler at {self.address} is gone ({type(error).__name__}); what was "
+                "measured is kept, and the next run goes on there."
+            ) from None
+
+    def _finished(
+        self, request: Request, future: Any, settings: Settings, registry: Callable[[], Registry]
+    ) -> Finished:
+        try:
+            return Finished(request, future.result())
+        except ShardbenchError as error:
+            return Finished(request, [], str(error))
+        except Exception as error:  # an exception of one task must not stop the others
+            reason = f"Its worker failed. {one_line(error)}"
+            cells = Comparison(request, settings, registry).failed(reason)
+            # The machine of a failed worker is unknown.
+            where = structs.replace(self.environment, machine=None)
+            for cell in cells:
+                cell.environment = where
+                cell.key = str(key_of(where, settings, request.reference.name))
+            return Finished(request, cells)
 
 
 @contextmanager
-def connected(address: str, code: str | None) -> Iterator[Workers]:
+def connected(address: str, code: str | None) -> Iterator[Cluster]:
     """Connect to a Dask scheduler while the block runs, and yield its workers.
 
     `address` is the address that the scheduler prints. `code` is the hash of the code in this
@@ -43,18 +192,13 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
             f"({type(error).__name__})."
         ) from None
     try:
-        described = _described(client, address)
-        first = next(iter(described.values())).environment
+        workers = _described(client, address)
+        first = next(iter(workers.values())).environment
         wanted = structs.replace(first, code=code)
-        for name, found in described.items():
-            check_worker(found, wanted, f"Worker {name}")
-        yield Workers(
-            first,
-            client.get_executor(pure=False),
-            lambda: _count(client, address),
-            {name: found.environment.machine or "" for name, found in described.items()},
-            several=True,
-        )
+        for name, worker in workers.items():
+            check_worker(worker, wanted, f"Worker {name}")
+        machines = {name: worker.environment.machine or "" for name, worker in workers.items()}
+        yield Cluster(client, address, machines, first)
     finally:
         client.close(timeout=1)
 
@@ -62,25 +206,14 @@ def connected(address: str, code: str | None) -> Iterator[Workers]:
 def _described(client: Any, address: str) -> dict[str, Worker]:
     try:
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        workers: dict[str, Worker] = client.run(describe)
     except TimeoutError:
         raise ShardbenchError(
             f"The Dask scheduler at {address} has no workers; start some with dask worker."
         ) from None
-    try:
-        found: dict[str, Worker] = client.run(describe)
     except Exception as error:  # raised in a worker, which may have any packages installed
         raise ShardbenchError(
             f"A worker of {address} cannot run shardbench, which must be installed there: "
             f"{type(error).__name__}."
         ) from None
-    return found
-
-
-def _count(client: Any, address: str) -> int:
-    try:
-        return len(client.nthreads())
-    except (OSError, TimeoutError, ValueError) as error:
-        raise ShardbenchError(
-            f"The Dask scheduler at {address} is gone ({type(error).__name__}); what was measured "
-            "is kept, and the next run goes on there."
-        ) from None
+    return workers

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,8 +9,7 @@ from msgspec.structs import replace
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import start_server_for
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event, start_server_for
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
@@ -102,18 +100,19 @@ def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
     """Return expectations without figures for a small suite, and why families are left out.
 
     The suite has the first benchmark of each family, or else the problem of its first study. On it
-    the variants of the first overview row are compared with today's release, or, without such a
-    row, those of the study with the reference.
+    our variants of the first system are compared with today's release, or, without a headline,
+    the variants of the study with the reference.
     """
     cells: dict[CellId, Expectation] = {}
     left_out = []
     for family in families.families:
         problems = (*family.benchmarks, *(study.problem for study in family.studies))
-        row = min(family.overview, key=attrgetter("place"), default=None)
-        against = row.today if row else family.reference.name
+        headlines = [found for found in family.statements if found.use == "headline"]
+        against = headlines[0].pairs[-1].before if headlines else family.reference.name
+        system = [found for found in headlines if found.name == headlines[0].name]
         studied = family.studies[0].variants if family.studies else ()
-        names = (row.today, row.ours, row.best) if row else (against, *studied)
-        found = [family.find(name) for name in dict.fromkeys(filter(None, names))]
+        names = [against, *([found.pairs[-1].after for found in system] or studied)]
+        found = [family.find(name) for name in dict.fromkeys(names)]
         if not problems:
             left_out.append(f"{family.name} declares no problem, so it is left out.")
         elif missing := family.find(against).missing():

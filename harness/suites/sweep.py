@@ -1,57 +1,40 @@
 """Measure the problems of a suite into a results file, and resume a stopped run."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
 
 import msgspec
 
 from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import start_server_for
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Listener, start_server_for
 from harness.measuring.request import Request
-from harness.model.cell import Cell, Environment
-from harness.model.errors import ShardbenchError, UsageError, one_line
+from harness.model.cell import Cell
+from harness.model.errors import UsageError
 from harness.model.files import legible
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
-from harness.store.keys import Task, key_of, missing
-from harness.suites.executors import WORKER_DIED, outcomes
-from harness.suites.tasks import measure
+from harness.store.keys import Task, missing
 from harness.topologies.lookup import placed_on
 
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """The processes that measure: an executor for `at_once()` tasks at a time, or this process.
-
-    `environment` is that of a worker; with `several`, they have several machines of any hardware.
-    `machines` maps a worker's name to the hash of its machine, if workers have names.
-    """
-
-    environment: Environment
-    executor: Executor | None = None
-    at_once: Callable[[], int] = lambda: 1
-    machines: Mapping[str, str] = field(default_factory=dict)
-    several: bool = False
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished request, its duration in seconds, and the cells that it added to the results.
+    """A finished request, and the cells that it added to the results.
 
     `refused` is the reason if there are none: the problem could not be built or measured.
     """
 
     request: Request
     cells: list[Cell]
-    seconds: float
     refused: str = ""
 
 
@@ -68,13 +51,10 @@ def registered_requests(families: Iterable[Family[Any, Any]], large: bool = Fals
             problem = ProblemId.parse(study.problem)
             topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
             against = study.against or family.reference.name
+            variants = (*study.variants, *study.counted)
             requests.append(
                 Request(
-                    family,
-                    problem.workload,
-                    topology,
-                    (*study.variants, *study.counted),
-                    against,
+                    *(family, problem.workload, topology, variants, against),
                     study.purpose,
                     study.counted,
                 )
@@ -88,10 +68,10 @@ def merged(requests: Iterable[Request]) -> list[Request]:
     Raise UsageError if they compare with different variants, since their cells would have equal
     ids.
     """
-    found: dict[tuple[str, ProblemId], Request] = {}
+    by_problem: dict[tuple[str, ProblemId], Request] = {}
     for request in requests:
         key = (request.family.name, request.problem)
-        first = found.setdefault(key, request)
+        first = by_problem.setdefault(key, request)
         if first.against != request.against:
             raise UsageError(
                 f"'{request.given}' is to be compared with '{first.against}' and with "
@@ -100,8 +80,8 @@ def merged(requests: Iterable[Request]) -> list[Request]:
         variants = tuple(dict.fromkeys((*first.variants, *request.variants)))
         timed = {name for r in (first, request) for name in r.variants if name not in r.counted}
         counted = tuple(name for name in variants if name not in timed)
-        found[key] = replace(first, variants=variants, counted=counted)
-    return list(found.values())
+        by_problem[key] = replace(first, variants=variants, counted=counted)
+    return list(by_problem.values())
 
 
 def tasks_of(
@@ -135,82 +115,67 @@ def sweep(
     requests: Sequence[Request],
     store: CellStore,
     settings: Settings,
-    listen: Callable[[Event], None] = lambda event: None,
+    listen: Listener = lambda event: None,
     registry: Callable[[], Registry] = load_registry,
-    workers: Workers | None = None,
+    at_once: int = 1,
     begun: Callable[[Request], None] = lambda request: None,
 ) -> Iterator[Finished]:
-    """Measure each request that is not measured yet. The caller must hold the file's lock.
+    """Measure each request that is not measured yet, `at_once` at a time.
 
-    Without an executor, measure the requests one by one in this process. `listen` gets the
-    progress, and each cell is stored as soon as it is final, so that a kill loses only the current
-    cells. With an executor, each request is a task, and its cells are stored when the task ends. If
-    the worker of a task dies twice, the cells are stored as failed. Raise ShardbenchError if the
-    results cannot be written or no worker is left.
+    The caller must hold the file's lock. `listen` gets the progress if there is one at a time. Each
+    cell is stored as soon as it is final, so that a kill loses only the current cells. Raise
+    ShardbenchError if the results cannot be written.
     """
     store.add()  # fails before the measurement if the file cannot be written
     left = [request for request in requests if not request.is_measured]
-    if workers is None or workers.executor is None:
-        return _here(left, store, settings, listen, registry, begun)
-    return _over(workers.executor, left, store, settings, workers, registry, begun)
+    start_server_for(request.family for request in left)
 
-
-def _here(
-    requests: Sequence[Request],
-    store: CellStore,
-    settings: Settings,
-    listen: Callable[[Event], None],
-    registry: Callable[[], Registry],
-    begun: Callable[[Request], None],
-) -> Iterator[Finished]:
-    start_server_for(request.family for request in requests)
-    for request in requests:
+    def measure(request: Request) -> Finished:
         begun(request)
-        started = time.monotonic()
-        kept: list[Cell] = []
+        new: list[Cell] = []
 
-        def keep(cell: Cell, kept: list[Cell] = kept) -> None:
+        def keep(cell: Cell) -> None:
             store.add_cells([cell])
-            kept.append(cell)
+            new.append(cell)
 
-        refused = ""
         try:
-            Comparison(request, settings, registry).run(listen, keep)
+            comparison = Comparison(request, settings, registry)
+            comparison.run(listen if at_once == 1 else lambda event: None, keep)
         except UsageError as error:
-            refused = str(error)
-        yield Finished(request, kept, time.monotonic() - started, refused)
+            return Finished(request, new, str(error))
+        return Finished(request, new)
+
+    return in_lanes(left, measure, at_once) if at_once > 1 else map(measure, left)
 
 
-def _over(
-    executor: Executor,
-    requests: Sequence[Request],
-    store: CellStore,
-    settings: Settings,
-    workers: Workers,
-    registry: Callable[[], Registry],
-    begun: Callable[[Request], None],
-) -> Iterator[Finished]:
-    call = partial(measure, expected=workers.environment)
-    jobs = [request.job(settings, registry) for request in requests]
-    started: dict[int, float] = {}
+def in_lanes(
+    tasks: Iterable[T],
+    run: Callable[[T], R],
+    at_once: int,
+    fits: Callable[[T, Sequence[T]], bool] = lambda task, running: True,
+) -> Iterator[R]:
+    """Run tasks, at most `at_once` at a time, and yield each result as it comes.
 
-    def job_begins(number: int) -> None:
-        started.setdefault(number, time.monotonic())
-        begun(requests[number])
+    A task begins beside `running` ones only if it fits. The threads are daemons, so that the end of
+    the process does not wait for them.
+    """
+    left, running = list(tasks), list[T]()
+    ended: SimpleQueue[tuple[T, R | BaseException]] = SimpleQueue()
 
-    for number, outcome in outcomes(executor, call, jobs, workers.at_once, job_begins):
-        request, cells, refused = requests[number], [], ""
-        if isinstance(outcome, ShardbenchError):
-            refused = str(outcome)
-        elif isinstance(outcome, Exception):
-            how = "Its worker failed."
-            if isinstance(outcome, WORKER_DIED):
-                how = "Its worker process died, twice."
-            cells = Comparison(request, settings, registry).failed(f"{how} {one_line(outcome)}")
-            for cell in cells:  # the machine of a failed worker is unknown
-                cell.environment = msgspec.structs.replace(workers.environment, machine=None)
-                cell.key = str(key_of(cell.environment, settings, request.reference.name))
-        else:
-            cells = outcome
-        store.add_cells(cells)
-        yield Finished(request, cells, time.monotonic() - started[number], refused)
+    def work(task: T) -> None:
+        try:
+            ended.put((task, run(task)))
+        except BaseException as error:  # raised again by the thread that reads the queue
+            ended.put((task, error))
+
+    while left or running:
+        for task in list(left):
+            if len(running) < at_once and (not running or fits(task, running)):
+                left.remove(task)
+                running.append(task)
+                Thread(target=work, args=(task,), daemon=True).start()
+        task, outcome = ended.get()
+        running.remove(task)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        yield outcome

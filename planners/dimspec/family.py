@@ -5,7 +5,7 @@ from planners.dimspec.capture import capturing
 from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import Decision, DimSpecProblem
 from planners.dimspec.series.declared import SERIES
-from planners.dimspec.suite import GOALS, OVERVIEW, STUDIES
+from planners.dimspec.suite import STATEMENTS, STUDIES
 from planners.dimspec.workloads import WORKLOADS, brings, label
 
 FAMILY: Family[DimSpecProblem, Decision] = Family(
@@ -58,7 +58,7 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     workloads=lambda: WORKLOADS,
     benchmarks=("resnet50[calls=1000]/dgx_a100_80gb:4",),
     studies=STUDIES,
-    goals=GOALS,
-    overview=OVERVIEW,
+    statements=STATEMENTS,
+    place=30,
     abilities=Abilities(capture=capturing, inventory=inventory, series=SERIES),
 )

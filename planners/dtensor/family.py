@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dtensor.series.declared import SERIES
-from planners.dtensor.suite import GOALS, OVERVIEW, STUDIES
+from planners.dtensor.suite import STATEMENTS, STUDIES
 from planners.dtensor.workloads import WORKLOADS, brings, label
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     requires=("torch",),
     benchmarks=("mlp/dgx_a100_80gb:8", "miss[dims=2]/dgx_a100_80gb:16", "dynamic/dgx_a100_80gb:16"),
     studies=STUDIES,
-    goals=GOALS,
-    overview=OVERVIEW,
+    statements=STATEMENTS,
+    place=20,
     abilities=Abilities(
         explain="planners.dtensor.explain:explain",
         capture="planners.dtensor.capture.recording:capturing",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.embedding.inventory import inventory
 from planners.embedding.series.declared import SERIES
-from planners.embedding.studies import GOALS, OVERVIEW, STUDIES
+from planners.embedding.studies import STATEMENTS, STUDIES
 from planners.embedding.workloads.catalog import brings, label, list_workloads
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         "synthetic[tables=10,seed=7,memory=roomy]/dgx_a100_80gb:16",
     ),
     studies=STUDIES,
-    goals=GOALS,
-    overview=OVERVIEW,
+    statements=STATEMENTS,
+    place=10,
     abilities=Abilities(
         planning="planners.embedding.planning:PLANNING",
         explain="planners.embedding.explain.explain:explain",

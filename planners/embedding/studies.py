@@ -1,6 +1,8 @@
-"""The embedding family's studies for reports, and its goals for speed and quality."""
+"""The embedding family's studies for reports, and its headlines, claims and goals."""
 
-from harness.contract import Goal, OverviewRow, Study
+from typing import Any
+
+from harness.contract import OTHERS, Claim, Pair, Statement, Study
 
 PUBLISHED = ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better")
 RELEASED = ("no-topology-copy", "cheap-device-copies", "upstream")
@@ -61,75 +63,125 @@ STUDIES = (
 )
 
 
-def _certified(text: str, problem: str, limit: float, quality: str, against: str = "") -> Goal:
-    return Goal(text, problem, "certified", "quality", limit, against, quality)
+def _goal(text: str, problem: str, after: str, before: str = "", **limits: Any) -> Statement:
+    return Statement("goal", text, problem, before, after, **limits)
 
 
-def _near_the_best(problem: str, kind: str) -> tuple[Goal, ...]:
-    no_worse = f"no worse than any other variant where memory is {kind}"
-    gap = f"at most a third of the others' gap where memory is {kind}"
-    return (
-        _certified(no_worse, problem, 1.0, "max_rank_ms", "others"),
-        _certified(gap, problem, 1 / 3, "gap", "others"),
+_NEAR_THE_BEST = [
+    _goal(text, problem, "certified", OTHERS, measure=quality, at_most=limit)
+    for problem, kind in ((_SMALL_TIGHT, "tight"), (_TIGHT, "tight"), (_MIXED, "mixed"))
+    for text, quality, limit in (
+        (f"no worse than any other variant where memory is {kind}", "max_rank_ms", 1.0),
+        (f"at most a third of the others' gap where memory is {kind}", "gap", 1 / 3),
     )
+]
+_NEAR_THE_BOUND = [
+    _goal("a gap of at most 1 % where memory is plenty", problem, "certified", measure="gap",
+          at_most=0.01)
+    for problem in (_ROOMY, _WIDE, _ADS)
+]  # fmt: skip
+
+_GOALS = (
+    *_NEAR_THE_BEST,
+    *_NEAR_THE_BOUND,
+    _goal("200 tables on 32 GPUs, 40 times as fast", _WIDE, "compiled", "upstream", at_least=40),
+    _goal("1000 tables on 128 GPUs, 300 times as fast", _ADS, "compiled", "upstream", at_least=300),
+    _goal("1000 tables on 128 GPUs in 6 s", _ADS, "compiled", measure="seconds", at_most=6),
+    _goal("no more memory than torchrec", _ADS, "compiled", "upstream", measure="peak memory",
+          at_most=1.0),
+    _goal("a plan for 1000 tables on 128 GPUs in 10 s", _ADS, "certified", measure="seconds",
+          at_most=10),
+    _goal("dynamic programming, 100 times as fast", _DYNAMIC, "dp-compiled", "dp-tzrec",
+          at_least=100),
+)  # fmt: skip
+
+# Of commits of TorchRec: `torchrec/` and the hash.
+_BEFORE_665 = "torchrec/a1a67aaad52e7333a5d6d503e95063f588c60f51"
+_AT_665 = "torchrec/77db94c88b57040a9f32c09fc805b676ba35b85e"
+_BEFORE_1143 = "torchrec/1b27f8ee06e73f587816e514951593e57c8302c3"
+_AT_1143 = "torchrec/144a99342d559ef8fe59fc1d3f9bc19d82b16668"
+_BEFORE_4496 = "torchrec/d130d6e3cc39ccd6edb894d03b0648a9abc37b25"
+_AT_4496 = "torchrec/c83b67743042e8f1162a180052ff05855c2e4e7c"
+_BEFORE_2286 = "torchrec/9b1f1f250d90022498cf00899aa91e7371176346+default"
+_AT_2286 = "torchrec/bea3a2c857489b97e4675a9e7891b7807b3cf9da+dynamic-programming"
+
+_LARGE = "dlrm-856[tables=280,seed=1]/dgx_a100_80gb:64"
+_COUNTED = "dlrm-856[tables=40,seed=1]/dgx_a100_80gb:16"
+_OF_COMMITS = "dlrm-856[tables=64,seed=1]/dgx_a100_80gb:16"
+_OF_2286 = "synthetic[tables=512,seed=7]/dgx_a100_80gb:16"
+_REAL_WEIGHTS = "dlrm-856[tables=40,seed=1,weights=cpu,mib=28]/dgx_a100_80gb:16"
+_SOME_WEIGHTS = "dlrm-856[tables=120,seed=1,weights=cpu]/dgx_a100_80gb:16"
+_ALL_OF_665 = Claim(20, 2.5, "min", "an ads model with more than 1000 proposals")
 
 
-GOALS = (
-    *_near_the_best(_SMALL_TIGHT, "tight"),
-    *_near_the_best(_TIGHT, "tight"),
-    *_near_the_best(_MIXED, "mixed"),
-    *(
-        _certified("a gap of at most 1 % where memory is plenty", problem, 0.01, "gap")
-        for problem in (_ROOMY, _WIDE, _ADS)
+def _copies(name: str, problem: str, **more: Any) -> Statement:
+    quick = Pair(_LADDER, "double-deepcopy", "custom-deepcopy")
+    return Statement(
+        "claim", f"TorchRec #665, {name}", problem, _BEFORE_665, _AT_665,
+        published=_ALL_OF_665, quick=quick, **more,
+    )  # fmt: skip
+
+
+_CLAIMS = (
+    _copies(
+        "weights on the meta device",
+        _LARGE,
+        counter="objects_copied",
+        counted=(Pair(_COUNTED, _BEFORE_665, _AT_665),),
+        remark="Published as more than 20 and about 2.5 minutes, without the numbers of tables and "
+        "GPUs and the size of the weights.",
     ),
-    Goal.times_faster("200 tables on 32 GPUs", _WIDE, "compiled", 40, "upstream"),
-    Goal.times_faster("1000 tables on 128 GPUs", _ADS, "compiled", 300, "upstream"),
-    Goal("1000 tables on 128 GPUs in at most 6 s", _ADS, "compiled", "seconds", 6),
-    Goal("less memory than torchrec", _ADS, "compiled", "peak memory", 1.0, "upstream"),
-    Goal("a plan for 1000 tables on 128 GPUs in 10 s", _ADS, "certified", "seconds", 10),
-    Goal.times_faster("dynamic programming", _DYNAMIC, "dp-compiled", 100, "dp-tzrec"),
-)
+    _copies("12 MiB of real weights", _SOME_WEIGHTS),
+    _copies(
+        "28 MiB of real weights",
+        _REAL_WEIGHTS,
+        remark="The old planner copied the weights with each proposal, so real weights make the "
+        "factor larger. Both sizes of weights are our choice.",
+    ),
+    Statement(
+        "claim", "TorchRec #1143", _LARGE, _BEFORE_1143, _AT_1143,
+        quick=Pair(_LADDER, "custom-deepcopy", "copy-if-better"),
+        counter="plan_copies",
+        counted=(Pair(_COUNTED, _BEFORE_1143, _AT_1143),),
+    ),
+    Statement(
+        "claim", "TorchRec #4496", _OF_COMMITS, _BEFORE_4496, _AT_4496,
+        quick=Pair(_LADDER, "no-topology-copy", "cheap-device-copies"),
+        counter="objects_copied",
+    ),
+    Statement(
+        "claim", "TorchRec #2286, dynamic programming", _OF_2286, _BEFORE_2286, _AT_2286,
+        quick=Pair(_SMALL_TIGHT, "default", "dp-torchrec"),
+        remark="The default proposers before, the new proposer alone after. The two make different "
+        "plans.",
+    ),
+)  # fmt: skip
 
-_NEXT_STEP = (
-    "TorchRec: use `shardbench.Planner` instead of `EmbeddingShardingPlanner`, with the same "
-    'arguments; `mode="best-plan"` searches for a better plan.'
-)
-
-OVERVIEW = (
-    OverviewRow(
-        "TorchRec",
-        problem=_LADDER,
-        today="upstream",
-        ours="compiled",
-        place=10,
-        published="custom-deepcopy",
-        best="certified",
+_HEADLINES = (
+    Statement(
+        "headline", "TorchRec", _ADS, "upstream", "compiled",
+        quick=Pair(_LADDER, "upstream", "compiled"),
+        claim="TorchRec #665, 28 MiB of real weights",
         counter="device_copies",
-        rated="default",
-        rated_on=_SMALL_TIGHT,
-        today_is="TorchRec as installed, with its greedy proposer",
-        next_step=_NEXT_STEP,
+        counted=(Pair(_LADDER, "upstream", "compiled"),),
+        before_is="TorchRec as installed, with its greedy proposer",
+        next_step="TorchRec: use `shardbench.Planner` instead of `EmbeddingShardingPlanner`, with "
+        'the same arguments; `mode="best-plan"` searches for a better plan.',
     ),
-    OverviewRow(
-        "TorchRec, dynamic programming",
-        problem=_SMALL_TIGHT,
-        today="dp-torchrec",
-        ours="dp-compiled",
-        place=11,
-        published="dp-torchrec",
-        before="default",
-        best="certified",
-        counter="device_copies",
-        today_is="TorchRec as installed, with its dynamic programming",
+    Statement(
+        "headline", "TorchRec", _TIGHT, "default", "certified", "max_rank_ms",
+        quick=Pair(_SMALL_TIGHT, "default", "certified"),
     ),
-    OverviewRow(
-        "TorchRec, 1000 tables, 128 GPUs",
-        problem=_ADS,
-        today="upstream",
-        ours="compiled",
-        place=12,
-        best="certified",
-        today_is="TorchRec as installed, with its greedy proposer",
-        next_step=_NEXT_STEP,
+    Statement(
+        "headline", "TorchRec, dynamic programming", _OF_2286, "dp-torchrec", "dp-compiled",
+        quick=Pair(_SMALL_TIGHT, "dp-torchrec", "dp-compiled"),
+        claim="TorchRec #2286, dynamic programming",
+        before_is="TorchRec as installed, with its dynamic programming",
     ),
-)
+    Statement(
+        "headline", "TorchRec, dynamic programming", _SMALL_TIGHT, "dp-torchrec", "certified",
+        "max_rank_ms",
+    ),
+)  # fmt: skip
+
+STATEMENTS = (*_HEADLINES, *_CLAIMS, *_GOALS)

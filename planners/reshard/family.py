@@ -6,7 +6,7 @@ This module must not import torch, so that listing variants is quick.
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.reshard.suite import GOALS, OVERVIEW, STUDIES
+from planners.reshard.suite import STATEMENTS, STUDIES
 from planners.reshard.workloads import WORKLOADS, label
 
 if TYPE_CHECKING:
@@ -42,6 +42,6 @@ FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
     benchmarks=("transformer/dgx_a100_80gb:4",),
     abilities=Abilities(inventory="planners.reshard.inventory:inventory"),
     studies=STUDIES,
-    goals=GOALS,
-    overview=OVERVIEW,
+    statements=STATEMENTS,
+    place=40,
 )

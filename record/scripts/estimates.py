@@ -15,7 +15,7 @@ from common import device_of, shardbench, validated
 from harness.estimates.validation import Validation
 from harness.model.declared import checked
 from reports.core.table import Entry, TableColumn, as_markdown
-from reports.estimates.table import agreements_table
+from reports.estimates import agreements_table
 
 # Problems without enough HBM for their tables need managed and cached tables; a CPU has neither.
 HBM = {"cpu": "4", "cuda": "0.6"}

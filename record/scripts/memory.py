@@ -9,7 +9,7 @@ from common import device_of, validated
 from harness.estimates.memory import MemoryValidation
 from harness.model.declared import checked
 from reports.core.table import as_markdown
-from reports.estimates.memory_table import peaks_table
+from reports.estimates import peaks_table
 
 SIZE = "weights=cpu,mib=300"
 WORKLOADS = (

@@ -9,29 +9,28 @@ from pathlib import Path
 from shlex import quote
 from statistics import median, quantiles
 
+from harness.contract.registry import installed_statements
+from harness.measuring.statements import Figure, Reading, counts, speedup
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
+from harness.model.statement import Statement
 from harness.record.record import Record
 from reports.core.formatting import MISSING, count, factor, gap, number, with_interval
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, Row, families, rows_of
-from reports.record.claims import (
-    ClaimResult,
-    Factor,
-    SystemResult,
-    claim_results,
-    factor_between,
-    system_results,
-)
-from reports.record.text import (
+from reports.report.recorded import provenance as provenance_of
+from reports.statements import (
+    System,
+    claim_readings,
     factor_text,
-    provenance_text,
     published_text,
-    reproduced_text,
+    reading_text,
+    systems,
     time_text,
+    work_text,
 )
 
 FOLDER = Path("record")
@@ -72,72 +71,71 @@ def on(problem: str, variants: Sequence[str] = ()) -> list[Cell]:
     return [found[variant] for variant in variants] if variants else list(found.values())
 
 
+@cache
+def statements() -> list[Statement]:
+    """Return the statements of all families, in the order of reports."""
+    return [found for declared in installed_statements().values() for found in declared]
+
+
+@cache
+def recorded_systems() -> list[System]:
+    """Return what the record says of each system."""
+    return systems(statements(), _cells())
+
+
 def overview() -> str:
     """Return README's table: published, reproduced, left today, and ours against today."""
-
-    def left(row: SystemResult) -> str:
-        if row.repeated is None:
-            return MISSING
-        done, sufficient = row.repeated
-        return f"{count(done)} {row.system.counter.replace('_', ' ')}; {count(sufficient)} suffice"
-
-    def ours(row: SystemResult) -> str:
-        if row.factor is None or row.ours is None:
-            return MISSING
-        return f"{factor_text(row.factor)}; {time_text(row.today)} → {time_text(row.ours)}"
-
     return as_markdown(
         table_of(
-            system_results(record()),
-            text("system", lambda row: row.system.name),
-            text("published", lambda row: published_text(row.claim)),
-            text("reproduced here", lambda row: reproduced_text(row.claim)),
-            code("on", lambda row: _problem(row.claim.claim.before)),
-            text("repeated today", left),
-            text("ours against today's release", ours),
-            code("on", lambda row: _problem(row.system.ours)),
+            recorded_systems(),
+            text("system", lambda row: row.name),
+            text("published", lambda row: published_text(row.claim.statement)),
+            text("reproduced here", lambda row: reading_text(row.claim)),
+            code("on", lambda row: row.claim.pair.problem),
+            text("repeated today", work_text),
+            text("ours against today's release", lambda row: reading_text(row.times)),
+            code("on", lambda row: row.times.pair.problem),
         )
     )
-
-
-def _problem(name: str) -> str:
-    """Return the problem in a cell's id."""
-    return str(CellId.parse(name).problem)
 
 
 def claims() -> str:
     """Return the table of all claims with their verdicts."""
 
-    def conditions(row: ClaimResult) -> str:
-        return row.claim.published.conditions if row.claim.published else MISSING
+    def name(row: Reading) -> Entry:
+        repository, _, number = row.statement.source.partition("#")
+        return Entry(row.statement.name, link=f"https://github.com/{repository}/pull/{number}")
 
-    def why(row: ClaimResult) -> str:
-        if row.counts is None:
+    def conditions(row: Reading) -> str:
+        return row.statement.published.conditions if row.statement.published else MISSING
+
+    def counted(row: Reading) -> str:
+        work = counts(row.statement, _cells())
+        if work is None or work.after is None:
             return MISSING
-        return (
-            f"{row.claim.counter.replace('_', ' ')} {count(row.counts[0])} → {count(row.counts[1])}"
-        )
+        name = row.statement.counter.replace("_", " ")
+        return f"{name} {count(work.before)} → {count(work.after)}"
 
     return as_markdown(
         table_of(
-            claim_results(record()),
-            text("claim", lambda row: Entry(row.claim.name, link=row.claim.source)),
-            text("published", published_text),
-            text("recorded", reproduced_text),
-            text("verdict", lambda row: row.verdict),
+            claim_readings(statements(), _cells()),
+            text("claim", name),
+            text("published", lambda row: published_text(row.statement)),
+            text("recorded", reading_text),
+            text("verdict", lambda row: row.outcome),
             text("published for", conditions),
-            code("recorded for", lambda row: _problem(row.claim.before)),
-            text("counted", why),
+            code("recorded for", lambda row: row.pair.problem),
+            text("counted", counted),
         )
     )
 
 
 def remarks() -> str:
     """Return the remarks on claims and systems as a list."""
-    suite = record().declared
-    found = [(claim.name, claim.remark) for claim in suite.claim]
-    found += [(system.name, system.remark) for system in suite.system]
-    return "\n".join(f"- **{name}.** {remark}" for name, remark in found if remark)
+    remarked = [
+        found for use in ("claim", "headline") for found in statements() if found.use == use
+    ]
+    return "\n".join(f"- **{found.name}.** {found.remark}" for found in remarked if found.remark)
 
 
 def highlights() -> tuple[str, ...]:
@@ -158,9 +156,8 @@ def gains_table(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
         options = f"-w {quote(str(problem.workload))} -t {problem.topology} -n {problem.gpus}"
         return f"shardbench compare {found.family} {options} --against {found.against}"
 
-    def speedup(found: Cell) -> Factor | None:
-        base = CellId(found.family, found.against, found.problem)
-        return factor_between(recorded.get(base), found)
+    def faster(found: Cell) -> Figure | None:
+        return speedup(recorded.get(CellId(found.family, found.against, found.problem)), found)
 
     decides = {"same": "the same", "own": "on its own", "different": "different"}
     return as_markdown(
@@ -168,7 +165,7 @@ def gains_table(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
             rows,
             code("command", command),
             code("variant", lambda row: row.variant),
-            numbers("times as fast", lambda row: Entry(factor_text(speedup(row)))),
+            numbers("times as fast", lambda row: Entry(factor_text(faster(row)))),
             text("decides", lambda row: decides.get(row.decision or "", MISSING)),
         )
     )
@@ -199,15 +196,15 @@ def cells(
     base = baseline or found[0].against
     (first,) = on(problem, [base])
 
-    def speedup(row: Cell) -> Entry:
-        return Entry(MISSING if row is first else factor_text(factor_between(first, row)))
+    def faster(row: Cell) -> Entry:
+        return Entry(MISSING if row is first else factor_text(speedup(first, row)))
 
     return as_markdown(
         table_of(
             found,
             code("variant", lambda row: row.variant),
             numbers("CPU time", lambda row: Entry(time_text(row) if row.cpu_s else row.status)),
-            numbers(f"times as fast as {base}", speedup),
+            numbers(f"times as fast as {base}", faster),
             *(numbers(name.replace("_", " "), value(name)) for name in figures),
         )
     )
@@ -346,4 +343,4 @@ def table(name: str) -> str:
 
 def provenance() -> str:
     """Return one sentence on the machine, the versions, the days and the duration."""
-    return provenance_text(record())
+    return provenance_of(record())

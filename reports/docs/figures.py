@@ -3,7 +3,6 @@
 `python -m reports.docs.figures` writes them; with `--check` it ends with 1 if one is outdated.
 """
 
-import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,45 +15,18 @@ from harness.model.files import read_file
 from reports.core import canvas
 from reports.core.canvas import BLUE, VERMILION, Drawing
 from reports.core.formatting import seconds
-from reports.docs.blocks import family_views, record
+from reports.docs.blocks import family_views, record, recorded_systems
 from reports.family.figures import draw_fronts, draw_growth, draw_ladder
 from reports.flames import FlameData, read_data
-from reports.record.claims import Factor, SystemResult, system_results
 from reports.report.figure import draw_overview
 
 FOLDER = Path("docs/figures")
-_NONE = Factor(math.nan)
 
 _ROWS = 14
 _LEAST_SHARE = 0.01  # of the width; a narrower frame is left out
 _LETTERS = 112  # that fit into the figure's width
 _FEWEST_LETTERS = 4
 _PALE_GREY = 0.9
-
-
-def overview_frame(rows: list[SystemResult]) -> pd.DataFrame:
-    """Return recorded systems in the columns of the figure that a report opens with."""
-
-    def row(found: SystemResult) -> dict[str, object]:
-        reproduced, reached = found.claim.factor or _NONE, found.factor or _NONE
-        published = found.claim.claim.published
-        return {
-            "system": found.system.name,
-            "published": found.claim.published,
-            "published_before": published.before if published else math.nan,
-            "published_after": published.after if published else math.nan,
-            "published_unit": published.unit if published else "",
-            "measured": reproduced.value,
-            "measured_low": reproduced.low,
-            "measured_high": reproduced.high,
-            "times_as_fast": reached.value,
-            "low": reached.low,
-            "high": reached.high,
-            "basis": "measured",
-            "decision": "same",
-        }
-
-    return pd.DataFrame([row(found) for found in rows])
 
 
 def _flames() -> Iterator[Drawing]:
@@ -121,7 +93,7 @@ def _growth_together() -> Iterator[Drawing]:
 
 
 FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
-    "overview": lambda: draw_overview(overview_frame(system_results(record()))),
+    "overview": lambda: draw_overview(recorded_systems()),
     "flames": _flames,
     "ladder": _of_family("embedding", draw_ladder),
     "growth": _of_family("embedding", draw_growth),

@@ -4,12 +4,12 @@ from harness.model.files import read_file
 from harness.record.record import Record
 from reports.core.formatting import names
 from reports.docs import blocks
-from reports.record.text import gpus_text, provenance_text
+from reports.report.recorded import gpus, provenance
 
 
 def sentence(page: str = "estimates.md") -> str:
     """Return a sentence on the GPUs with results; `page` explains the command."""
-    return gpus_text(blocks.FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
+    return gpus(blocks.FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
 
 
 def tables() -> str:
@@ -27,7 +27,7 @@ def _machines() -> list[Record]:
 
 
 def _tables_of(machine: Record) -> str:
-    shown, missing = [f"**{machine.gpu}.** {provenance_text(machine)}"], []
+    shown, missing = [f"**{machine.gpu}.** {provenance(machine)}"], []
     for declared in machine.declared.table:
         file = machine.table_of(declared.name)
         if file.exists():

@@ -2,29 +2,29 @@
 
 import hashlib
 import json
-import math
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 from msgspec import to_builtins
 
-from harness.measuring.goals import Standing, standing
-from harness.model.cell import Cell, by_problem
+from harness.contract.registry import installed_statements
+from harness.measuring.statements import Reading, evaluate
+from harness.model.cell import Cell
 from harness.model.decisions import models_of
-from harness.model.overview import Goal
 from harness.model.quality import Bound
-from reports.core.formatting import listing, plural, progress
+from harness.model.statement import Statement
+from reports.core.formatting import listing, plural
 from reports.core.frames import Results
 from reports.family.scaling import exponents, long_series, sweeps
 
 _LONGEST_SLUG = 60
 _IDS_OF_THE_PAGE = (
-    *("overview", "findings", "published", "published-changes", "how", "provenance"),
+    *("overview", "findings", "published", "published-changes", "provenance"),
     *("environment", "sources"),
 )
 _ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
@@ -39,6 +39,7 @@ class FamilyView(Results):
     """One family's results, and the problems for which its figures are drawn."""
 
     name: str = ""
+    statements: tuple[Statement, ...] = ()
 
     @property
     def slug(self) -> str:
@@ -48,11 +49,6 @@ class FamilyView(Results):
         if plain == self.name and plain not in _IDS_OF_THE_PAGE:
             return plain
         return f"{plain}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
-
-    @property
-    def place(self) -> float:
-        """The family's position in a report, from its overview rows; infinite without any."""
-        return min((row.place for cell in self.records for row in cell.overview), default=math.inf)
 
     @property
     def reference(self) -> str:
@@ -171,14 +167,11 @@ class FamilyView(Results):
         return self.qualities[self.qualities["primary"].astype(bool)]
 
     @cached_property
-    def standings(self) -> list[tuple[Goal, Cell, Standing]]:
-        """Each goal with its cell, and its standing: outcome, measured value and limit."""
-        cells = by_problem(self.records)
-        return [
-            (goal, cell, standing(goal, cells[cell.problem]))
-            for cell in self.records
-            for goal in cell.goals
-        ]
+    def goals(self) -> list[Reading]:
+        """The declared goals whose variant was measured on their problem."""
+        cells = {cell.id: cell for cell in self.records}
+        goals = (evaluate(found, cells) for found in self.statements if found.use == "goal")
+        return [goal for goal in goals if goal.after]
 
     @cached_property
     def sweep_points(self) -> pd.DataFrame:
@@ -191,19 +184,46 @@ class FamilyView(Results):
         return exponents(self.sweep_points)
 
 
-def families(results: Results) -> list[FamilyView]:
-    """Split results by family, ordered by declared place and then by first appearance.
+def families(
+    results: Results, declared: Mapping[str, Sequence[Statement]] | None = None
+) -> list[FamilyView]:
+    """Split results by family, in the order of `declared` and then of first appearance.
 
-    In each family, cells of variants that are not installed come last.
+    `declared` has the statements of families, by default of the installed ones. A family without a
+    headline on its problems gets one of its fastest variant with the same decision. In each family,
+    cells of variants that are not installed come last.
     """
+    declared = installed_statements() if declared is None else declared
     by_family: dict[str, list[Cell]] = {}
     for cell in results.records:
         by_family.setdefault(cell.family, []).append(cell)
-    found = [
-        FamilyView(tuple(sorted(cells, key=lambda c: c.status == "not installed")), name=name)
-        for name, cells in by_family.items()
-    ]
-    return sorted(found, key=lambda family: family.place)
+    views = []
+    for name, cells in by_family.items():
+        view = FamilyView(
+            tuple(sorted(cells, key=lambda c: c.status == "not installed")), name=name
+        )
+        statements = tuple(declared.get(name, ()))
+        measured = {str(cell.problem) for cell in cells}
+        headlines = (found for found in statements if found.use == "headline")
+        if not any(pair.problem in measured for found in headlines for pair in found.pairs):
+            statements = (*_fastest(view), *statements)
+        views.append(replace(view, statements=statements))
+    places = {name: place for place, name in enumerate(declared)}
+    return sorted(views, key=lambda view: places.get(view.name, len(places)))
+
+
+def _fastest(family: FamilyView) -> Iterator[Statement]:
+    """Yield a headline of the fastest variant with the same decision on `ladder_problem`."""
+    cells = family.variants_on(family.ladder_problem).values()
+    ratios = {cell.variant: cell.ratio for cell in cells if cell.decision == "same"}
+    compared = {name: ratio.value for name, ratio in ratios.items() if ratio}
+    if compared:
+        ours, against = (
+            min(compared, key=compared.__getitem__),
+            family.against[family.ladder_problem],
+        )
+        name = f"{family.name}: {ours} against {against}"
+        yield Statement("headline", name, family.ladder_problem, against, ours, family=family.name)
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -231,14 +251,3 @@ def environments(results: Results) -> list[dict[str, Any]]:
 def ratios(cells: pd.DataFrame) -> "pd.Series[float]":
     """Return the measured ratio of each cell, and 1 for the reference."""
     return cells["ratio"].mask(cells["outcome"] == "reference", 1.0)
-
-
-def stopped_at(cell: Mapping[str, Any]) -> str:
-    """Write an over-budget cell's progress and projected time in brackets; "" if unknown."""
-    return progress(
-        cell["progress_done"],
-        cell["progress_total"],
-        cell["progress_unit"],
-        cell["progress_elapsed_s"],
-        cell["projection_s"],
-    )

@@ -10,9 +10,9 @@ from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from reports.core.table import Entry, Table, code, table_of, text
-from reports.family.data import FamilyView, rows_of
+from reports.family.data import FamilyView
 from reports.family.ladder import ladder
-from reports.family.overview import overview
+from reports.statements import systems
 
 _MARK = b'content="shardbench profile"'
 
@@ -42,10 +42,10 @@ class FlamePage:
 
 
 def main_pair(family: FamilyView) -> list[FlamePair]:
-    """Return today's release and ours of the first overview row with times of both, if any."""
-    rows = rows_of(overview([family]))
-    timed = [row for row in rows if row["basis"] == "measured" and row["times_as_fast"] > 0]
-    return [FlamePair(row["problem"], row["ours"], row["today"]) for row in timed[:1]]
+    """Return today's release and ours of the first system with times of both, if any."""
+    rows = systems(family.statements, {cell.id: cell for cell in family.records})
+    pairs = [row.times.pair for row in rows if row.times.figure and not row.times.figure.sign]
+    return [FlamePair(pair.problem, pair.after, pair.before) for pair in pairs[:1]]
 
 
 def ladder_pairs(family: FamilyView) -> list[FlamePair]:

@@ -16,7 +16,6 @@ from reports.family.ranks import (
     ranks_caption,
     ranks_table,
 )
-from reports.family.shortfalls import shortcomings
 from reports.family.tables import (
     cells_table,
     counters_table,
@@ -25,6 +24,7 @@ from reports.family.tables import (
     ladder_table,
     problems_table,
     quality_table,
+    shortcomings,
     speedup_tables,
 )
 

@@ -3,11 +3,20 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from harness.measuring.goals import Standing
+from harness.measuring.statements import Reading
 from harness.model.cell import Cell
-from harness.model.overview import Goal
+from harness.model.statement import SECONDS, TIMES_FASTER
 from reports.core.columns import cell_table
-from reports.core.formatting import MISSING, change, count, hundredths, interval, quantity
+from reports.core.formatting import (
+    MISSING,
+    change,
+    count,
+    hundredths,
+    interval,
+    listing,
+    percent,
+    quantity,
+)
 from reports.core.table import (
     Entry,
     Table,
@@ -114,20 +123,44 @@ def growth_table(family: FamilyView) -> Table:
 def goals_table(family: FamilyView) -> Table:
     """Return a row per goal: its limit, the measurement, and whether it is met."""
     return table_of(
-        family.standings,
-        text("goal", lambda row: row[0].text),
-        numbers("limit", lambda row: Entry(_limit(row[0], row[2]), row[2].limit)),
-        numbers("measured", lambda row: Entry(row[2].measured(quantity), row[2].value)),
-        numbers("interval", lambda row: Entry(interval(row[2].low, row[2].high), row[2].low)),
-        text("outcome", lambda row: outcome_entry(row[2].outcome)),
-        code("problem", lambda row: str(row[1].problem)),
+        family.goals,
+        text("goal", lambda row: row.statement.name),
+        numbers("limit", lambda row: Entry(_limit(row), row.limit)),
+        numbers("measured", lambda row: Entry(row.measured(quantity), row.value)),
+        numbers("interval", lambda row: Entry(interval(*row.interval), row.interval[0])),
+        text("outcome", lambda row: outcome_entry(row.outcome)),
+        code("problem", lambda row: row.pair.problem),
     )
 
 
-def _limit(goal: Goal, standing: Standing) -> str:
-    limit = standing.limit if math.isfinite(standing.limit) else goal.limit
-    if goal.measure == "times faster":
-        return f"at least {quantity(limit, 'times')}"
-    if not math.isfinite(standing.limit) and goal.against:  # the figure of `against` is unknown
-        return f"at most {quantity(limit, 'times')} that of {goal.against}"
-    return f"at most {quantity(limit, 's' if goal.measure == 'seconds' else standing.unit)}"
+def _limit(goal: Reading) -> str:
+    statement = goal.statement
+    side, limit = "at most", statement.at_most
+    if statement.at_least is not None:
+        side, limit = "at least", statement.at_least
+    if goal.figure:
+        return f"{side} {quantity(goal.limit, goal.figure.unit)}"
+    of = f" of {statement.before}" if statement.before else ""
+    return f"{side} {quantity(limit or 0.0, 'times' if of else '')} {statement.measure}{of}"
+
+
+def shortcomings(family: FamilyView) -> list[str]:
+    """Return a sentence per missed goal: measurement, limit, and the variant's longest phases."""
+    sentences = []
+    for goal in family.goals:
+        if goal.outcome not in ("missed", "projected to be missed") or not goal.figure:
+            continue
+        phases = goal.after.phases if goal.after else {}
+        longest = sorted(phases.items(), key=lambda phase: -phase[1])[:3]
+        shares = [
+            f"`{name}` {percent(spent / sum(phases.values()))}" for name, spent in longest if spent
+        ]
+        is_of_time = goal.statement.measure in (TIMES_FASTER, SECONDS) and shares
+        goes_to = (
+            f"; the time of `{goal.pair.after}` goes to {listing(shares)}" if is_of_time else ""
+        )
+        sentences.append(
+            f"Missed: {goal.statement.name}. It is {goal.measured(quantity)} where the limit is "
+            f"{quantity(goal.limit, goal.figure.unit)}{goes_to}."
+        )
+    return sentences

@@ -1,143 +1,275 @@
-"""The findings on a family, the most important kinds first, and on a whole results file."""
+"""Sentences on results: the answers of a report's first screen, and the findings on a family."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from harness.measuring.statements import Reading
+from harness.measuring.timing.verdict import CONFIDENCE
+from harness.model.cell import Cell
+from reports.core.columns import stopped_at
 from reports.core.formatting import (
-    MISSING,
+    count,
+    factor,
     gap,
-    interval,
     listing,
+    names,
     number,
     plural,
     quantity,
-    seconds,
 )
-from reports.core.frames import Results
 from reports.core.page import Finding
-from reports.family.data import FamilyView, Row, environments, rows_of
-from reports.family.measured_findings import effect, effects
-from reports.family.overview import overview
-from reports.family.shortfalls import goals, repetition, shortfalls
+from reports.family.data import FamilyView
+from reports.family.measured_findings import effects
+from reports.statements import System, reading_text, time_text
 
-KINDS = (
+_KINDS = (
     *("gain", "better decision", "published", "record", "goals", "different decisions", "failed"),
     *("repeated work", "phases", "quality", "over budget", "growth", "inconclusive"),
-    *("not installed", "file"),
+    "not installed",
 )
+_REASON_LENGTH = 160
+_UNMET = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
-def family_findings(family: FamilyView, others: Iterable[Finding] = ()) -> list[Finding]:
-    """Return a family's findings and `others` on it: the first of each kind, then the rest."""
-    tellers = (gains, effects, goals, repetition, shortfalls)
-    found = [*(finding for tell in tellers for finding in tell(family)), *others]
-    found.sort(key=lambda finding: KINDS.index(finding.kind))
-    firsts = {finding.kind: finding for finding in reversed(found)}
-    return sorted(found, key=lambda finding: finding is not firsts[finding.kind])
+def answers(
+    here: Sequence[System],
+    recorded: Mapping[str, System],
+    cells: Sequence[Cell],
+    goals: Sequence[Reading],
+    notes: Iterable[str],
+) -> list[tuple[str, str]]:
+    """Return three questions of a reader who has never seen the page, with the answers.
 
-
-def file_findings(results: Results) -> Iterator[Finding]:
-    """Yield the findings on a results file as a whole."""
-    held = environments(results)
-    if len(held) > 1:
-        yield Finding(
-            "file",
-            f"The cells were measured in {len(held)} different environments.",
-            "Each ratio is from one run and is valid; times of different runs cannot be compared.",
-        )
-    yield from (Finding("file", note) for note in results.notes)
-
-
-def gains(family: FamilyView) -> Iterator[Finding]:
-    """Yield findings that compare ours with today's release: the same decision, a better one.
-
-    Without any, yield the best comparison that there is, or the outcomes of the cells.
+    Args:
+        here: what the cells say of each system.
+        recorded: what the record says of systems, by name.
+        cells: the cells of the results, perhaps none.
+        goals: what the cells say of goals.
+        notes: sentences on the results as a whole.
     """
-    rows = rows_of(overview([family]))
-    for row in rows:
-        if row["times_as_fast"] > 0:
-            yield Finding("gain", _speedup(row), _times(family, row))
-        if is_better(row):
-            yield Finding("better decision", *_improvement(family, row))
-    if not any(row["times_as_fast"] > 0 or is_better(row) for row in rows):
-        yield _without_gain(family)
+    answered = {
+        "What was gained?": _gained(here, recorded, bool(cells)),
+        "Can I trust it?": [*_certainty(cells, here), *goals_in_a_line(goals), *notes],
+        "What do I do now?": _next_steps(here, recorded, cells),
+    }
+    return [(question, " ".join(sentences)) for question, sentences in answered.items()]
 
 
-def is_better(row: Row) -> bool:
-    """Return whether our best decision has a smaller proven gap than that of today's release."""
-    return bool(row["gap_ours"] < row["gap_today"])
+def _gained(
+    here: Sequence[System], recorded: Mapping[str, System], is_measured: bool
+) -> Iterator[str]:
+    faster = [row for row in here if row.times.is_gain and row.times.decision == "same"]
+    better = [row.better for row in here if row.better and row.better.is_gain]
+    # A bound on the speed-up is no gain that could be named beside measured ones.
+    faster = [row for row in faster if row.times.figure and not row.times.figure.sign]
+    if faster:
+        factors = [row.times.value for row in faster]
+        span = " to ".join(dict.fromkeys(factor(end) for end in (min(factors), max(factors))))
+        other = "today's releases" if faster[0].statement.claim else "the variants compared with"
+        yield f"Same decision in less planning time: {span} as fast as {other}."
+        times = faster[0].times
+        yield (
+            f"For {faster[0].name}, `{times.pair.after}` takes {time_text(times.after)} instead "
+            f"of {time_text(times.before)}."
+        )
+    for reading in better[:1]:
+        yield f"Better decision: for {reading.statement.name}, {_improvement(reading)}."
+    rest = [recorded[row.name] for row in here if row.times.figure is None and row.name in recorded]
+    if shown := [f"{row.name} {factor(row.times.value)}" for row in rest if row.times.figure]:
+        yield f"Not measured here, but recorded: {listing(shown, most=len(shown))}."
+    elif not is_measured:
+        yield "Nothing is measured yet."
+    elif not faster and not better:
+        yield "No variant is faster than the one that it is compared with, at the same decision."
 
 
-def _today(row: Row) -> str:
-    return f"`{row['today']}`" + (f" ({row['today_is']})" if row["today_is"] else "")
-
-
-def _speedup(row: Row) -> str:
-    today = _today(row)
-    amount = f"{number(row['times_as_fast'], trim=True)} times as fast as {today}"
-    if row["low"] <= 1 <= row["high"]:
-        return f"`{row['ours']}` cannot be distinguished from {today} in time."
-    if row["basis"] != "measured":
-        return f"`{row['ours']}` is at least {amount}, which was stopped."
-    same = {"same": ", with the same decision", "own": ", with a decision of its own"}
-    if row["times_as_fast"] < 1:
-        slower = f"{number(1 / row['times_as_fast'], trim=True)} times as long as {today}"
-        return f"`{row['ours']}` takes {slower}{same.get(row['decision'], '')}."
-    return f"`{row['ours']}` is {amount}{same.get(row['decision'], '')}."
-
-
-def _times(family: FamilyView, row: Row) -> str:
-    cells = family.on(row["problem"])
-    ours, today = (cells[row[whose]] for whose in ("ours", "today"))
-    if row["basis"] != "measured":
-        basis = "a projection from its progress" if row["basis"] == "projected" else "its budget"
-        return f"On `{row['problem']}`, by {basis}; this is no measurement."
-    ends = interval(row["low"], row["high"])
-    spent = _known(
-        f"{seconds(ours['cpu_s'], trim=True)} of CPU time instead of "
-        f"{seconds(today['cpu_s'], trim=True)}; "
+def _improvement(reading: Reading) -> str:
+    """Say how much better a decision is than another one, and how near to the proven bound."""
+    name, after, before = reading.statement.measure, reading.after, reading.before
+    assert after
+    assert before
+    (quality,) = (quality for quality in after.qualities if quality.name == name)
+    values = [quantity(cell.quality[name], quality.unit) for cell in (after, before)]
+    left = gap(reading.gap(after))
+    proven = "no decision can be better" if left == gap(0.0) else f"{left} from the proven bound"
+    return (
+        f"`{reading.pair.after}` reaches `{name}` ({quality.meaning.rstrip('.')}) of {values[0]} "
+        f"instead of {values[1]} with `{reading.pair.before}`; {proven}"
     )
-    return f"On `{row['problem']}`: {spent}the interval of the ratio is {ends}."
 
 
-def _known(text: str) -> str:
-    """Return a part of a sentence, or "" if a value in it is missing."""
-    return "" if MISSING in text else text
+def _certainty(cells: Sequence[Cell], here: Sequence[System]) -> Iterator[str]:
+    decisions = Counter(cell.decision for cell in cells)
+    same, different = decisions["same"], decisions["different"]
+    if different:
+        yield (
+            f"{different} of {plural(same + different, 'check')} failed that a variant makes the "
+            "decision that it must; its time is not compared there."
+        )
+    elif same:
+        yield f"All {same} checks passed that a variant makes the decision that it must."
+    compared = [cell for cell in cells if cell.ratio and cell.decision != "different"]
+    if compared:
+        settled = sum(cell.verdict not in (None, "inconclusive") for cell in compared)
+        yield (
+            f"A {100 * CONFIDENCE:.0f} % interval settles {settled} of "
+            f"{plural(len(compared), 'comparison')} of times as faster, slower or the same."
+        )
+    if any(row.times.figure and row.times.figure.sign for row in here):
+        yield "≥ marks factors that are not measured: the other variant reached its time limit."
 
 
-def _improvement(family: FamilyView, row: Row) -> tuple[str, str]:
-    ours, today = (quantity(row[f"quality_{whose}"], row["unit"]) for whose in ("ours", "today"))
-    rated = _today(row) if row["rated"] == row["today"] else f"`{row['rated']}`"
-    sentence = (
-        f"`{row['best']}` finds a better decision: `{row['quality']}` is {ours} instead of {today} "
-        f"with {rated}."
-    )
-    cells = family.on(row["rated_on"])
-    spent, spent_today = (cells[row[each]]["cpu_s"] for each in ("best", "rated"))
-    detail = (
-        f"On `{row['rated_on']}`, {gap(row['gap_ours'])} from the proven bound, which no decision "
-        f"can pass; `{row['rated']}` is {gap(row['gap_today'])} from it."
-    ) + _known(
-        f" CPU time: {seconds(spent, trim=True)}, and {seconds(spent_today, trim=True)} for "
-        f"`{row['rated']}`."
-    )
-    return sentence, detail
+def goals_in_a_line(goals: Sequence[Reading]) -> Iterator[str]:
+    """Yield a sentence on goals, if there are any: how many are met, and which are not."""
+    if not goals:
+        return
+    met = sum(goal.outcome == "met" for goal in goals)
+    parts = [f"{met} of {plural(len(goals), 'goal')} {'is' if met == 1 else 'are'} met"]
+    for outcome in _UNMET:
+        unmet = [f'"{goal.statement.name}"' for goal in goals if goal.outcome == outcome]
+        parts += [f"{outcome}: {listing(unmet, most=2)}"] * bool(unmet)
+    yield "; ".join(parts) + "."
 
 
-def _without_gain(family: FamilyView) -> Finding:
-    cells = family.cells.rename(columns={"ratio_low": "low", "ratio_high": "high"})
-    compared = cells[cells["ratio"].notna()]
-    if compared.empty:
-        outcomes = cells["outcome"].value_counts(sort=False).items()
-        states = listing([f"{n} {outcome}" for outcome, n in outcomes], most=9)
-        return Finding(
+def _next_steps(
+    here: Sequence[System], recorded: Mapping[str, System], cells: Sequence[Cell]
+) -> Iterator[str]:
+    gained = [row for row in here if recorded.get(row.name, row).times.is_gain or row.times.is_gain]
+    yield from dict.fromkeys(filter(None, (row.statement.next_step for row in gained)))
+    family = cells[0].family if cells else "FAMILY"
+    yield f"A problem of your own: `shardbench compare {family} -w WORKLOAD -t TOPOLOGY -n GPUS`."
+
+
+def family_findings(
+    family: FamilyView, here: Sequence[System], others: Iterable[Finding] = ()
+) -> list[Finding]:
+    """Return a family's findings and `others` on it: the first of each kind, then the rest."""
+    goals = (Finding("goals", sentence) for sentence in goals_in_a_line(family.goals))
+    findings = [
+        *_gains(family, here),
+        *effects(family),
+        *goals,
+        *repetition(family.records),
+        *shortfalls(family.records),
+        *others,
+    ]
+    findings.sort(key=lambda finding: _KINDS.index(finding.kind))
+    firsts = {finding.kind: finding for finding in reversed(findings)}
+    return sorted(findings, key=lambda finding: finding is not firsts[finding.kind])
+
+
+def _gains(family: FamilyView, here: Sequence[System]) -> Iterator[Finding]:
+    """Yield findings that compare ours with today's release: times, then better decisions.
+
+    Without any, yield the numbers of cells by outcome.
+    """
+    nothing = True
+    for row in here:
+        times = row.times
+        if times.figure:
+            nothing = False
+            yield Finding("gain", *_speedup(times))
+        if row.better and row.better.is_gain:
+            nothing = False
+            detail = (
+                f"On `{row.better.pair.problem}`: {reading_text(times)}." if times.figure else ""
+            )
+            yield Finding("better decision", f"{_improvement(row.better)}.", detail)
+    if nothing:
+        states = Counter(cell.status for cell in family.records)
+        yield Finding(
             "gain",
             f"Nothing of `{family.name}` could be compared with `{family.reference}`.",
-            f"The results contain {plural(len(cells), 'cell')}: {states}.",
+            f"The results contain {plural(len(family.records), 'cell')}: "
+            f"{listing([f'{amount} {status}' for status, amount in states.items()])}.",
         )
-    best = rows_of(compared.nsmallest(1, "ratio"))[0]
-    return Finding(
-        "gain",
-        f"`{best['variant']}` {effect(best, best['against'])}.",
-        f"On `{best['problem']}` it takes {number(best['ratio'])} of its CPU time "
-        f"(interval {interval(best['low'], best['high'])}).",
-    )
+
+
+def _speedup(reading: Reading) -> tuple[str, str]:
+    """Return a sentence on a speed-up, and its problem, times and interval."""
+    figure, ours = reading.figure, f"`{reading.pair.after}`"
+    assert figure
+    today = f"`{reading.pair.before}`"
+    if reading.statement.before_is:
+        today += f" ({reading.statement.before_is})"
+    detail = f"On `{reading.pair.problem}`: {reading_text(reading)}."
+    if figure.sign:
+        least = number(figure.value, trim=True)
+        return f"{ours} is at least {least} times as fast as {today}, which was stopped.", detail
+    if figure.low <= 1 <= figure.high:
+        return f"{ours} cannot be distinguished from {today} in time.", detail
+    decides = {"same": ", with the same decision", "own": ", with a decision of its own"}
+    with_decision = decides.get(reading.decision, "")
+    if figure.value < 1:
+        slower = number(1 / figure.value, trim=True)
+        return f"{ours} takes {slower} times as long as {today}{with_decision}.", detail
+    faster = number(figure.value, trim=True)
+    return f"{ours} is {faster} times as fast as {today}{with_decision}.", detail
+
+
+def repetition(cells: Sequence[Cell]) -> Iterator[Finding]:
+    """Yield a finding per counter on the variants that exceed its sufficient count.
+
+    Each is told of the problem where most variants do, and of these where one does it most.
+    """
+    excesses: dict[str, dict[str, dict[str, tuple[int, float]]]] = {}
+    for cell in cells:
+        for name, declared in cell.counter_enough.items():
+            enough = cell.counters.get(declared) if isinstance(declared, str) else declared
+            done = cell.counters.get(name)
+            if done is not None and enough is not None and done > enough:
+                problems = excesses.setdefault(name, {})
+                problems.setdefault(str(cell.problem), {})[cell.variant] = (done, enough)
+    for name, problems in excesses.items():
+        problem, variants = max(
+            problems.items(),
+            key=lambda item: (
+                len(item[1]),
+                max(done - enough for done, enough in item[1].values()),
+            ),
+        )
+        most = sorted(variants.items(), key=lambda item: -item[1][0])
+        shown = [f"{count(done)} in `{variant}`" for variant, (done, _) in most]
+        least = count(max(enough for _, enough in variants.values()))
+        yield Finding(
+            "repeated work",
+            f"`{name}`: {listing(shown)}, where {least} is sufficient.",
+            f"Counted on `{problem}`.",
+        )
+
+
+def shortfalls(cells: Sequence[Cell]) -> Iterator[Finding]:
+    """Yield a finding per variant on cells that cannot be compared, with the reasons."""
+    by_variant: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        outcome: str = cell.status if cell.decision != "different" else "different decisions"
+        by_variant.setdefault((outcome, cell.variant), []).append(cell)
+    for (outcome, variant), those in by_variant.items():
+        problems = plural(len(those), "problem")
+        where = names((cell.problem for cell in those), most=3)
+        if outcome == "different decisions":
+            target = those[0].same_as or those[0].against
+            yield Finding(
+                outcome,
+                f"`{variant}` must make the decision of `{target}`, and makes a different one on "
+                f"{problems}.",
+                f"Its times are not compared there: {where}.",
+            )
+        elif outcome == "failed":
+            reason = " ".join((those[0].reason or "").split())
+            if len(reason) > _REASON_LENGTH:
+                reason = f"{reason[:_REASON_LENGTH]}…"
+            detail = f"On {where}{f': {reason}' if reason else '.'}"
+            yield Finding(outcome, f"`{variant}` failed on {problems}.", detail)
+        elif outcome == "over budget":
+            stops = listing([f"`{cell.problem}`{stopped_at(cell)}" for cell in those], most=3)
+            sentence = f"`{variant}` was over budget on {problems}."
+            yield Finding(outcome, sentence, f"It was stopped on {stops}.")
+    unclear = [cell for cell in cells if cell.verdict == "inconclusive"]
+    if unclear:
+        compared = plural(sum(cell.ratio is not None for cell in cells), "comparison")
+        of = names(dict.fromkeys(cell.variant for cell in unclear))
+        sentence = f"{len(unclear)} of {compared} stayed inconclusive: of {of}."
+        yield Finding("inconclusive", sentence, "The interval contains a limit of the noise floor.")
+    if missing := [name for outcome, name in by_variant if outcome == "not installed"]:
+        yield Finding("not installed", f"Not measured, because not installed: {names(missing)}.")

@@ -1,46 +1,56 @@
-"""The report of a results file."""
+"""The report of a results file, which may still grow, beside the record."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-import pandas as pd
-
+from harness.contract.registry import installed_statements
 from harness.estimates.validation import Validation
 from harness.measuring.selftest.file import last_selftests
+from harness.measuring.statements import Cells
 from harness.model.errors import printable
-from reports.core.formatting import plural
+from harness.model.statement import Statement
+from harness.record.record import Record
+from reports.core.formatting import MISSING, count, gap, number, percent, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import (
     CaptionedTable,
-    Finding,
     Page,
     Section,
     write_page,
 )
-from reports.estimates.page import read_validations, validation_chapter
-from reports.family.data import FamilyView, environments, families, rows_of
+from reports.core.table import Entry, Table, code, numbers, table_of, text
+from reports.estimates_page import read_validations, validation_chapter
+from reports.family.data import FamilyView, Row, environments, families, rows_of
 from reports.family.flame_links import FlamePage, flame_pages
-from reports.family.overview import overview
 from reports.family.page import family_sections
-from reports.report.answers import answers
 from reports.report.figure import draw_gains, draw_published
-from reports.report.findings import family_findings
-from reports.report.recorded import Recorded
-from reports.report.table import environment_table, gains_table, published_table, sources_table
+from reports.report.findings import answers, family_findings
+from reports.report.recorded import (
+    agreement,
+    disagreements,
+    gpus,
+    provenance,
+    read_record,
+    recorded_pages,
+)
+from reports.statements import (
+    System,
+    claim_readings,
+    factor_text,
+    published_text,
+    reading_text,
+    systems,
+    work_text,
+)
 
 _LEAD = (
-    "Planners decide how a model is spread over GPUs. This page compares the planners of today's "
-    "releases with ours: how long they take, and how good their decisions are by their own "
-    "estimates. Planning runs on a CPU; no model was trained."
-)
-_NEUTRAL_LEAD = (
-    "This page compares planners: how long they take, and how good their decisions are by their "
-    "own estimates. Planning runs on a CPU; no model was trained."
+    "Planners decide how a model is spread over GPUs. This page compares them: how long they take, "
+    "and how good their decisions are by their own estimates. Planning runs on a CPU; no model was "
+    "trained."
 )
 _VERSIONS = 4
+Declared = Mapping[str, Sequence[Statement]]
 
 
 def write_report(
@@ -50,135 +60,261 @@ def write_report(
     validations: Path | None = None,
     record: Path | None = None,
     title: str = "",
+    declared: Declared | None = None,
 ) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
-    The report links the flame graphs in the folder `profiles`, and has a chapter on the files in
-    the folder `validations`. It shows the record in the folder `record`, if there is one, next to
-    the results. `title` replaces the page's heading. Raises UsageError if the results are
-    unreadable, or `out` cannot be written, see `write_page`.
+    The file may be incomplete or not exist yet: what it lacks is shown from the record in the
+    folder `record`, marked as recorded, or left out. The report links the flame graphs in the
+    folder `profiles`, and has a chapter on the files in the folder `validations`. `title` replaces
+    the page's heading. `declared` has the statements of families, by default of the installed ones.
+    Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
-    held = read_results(results)
+    measured = read_results(results) if results.exists() else None
     validated = read_validations(validations) if validations else []
-    recorded = Recorded.read(record)
-    return write_page(out, lambda: _page(held, results.name, profiles, validated, recorded, title))
+    statements = installed_statements() if declared is None else declared
+
+    def page() -> Page:
+        return _page(
+            measured, results.name, profiles, validated, read_record(record), title, statements
+        )
+
+    return write_page(out, page)
 
 
 def _page(
-    results: Results,
+    results: Results | None,
     name: str,
     profiles: Path | None,
     validated: Sequence[Validation],
-    recorded: Recorded,
+    record: Record | None,
     title: str,
+    declared: Declared,
 ) -> Page:
-    found = families(results)
+    views = families(results, declared) if results else []
+    records = results.records if results else ()
+    cells = {cell.id: cell for cell in records}
+    recorded = record.cells() if record else {}
+    shown = {view.name: view.statements for view in views} or declared
+    here = {family: systems(found, cells) for family, found in shown.items()}
+    rows = [row for found in here.values() for row in found]
+    known = {row.name: row for found in shown.values() for row in systems(found, recorded)}
     pages = {
-        family.name: [*flame_pages(family, profiles), *recorded.flame_pages(family.name)]
-        for family in found
+        view.name: [
+            *flame_pages(view, profiles),
+            *(recorded_pages(record, view.name) if record else ()),
+        ]
+        for view in views
     }
-    differences = list(recorded.disagreements(results))
-    table = overview(found)
-    chapters = [_chapter(family, pages[family.name], differences) for family in found]
-    chapters += _published(recorded.with_claims(table), recorded)
+    notes = [agreement(records, recorded), *(results.notes if results else ())]
+    if results and len(environments(results)) > 1:
+        notes.append(
+            f"The cells were measured in {len(environments(results))} different environments; "
+            "times of different runs cannot be compared."
+        )
+    goals = [goal for view in views for goal in view.goals]
+    said = answers(rows, known, records, goals, filter(None, notes))
+    chapters = []
+    for view in views:
+        others = disagreements(view.records, recorded)
+        findings = family_findings(view, here[view.name], others)
+        sections = list(family_sections(view, pages[view.name]))
+        chapters.append(
+            Section(view.slug, view.name, view.compared_with, findings, sections=sections)
+        )
+    claims = [found for group in shown.values() for found in group if found.use == "claim"]
+    chapters += _published(claims, rows, cells, recorded, provenance(record) if record else "")
     if validated:
         chapters.append(validation_chapter(validated))
-    gains = CaptionedTable(gains_table(table, _flame_links(table, pages)))
-    lead = _LEAD if table["declared"].any() else _NEUTRAL_LEAD
+    if results:
+        chapters.append(_provenance(results, name, views))
+    slugs = {view.name: view.slug for view in views}
+    gains = CaptionedTable(gains_table(rows, known, _flame_links(rows, pages), slugs))
+    lead = " ".join(filter(None, (_LEAD, gpus(record.folder) if record else "")))
+    frames = ("cells", "qualities", "counters", "phases") if results else ()
     return Page(
         name=printable(name),
         heading=printable(title) or "shardbench report",
-        lead=[" ".join(filter(None, (lead, recorded.gpus()))), _measured_with(results)],
-        answers=answers(found, results, recorded),
-        opening=Section("overview", "Overview", drawings=list(draw_gains(table)), tables=[gains]),
-        sections=[*chapters, _provenance(results, name, found)],
-        data={
-            kind: getattr(results, kind) for kind in ("cells", "qualities", "counters", "phases")
-        },
+        lead=[lead, _measured_with(results) if results else ""],
+        answers=said,
+        opening=Section("overview", "Overview", drawings=list(draw_gains(rows)), tables=[gains]),
+        sections=chapters,
+        data={frame: getattr(results, frame) for frame in frames},
         files={page.link: page.content for group in pages.values() for page in group},
     )
 
 
-def _chapter(
-    family: FamilyView,
-    pages: Sequence[FlamePage],
-    differences: Sequence[Finding],
-) -> Section:
-    found = family_findings(family, (one for one in differences if one.family == family.name))
-    found = [replace(finding, family="") for finding in found]
-    sections = list(family_sections(family, pages))
-    return Section(
-        family.slug, family.name, family.compared_with, findings=found, sections=sections
+def gains_table(
+    rows: Sequence[System],
+    recorded: Mapping[str, System],
+    flames: Mapping[str, str],
+    slugs: Mapping[str, str],
+) -> Table:
+    """Return a row per system: what it is compared with, the speed-up, and what explains it.
+
+    What was not measured here is of the record, and marked as recorded. `flames` has the address
+    of a page of flame graphs by system, and `slugs` the ids of chapters by family.
+    """
+
+    def known(row: System) -> System:
+        return row if row.times.figure else recorded.get(row.name, row)
+
+    def speedup(row: System) -> Entry:
+        times = known(row).times
+        decides = {"own": ", another decision", "different": ", different decision"}
+        written = factor_text(times.figure) + decides.get(times.decision, "")
+        if times.figure and not row.times.figure:
+            written += " (recorded)"
+        return Entry(written, times.value)
+
+    def gaps(row: System) -> Entry:
+        better = next((r.better for r in (row, known(row)) if r.better and r.better.figure), None)
+        if better is None:
+            return Entry(MISSING)
+        shares = [better.gap(cell) for cell in (better.before, better.after)]
+        shown = [percent(share) if share >= 0.1 else gap(share) for share in shares]
+        mark = "" if row.better and row.better.figure else " (recorded)"
+        return Entry(f"{' → '.join(shown)}{mark}", shares[1])
+
+    def flame_graphs(row: System) -> Entry:
+        page = flames.get(row.name)
+        return Entry("both", link=page) if page else Entry(MISSING)
+
+    def name(row: System) -> Entry:
+        slug = slugs.get(row.statement.family)
+        return Entry(row.name, link=f"#{slug}" if slug else "")
+
+    return table_of(
+        (row for row in rows if known(row).times.figure),
+        text("system", name),
+        text("compared with", lambda row: row.statement.before_is or row.times.pair.before),
+        numbers("times as fast", speedup),
+        numbers("gap to the proven bound: of that, of the best", gaps),
+        text("repeated work of that", lambda row: work_text(row if row.work else known(row))),
+        *([text("flame graphs", flame_graphs)] if flames else []),
+        code("problem", lambda row: known(row).times.pair.problem),
     )
 
 
-def _published(table: pd.DataFrame, recorded: Recorded) -> Iterator[Section]:
-    changes = published_table(table, recorded.reproductions())
-    if changes.rows:
+def _published(
+    claims: Sequence[Statement],
+    rows: Sequence[System],
+    cells: Cells,
+    recorded: Cells,
+    recorded_on: str,
+) -> Iterator[Section]:
+    """Yield a chapter on published changes, if there are any."""
+    there = {reading.statement.name: reading for reading in claim_readings(claims, recorded)}
+    table = table_of(
+        claim_readings(claims, cells),
+        text("claim", lambda row: row.statement.name),
+        text("source", lambda row: row.statement.source),
+        text("published", lambda row: published_text(row.statement)),
+        *([
+            text("recorded", lambda row: reading_text(there[row.statement.name])),
+            text("verdict", lambda row: there[row.statement.name].outcome),
+        ] if recorded else []),
+        text("measured here", reading_text),
+        code("measured on", lambda row: row.pair.problem if row.figure else MISSING),
+    )  # fmt: skip
+    if claims:
         yield Section(
             "published",
             "Published changes",
             "What was published about each system, and what became of it.",
-            drawings=list(draw_published(table)),
-            tables=[CaptionedTable(changes, recorded.provenance())],
+            drawings=list(draw_published(rows)),
+            tables=[CaptionedTable(table, recorded_on)],
         )
 
 
-def _flame_links(table: pd.DataFrame, pages: Mapping[str, Sequence[FlamePage]]) -> dict[str, str]:
+def _flame_links(
+    rows: Sequence[System], pages: Mapping[str, Sequence[FlamePage]]
+) -> dict[str, str]:
     """Return the link to the flame graphs of today's release and ours, by system."""
-    links = {}
-    for row in rows_of(table):
-        both = {row["ours"], row["today"]}
-        found = [p for p in pages[row["family"]] if {p.pair.variant, p.pair.before} == both]
+    links: dict[str, str] = {}
+    for row in rows:
+        both = {(pair.before, pair.after) for pair in row.statement.pairs}
+        found = [
+            page
+            for page in pages.get(row.statement.family, ())
+            if (page.pair.before, page.pair.variant) in both
+        ]
+        here = [page for page in found if page.pair.problem == row.times.pair.problem]
         if found:
-            here = [page for page in found if page.pair.problem == row["problem"]]
-            links[row["system"]] = (here or found)[0].link
+            links[row.name] = (here or found)[0].link
     return links
 
 
-def _provenance(results: Results, name: str, found: Sequence[FamilyView]) -> Section:
-    machine = CaptionedTable(environment_table(results))
-    machines = dict.fromkeys(each.get("machine") for each in environments(results))
+def _provenance(results: Results, name: str, views: Sequence[FamilyView]) -> Section:
+    machines = dict.fromkeys(environment.get("machine") for environment in environments(results))
     selftests = [test.sentence() for name in machines if name for test in last_selftests(name)]
-    remarks = [*results.notes, *selftests]
-    sources = [
-        CaptionedTable(sources_table(family), f"The variants of {family.name}.") for family in found
-    ]
+    tables = [CaptionedTable(sources_table(v), f"The variants of {v.name}.") for v in views]
     sections = [
-        Section("environment", "Environment", tables=[machine], remarks=remarks),
-        Section("sources", "Sources", tables=sources),
+        Section(
+            "environment",
+            "Environment",
+            tables=[CaptionedTable(environment_table(results))],
+            remarks=[*results.notes, *selftests],
+        ),
+        Section("sources", "Sources", tables=tables),
     ]
-    lead = f"{printable(name)}: {_contents(results)}."
+    cells = plural(len(results.records), "cell")
+    problems = plural(len({(cell.family, cell.problem) for cell in results.records}), "problem")
+    of = plural(len(views), "family") if len(views) > 1 else f"family {views[0].name}"
+    starts = sorted(start for found in environments(results) for start in found["starts"])
+    since = f"; measured from {starts[0][:16].replace('T', ' ')} UTC" if starts else ""
+    lead = f"{printable(name)}: {cells}, {problems}, {of}{since}."
     return Section("provenance", "Provenance", lead, sections=sections)
 
 
 def _measured_with(results: Results) -> str:
     """Return a line with the last environment's machine and main versions, and counts of others."""
-    held = environments(results)
-    last = held[-1]
+    *others, last = environments(results)
     packages = dict(islice((last.get("packages") or {}).items(), _VERSIONS))
     versions = {"python": last.get("python"), **packages}
     cores = plural(last["cores"], "core") if last.get("cores") else ""
     parts = [
         ", ".join(filter(None, (last.get("cpu"), cores))),
         *(f"{name} {version}" for name, version in versions.items() if version),
+        f"and {plural(len(others), 'other environment')}" if others else "",
     ]
-    if len(held) > 1:
-        parts.append(f"and {plural(len(held) - 1, 'other environment')}")
     return " · ".join(filter(None, parts))
 
 
-def _contents(results: Results) -> str:
-    starts = sorted(start for held in environments(results) for start in held["starts"])
-    names = results.cells["family"].unique()
-    parts = [
-        plural(len(results.cells), "cell"),
-        plural(results.cells["problem"].nunique(), "problem"),
-        plural(len(names), "family") if len(names) > 1 else f"family {names[0]}",
+def environment_table(results: Results) -> Table:
+    """Return versions, machine, load and seed, a column per environment."""
+    shown = environments(results)
+    packages = [environment.get("packages") or {} for environment in shown]
+
+    def row(name: str, values: Sequence[Row]) -> tuple[str, ...]:
+        return (name, *(str(found.get(name, MISSING)) for found in values))
+
+    rows = [
+        ("cells", *(count(len(environment["cells"])) for environment in shown)),
+        *(row(name, shown) for name in ("shardbench", "python")),
+        *(row(name, packages) for name in dict.fromkeys(n for found in packages for n in found)),
+        *(row(name, shown) for name in ("machine", "cpu", "cores", "seed")),
+        ("load", *(_range([number(float(n)) for n in sorted(e["loads"])]) for e in shown)),
+        ("started", *(_range(sorted(e["starts"])) for e in shown)),
     ]
-    return ", ".join(parts) + (f"; measured from {_moment(starts[0])}" if starts else "")
+    titles = [f"environment {n}" if len(shown) > 1 else "value" for n in range(1, len(shown) + 1)]
+    columns = (text(title, place) for place, title in enumerate(titles, start=1))
+    return table_of(rows, text("what", 0), *columns)
 
 
-def _moment(text: str) -> str:
-    """Shorten an ISO 8601 time in UTC to the minute; return other texts unchanged."""
-    return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(:[\d.]+)?(Z|\+00:00)$", r"\1 \2 UTC", text)
+def _range(values: Sequence[str]) -> str:
+    """Write the first and the last of sorted values."""
+    return " to ".join(dict.fromkeys((values[0], values[-1]))) if values else MISSING
+
+
+def sources_table(family: FamilyView) -> Table:
+    """Return a row per variant: its summary, the decision that it must reproduce, its source."""
+
+    def must(row: Row) -> str:
+        if row["variant"] == row["reference"]:
+            return "it is the reference"
+        return f"the same as {row['same_as']}" if row["same_as"] else "on its own"
+
+    last = {row["variant"]: row for row in rows_of(family.cells)}
+    columns = (code("variant"), text("what it does", "summary"))
+    return table_of(last.values(), *columns, text("must decide", must), text("source"))

@@ -1,126 +1,108 @@
-"""The record next to results of this machine: recorded reproductions, and disagreements."""
+"""The record next to results of this machine: where it was made, its pages, disagreements."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
-import pandas as pd
-
+from harness.measuring.statements import Cells
 from harness.model.cell import Cell, Ratio
 from harness.model.files import read_file
 from harness.record.parts import profile_name
 from harness.record.record import Record
-from reports.core.formatting import factor_with_interval, percent, plural
-from reports.core.frames import Results
+from reports.core.formatting import factor_with_interval, listing, names, number, percent, plural
 from reports.core.page import Finding
-from reports.family.data import rows_of
 from reports.family.flame_links import FlamePage, FlamePair
-from reports.record.claims import system_results
-from reports.record.text import gpus_text, provenance_text, reproduced_text
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The record that a report shows, or none."""
+def read_record(folder: Path | None) -> Record | None:
+    """Read the record in a folder; None if it has no results. Raises UsageError."""
+    if folder is None or not (folder / "suite.toml").exists():
+        return None
+    record = Record.read(folder)
+    return record if record.runs() else None
 
-    record: Record | None
 
-    @classmethod
-    def read(cls, folder: Path | None) -> "Recorded":
-        """Read the record in a folder, if there is one with results; raises UsageError."""
-        if folder is None or not (folder / "suite.toml").exists():
-            return cls(None)
-        found = Record.read(folder)
-        return cls(found if found.runs() else None)
+def provenance(record: Record) -> str:
+    """Return one sentence: machine, versions, commit of the code, days, and the whole duration."""
+    runs = record.runs().values()
+    environments = [run.environment for run in runs]
+    last = max(environments, key=lambda environment: environment.started or "")
+    days = sorted({(environment.started or "")[:10] for environment in environments})
+    versions = [f"{name} {version}" for name, version in islice(last.packages.items(), 2)]
+    known = list(dict.fromkeys(run.commit for run in runs if run.commit))
+    commits = f", by shardbench {names(known)}" if known else ""
+    hours = sum(run.seconds for run in runs) / 3600
+    lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
+        f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
+        f"{number(hours, 2)} h{commits}{lanes}."
+    )
 
-    def reproductions(self) -> dict[str, str]:
-        """Return the recorded reproduction of each system's main claim."""
-        systems = system_results(self.record) if self.record else []
-        return {found.system.name: reproduced_text(found.claim) for found in systems}
 
-    def with_claims(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of `overview` with the published figures of the record's main claims."""
-        systems = system_results(self.record) if self.record else []
-        claims = {found.system.name: found.claim for found in systems}
-        rows = []
-        for row in rows_of(table):
-            claim = claims.get(row["system"])
-            known = claim.claim.published if claim else None
-            if claim and known:
-                row |= {"published": claim.published, "published_before": known.before}
-                row |= {"published_after": known.after, "published_unit": known.unit}
-            rows.append(row)
-        return pd.DataFrame(rows, columns=table.columns)
+def gpus(folder: Path, command: str = "`make gpu`") -> str:
+    """Return a sentence on the GPUs with results in a record's folder."""
+    measured = dict.fromkeys(record.gpu for record in Record.of_gpus(folder / "gpu"))
+    if not measured:
+        return f"Nothing was measured on a GPU so far; {command} does it."
+    return f"On a GPU ({listing([*measured])}), only the suite of {command} was measured."
 
-    def flame_pages(self, family: str) -> list[FlamePage]:
-        """Return the recorded pages of flame graphs of a family."""
-        if self.record is None:
-            return []
-        record, runs = self.record, self.record.runs()
-        found = []
-        for declared in record.declared.profile:
-            path = record.page_of(declared)
-            run = runs.get(profile_name(path))
-            if declared.family == family and run and path.exists():
-                *before, variant = declared.variants
-                pair = FlamePair(declared.problem, variant, "".join(before))
-                made = f"recorded {(run.environment.started or '')[:10]}"
-                found.append(FlamePage(pair, path.name, read_file(path), made))
-        return found
 
-    def provenance(self) -> str:
-        """Return the machine, versions and days of the record; "" if there is none."""
-        return provenance_text(self.record) if self.record else ""
+def recorded_pages(record: Record, family: str) -> list[FlamePage]:
+    """Return the recorded pages of flame graphs of a family."""
+    runs, pages = record.runs(), []
+    for profile in record.declared.profile:
+        path = record.page_of(profile)
+        run = runs.get(profile_name(path))
+        if profile.family == family and run and path.exists():
+            *before, variant = profile.variants
+            pair = FlamePair(profile.problem, variant, "".join(before))
+            made = f"recorded {(run.environment.started or '')[:10]}"
+            pages.append(FlamePage(pair, path.name, read_file(path), made))
+    return pages
 
-    def gpus(self) -> str:
-        """Return a sentence on the GPUs with results in the record; "" if there is no record."""
-        return gpus_text(self.record.folder) if self.record else ""
 
-    def _compared(self, results: Results) -> Iterator[tuple[Cell, Ratio, Cell, Ratio]]:
-        """Yield cells here and in the record, each with its ratio to the same variant."""
-        recorded = self.record.cells() if self.record else {}
-        for cell in results.records:
-            other = recorded.get(cell.id)
-            if other is None or other.against != cell.against or not (cell.ratio and other.ratio):
-                continue
-            if min(cell.ratio.pairs, other.ratio.pairs) >= 2:  # each has an interval
-                yield cell, cell.ratio, other, other.ratio
+def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
+    """Return a sentence on how many ratios differ from the record; "" if none can."""
+    compared = list(_with_both_ratios(cells, recorded))
+    if not compared:
+        return ""
+    apart = [(ratio, other) for _, ratio, other in compared if _are_apart(ratio, other)]
+    factors = [max(r.value, o.value) / min(r.value, o.value) for r, o in apart]
+    return (
+        f"Of {plural(len(compared), 'ratio')} that are also in the record of another day or "
+        f"machine, {len(apart) or 'none'} are outside of its intervals"
+        f"{f', by up to {percent(max(factors) - 1)}' if apart else ''}."
+    )
 
-    def agreement(self, results: Results) -> str:
-        """Return a sentence on how many ratios differ from the record; "" if none can."""
-        compared = [(one, two) for _, one, _, two in self._compared(results)]
-        if not compared:
-            return ""
-        apart = [_change(one, two) for one, two in compared if _are_apart(one, two)]
-        largest = f", by up to {percent(max(apart))}" if apart else ""
-        return (
-            f"Of {plural(len(compared), 'ratio')} that are also in the record of another day or "
-            f"machine, {len(apart) or 'none'} are outside of its intervals{largest}."
-        )
 
-    def disagreements(self, results: Results) -> Iterator[Finding]:
-        """Yield a finding for each ratio whose interval is apart from the recorded one."""
-        for cell, ratio, other, recorded in self._compared(results):
-            if not _are_apart(ratio, recorded):
-                continue
-            machine = other.environment.cpu or "another machine"
+def disagreements(cells: Iterable[Cell], recorded: Cells) -> Iterator[Finding]:
+    """Yield a finding for each ratio whose interval is apart from the recorded one."""
+    for cell, ratio, other in _with_both_ratios(cells, recorded):
+        if _are_apart(ratio, other):
             yield Finding(
                 "record",
-                f"The record differs: `{cell.variant}` on `{cell.problem}` is {_speedup(ratio)} as "
-                f"fast as `{cell.against}` here, and {_speedup(recorded)} there.",
-                f"It was recorded on {machine}, {(other.environment.started or '')[:10]}.",
-                family=cell.family,
+                f"The record differs: `{cell.variant}` on `{cell.problem}` is {_times(ratio)} as "
+                f"fast as `{cell.against}` here, and {_times(other)} there.",
             )
 
 
-def _change(one: Ratio, two: Ratio) -> float:
-    """Return by which share the larger of two ratios exceeds the smaller one."""
-    return max(one.value, two.value) / min(one.value, two.value) - 1
+def _with_both_ratios(
+    cells: Iterable[Cell], recorded: Cells
+) -> Iterator[tuple[Cell, Ratio, Ratio]]:
+    """Yield cells with their ratio here and in the record, to the same variant, with intervals."""
+    for cell in cells:
+        other = recorded.get(cell.id)
+        if other is None or other.against != cell.against or not (cell.ratio and other.ratio):
+            continue
+        if min(cell.ratio.pairs, other.ratio.pairs) >= 2:
+            yield cell, cell.ratio, other.ratio
 
 
-def _are_apart(one: Ratio, two: Ratio) -> bool:
-    return one.high < two.low or two.high < one.low
+def _are_apart(one: Ratio, other: Ratio) -> bool:
+    return one.high < other.low or other.high < one.low
 
 
-def _speedup(ratio: Ratio) -> str:
+def _times(ratio: Ratio) -> str:
     return factor_with_interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)

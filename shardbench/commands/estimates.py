@@ -18,7 +18,7 @@ from harness.estimates.calibration import calibrate, topology_file
 from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import UsageError
 from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
@@ -26,8 +26,8 @@ from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
 from harness.topologies.lookup import find_topology, read_topologies
+from reports import estimates as tables
 from reports.core.terminal import as_terminal
-from reports.estimates import table as tables
 from shardbench import completion, display, options, problem_options
 from shardbench.command import command, resumable
 from shardbench.commands.memory import validate_the_memory
@@ -156,7 +156,7 @@ def validate_command(
     if not done:
         raise click.exceptions.Exit(2)
     if figure is not None:
-        from reports.estimates.page import draw_validation
+        from reports.estimates_page import draw_validation
 
         options.write(figure, draw_validation(done[0]).svg)
     if len(done) > 1:

@@ -8,7 +8,7 @@ import click
 from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, UsageError
 from harness.model.files import to_json
-from harness.planning.explain import explain as make_explanation
+from harness.planning.plan import explain as make_explanation
 from shardbench import display, options, problem_options
 from shardbench.command import command
 from shardbench.commands.plan import show_remedies

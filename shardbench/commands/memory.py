@@ -23,7 +23,7 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.lines import Store
 from reports.core.terminal import as_terminal
-from reports.estimates.memory_table import peaks_table, terms_table
+from reports.estimates import peaks_table, terms_table
 from shardbench.command import resumable
 from shardbench.options import messages, show_or_write, warn, write
 from shardbench.progress import progress_bar

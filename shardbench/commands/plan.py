@@ -15,8 +15,15 @@ from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
 from harness.model.files import to_json
 from harness.model.ids import WorkloadSpec
-from harness.planning.baseline import baseline
-from harness.planning.plan import Near, Planned, find_remedies, fixed, front, plan as make_plan
+from harness.planning.plan import (
+    Near,
+    Planned,
+    baseline,
+    find_remedies,
+    fixed,
+    front,
+    plan as make_plan,
+)
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display, options, problem_options
 from shardbench.command import InterruptedCommand, command

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from harness.measuring.profiling import profile_variants
+from harness.measuring.profile.profiler import profile_variants
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
 from shardbench import completion, display, options, problem_options

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from harness.contract.registry import load_registry
-from harness.measuring.monitor import Event, Listener
+from harness.measuring.jobs import Event, Listener
 from harness.model.errors import UsageError
 from harness.record.device import RecordedDevice
 from harness.record.parts import RecordPart

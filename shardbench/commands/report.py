@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from harness.measuring.profiling import profile_variants
+from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
+from harness.model.statement import TIMES_FASTER
 from harness.store.cells import CellStore, stored_cells
 from harness.suites.sweep import merged, registered_requests
 from shardbench import options
@@ -126,7 +127,6 @@ def report(
         return
     results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
     minutes = minutes or (_MINUTES_WITH_LARGE if large else _MINUTES)
-    options.check_folder(profiles)
     requests = registered_requests(options.found_registry().families, large)
     options.messages.print(
         f"Measures for at most {minutes:g} min, the headlines first; meanwhile the page grows: "
@@ -194,14 +194,15 @@ class _GrowingPage:
 
 def _headlines(requests: Sequence[Request]) -> list[Request]:
     """Return requests for the headlines alone, of times before those of qualities."""
-    timed, rated = [], []
+    timed: list[Request] = []
+    rated: list[Request] = []
     for request in requests:
-        for row in request.family.overview:
-            if request.given == ProblemId.parse(row.problem):
-                timed.append(replace(request, variants=(row.today, row.ours), counted=()))
-            elif row.rated_on and request.given == ProblemId.parse(row.rated_on):
-                names = (row.rated or row.today, row.best or row.ours)
-                rated.append(replace(request, variants=names, counted=()))
+        for statement in request.family.statements:
+            for pair in statement.pairs if statement.use == "headline" else ():
+                if request.given == ProblemId.parse(pair.problem):
+                    names = (pair.before, pair.after)
+                    pairs = timed if statement.measure == TIMES_FASTER else rated
+                    pairs.append(replace(request, variants=names, counted=()))
     return merged([*timed, *rated])
 
 
@@ -232,6 +233,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
             page = profiles / page_name(family.name, pair)
             if not page.exists() or page.stat().st_mtime < measured:
                 pages.setdefault((family.name, pair.problem), {})[pair] = page
+    options.check_folder(profiles)
     registry = options.found_registry()
     with stage_display() as begins:
         for (family_name, problem), made in pages.items():

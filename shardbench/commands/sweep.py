@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from shlex import quote
 from typing import get_args
@@ -18,10 +18,9 @@ from harness.model.cell import Status
 from harness.model.errors import UsageError, printable, unknown
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
-from harness.suites.cluster import connected
-from harness.suites.executors import LocalProcesses
+from harness.suites.cluster import Cluster, connected
 from harness.suites.suite_file import read_suite
-from harness.suites.sweep import Finished, Workers, registered_requests, resumed, tasks_of
+from harness.suites.sweep import Finished, registered_requests, resumed, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, display, options
 from shardbench.command import command, resumable
@@ -90,12 +89,16 @@ def sweep_command(
     if dry_run:
         _list(requests, store, settings, fresh)
         return
-    with (
-        _workers(executor, scheduler, workers, settings) as held,
-        measuring_into(store),
-        resumable(path, fresh),
-    ):
-        requests, finished = measure(requests, store, settings, fresh, held)
+    dask = _cluster(scheduler, settings) if executor == "dask" else nullcontext()
+    if workers > 1:
+        options.warn(
+            f"{workers} problems are measured at once on this machine, and disturb each other: "
+            "their times are not as good as those of one at a time."
+        )
+    with dask as cluster, measuring_into(store), resumable(path, fresh):
+        requests, finished = measure(
+            requests, store, settings, fresh, cluster=cluster, at_once=workers
+        )
     _summarise(requests, finished, path)
 
 
@@ -113,29 +116,15 @@ def _check_executor(executor: str, scheduler: str, workers: int) -> None:
 
 
 @contextmanager
-def _workers(executor: str, scheduler: str, workers: int, settings: Settings) -> Iterator[Workers]:
-    here = environment(settings.sampling.seed)
-    if executor == "dask":
-        with connected(scheduler, here.code) as cluster:
-            for machine, count in Counter(cluster.machines.values()).items():
-                if count > 1:
-                    options.warn(
-                        f"{count} workers share machine {machine}, and disturb each other: one "
-                        "worker for each machine measures best."
-                    )
-            yield cluster
-    elif workers == 1:  # each cell has its own process anyway
-        yield Workers(here)
-    else:
-        options.warn(
-            f"{workers} problems are measured at once on this machine, and disturb each other: "
-            "their times are not as good as those of one at a time."
-        )
-        pool = LocalProcesses(workers)
-        try:
-            yield Workers(here, pool, lambda: workers)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+def _cluster(scheduler: str, settings: Settings) -> Iterator[Cluster]:
+    with connected(scheduler, environment(settings.sampling.seed).code) as cluster:
+        for machine, count in Counter(cluster.machines.values()).items():
+            if count > 1:
+                options.warn(
+                    f"{count} workers share machine {machine}, and disturb each other: one "
+                    "worker for each machine measures best."
+                )
+        yield cluster
 
 
 def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:

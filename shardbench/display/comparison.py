@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.measuring.goals import standing
+from harness.contract.registry import installed_statements
 from harness.measuring.selftest.file import last_selftests
+from harness.measuring.statements import Reading, evaluate
 from harness.model.cell import SCHEMA, Cell
 from reports.core.columns import COMPARISON, cell_table, note
 from reports.core.formatting import fact, listing, number
@@ -20,7 +21,7 @@ _ROW_FIELDS = (
     *("clock", "ratio", "remark", "verdict", "verdict_reason", "decision", "same_as"),
     *("fingerprint", "quality", "counters", "phases", "work"),
     *("peak_memory_bytes", "memory_before_bytes"),
-    *("progress", "projection_s", "claim", "goals", "source"),
+    *("progress", "projection_s", "claim", "source"),
 )
 _MOST_PRINTED_LINES = 12
 _DETAILS = {
@@ -46,6 +47,10 @@ def document(cells: Sequence[Cell]) -> dict[str, Any]:
         "against": first.against,
         "facts": _facts(cells),
         "rows": [{field: record[field] for field in _ROW_FIELDS} for record in records],
+        "goals": [
+            {"goal": goal.statement.name, "variant": goal.pair.after, "outcome": goal.outcome}
+            for goal in goals(cells)
+        ],
         "counters": first.counter_meanings,
         **{name: records[0][name] for name in ("qualities", "settings", "environment")},
     }
@@ -120,16 +125,21 @@ def _selftest(cells: Sequence[Cell]) -> Iterator[RenderableType]:
         yield Text(test.sentence(), style="dim")
 
 
-def _goals(cells: Sequence[Cell]) -> Table:
-    by_variant = {cell.variant: cell for cell in cells}
-    goals = [(goal, standing(goal, by_variant)) for cell in cells for goal in cell.goals]
+def goals(cells: Sequence[Cell]) -> list[Reading]:
+    """Return the goals of the cells' family whose variant is among them."""
+    by_id = {cell.id: cell for cell in cells}
+    declared = installed_statements().get(cells[0].family, ())
+    readings = (evaluate(found, by_id) for found in declared if found.use == "goal")
+    return [reading for reading in readings if reading.after]
 
+
+def _goals(cells: Sequence[Cell]) -> Table:
     def measured(value: float, unit: str) -> str:
         return f"{number(value)} {unit}".strip()
 
     return table_of(
-        goals,
-        text("goal", lambda row: row[0].text),
-        text("measured", lambda row: row[1].measured(measured)),
-        text("outcome", lambda row: outcome_entry(row[1].outcome)),
+        goals(cells),
+        text("goal", lambda row: row.statement.name),
+        text("measured", lambda row: row.measured(measured)),
+        text("outcome", lambda row: outcome_entry(row.outcome)),
     )

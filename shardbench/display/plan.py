@@ -13,9 +13,7 @@ from harness.contract.abilities.explanation import Section
 from harness.contract.abilities.remedies import Remedies
 from harness.model.cell import RankTable
 from harness.model.ids import CellId
-from harness.planning.baseline import Baseline
-from harness.planning.explain import Explained
-from harness.planning.plan import Planned
+from harness.planning.plan import Baseline, Explained, Planned
 from reports.core.escaping import markdown
 from reports.core.formatting import figure, gap, number, seconds
 from reports.core.table import (

@@ -18,7 +18,7 @@ from benchmarks.outline import registered
 from harness.contract import Prepared, Quality
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import NotApplicable, RegistryError, ShardbenchError
 
 ROOT = Path(__file__).parents[2]

@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import asdict
 from rich.console import Console
 
 from harness.model.cell import Cell, Ratio, Summary
 from harness.model.ids import CellId
-from harness.model.overview import Goal
 from harness.model.quality import Quality
+from harness.model.statement import Statement
 from shardbench.display import comparison as display
 
 COST = Quality("max_rank_ms", "ms", "lower", "what it costs")
@@ -42,7 +41,20 @@ STOPPED: dict[str, Any] = {
     "quality": {},
     "memory_before_bytes": None,
 }
-GOAL = Goal("compiled is 200 times faster", "", "compiled", "times faster", 200.0, "upstream")
+GOAL = Statement(
+    "goal",
+    "compiled is 200 times faster",
+    "crates/toy_rack:4",
+    "upstream",
+    "compiled",
+    at_least=200,
+    family="boxing",
+)
+
+
+@pytest.fixture(autouse=True)
+def declared(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(display, "installed_statements", lambda: {"boxing": (GOAL,)})
 
 
 def cells() -> list[Cell]:
@@ -61,7 +73,6 @@ def cells() -> list[Cell]:
             cpu_s=Summary(0.0512),
             ratio=Ratio(0.00412, 0.00402, 0.00431),
             verdict="faster",
-            goals=[GOAL],
         ),
         cell(
             "certified",
@@ -116,7 +127,7 @@ def test_columns_without_any_value_are_left_out():
 
 def test_where_the_call_compared_with_was_stopped_there_is_its_projection():
     stopped = cell("upstream", **STOPPED, projection_s=3600.0)
-    compiled = cell("compiled", decision="own", goals=[GOAL])
+    compiled = cell("compiled", decision="own")
     lines = shown([stopped, compiled, cell("failed", status="failed", wall_s=None, cpu_s=None)])
     assert any("times as fast" in line for line in lines)
     assert any(line.startswith("variant CPU s (projected) verdict") for line in lines)
@@ -159,7 +170,8 @@ def test_the_document_holds_all_of_it():
     compiled = document["rows"][2]
     assert compiled["quality"] == {"max_rank_ms": 118.43, "bound_ms": 110.21, "gap": 0.0746}
     assert compiled["peak_memory_bytes"] - compiled["memory_before_bytes"] == 312 * MIB
-    assert compiled["goals"] == [asdict(GOAL)]
+    (goal,) = document["goals"]
+    assert goal == {"goal": GOAL.name, "variant": "compiled", "outcome": "met"}
 
 
 COUNTERS = {f"a_counter_with_a_long_name_{number}": 10**number for number in range(7)}

@@ -17,8 +17,8 @@ from harness.contract import (
 )
 from harness.contract.family import load
 from harness.contract.registry import Registry
-from harness.planning.baseline import Baseline
 from harness.planning.capture import capture
+from harness.planning.plan import Baseline
 from harness.topologies.lookup import find_topology
 
 

@@ -38,5 +38,5 @@ def test_two_files_make_a_comparison(results, tmp_path, monkeypatch):
     made = CliRunner().invoke(program, ["report", str(results), str(results)])
     assert made.exit_code == 0, made.output
     text = (tmp_path / "comparison" / "index.html").read_text()
-    assert "Nothing changed" in text
+    assert "As expected: all" in text
     assert "CPU time in A" in text

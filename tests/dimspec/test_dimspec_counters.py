@@ -10,7 +10,7 @@ from small_streams import SEARCHES, greedy, problem_of
 
 from harness.contract.recorder import Recorder
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from planners.dimspec import FAMILY, problem
 from planners.dimspec.conversion import specs
 from planners.dimspec.conversion.cheapest import CheapestSearch

@@ -9,7 +9,7 @@ from small_streams import GREEDY, SEARCHES, problem_of
 from harness.contract import NotApplicable
 from harness.contract.registry import load_registry
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from planners.dimspec import FAMILY
 from planners.dimspec.suite import ALL, LADDER, PUBLISHED
 
@@ -55,7 +55,7 @@ def test_all_problems_and_variants_of_its_studies_and_goals_exist():
             assert problem_of(study.problem).facts()["mesh"]
     assert all(problem_of(text).facts() for text in FAMILY.benchmarks)
     studied = {study.problem for study in FAMILY.studies}
-    assert {goal.problem for goal in FAMILY.goals} <= studied
+    assert {found.problem for found in FAMILY.statements} <= studied
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
-from harness.planning.explain import explain
-from harness.planning.plan import plan
+from harness.planning.plan import explain, plan
 from harness.series import driving
 from harness.series.points import libraries
 from harness.store.keys import Key

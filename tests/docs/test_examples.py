@@ -7,7 +7,7 @@ import pytest
 from documented import ROOT, run_python
 
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.ids import WorkloadSpec
 from planners.dtensor import FAMILY
 

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from harness.measuring.check import Checked, check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY

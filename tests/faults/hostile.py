@@ -37,25 +37,11 @@ TEXTS = (
     "# *a* _b_ ~c~ - d",
     'id="a" url(#b) <defs><style></style></defs>',
 )
-
 NUMBERS = (
-    *("0", "-1", "nan", "inf", "-inf", "1e400", "-1e400", "1e308", "1.5", "1e3", "0x10", "1_000"),
-    *(
-        "+5",
-        "1,000",
-        "٣",
-        "²",
-        "9" * 19,
-        "9" * 400,
-        "9" * 5000,
-        "true",
-        "None",
-        "x",
-        "1x",
-        "x1",
-    ),
-    *("3x" + "9" * 400, "mm+", "+", "a" * 10_000, "'", "{}", "(1)", "\x00", "\ud800", "1\n2"),
-)
+    "0", "-1", "nan", "inf", "-inf", "1e400", "-1e400", "1e308", "1.5", "1e3", "0x10", "1_000",
+    "+5", "1,000", "٣", "²", "9" * 19, "9" * 400, "9" * 5000, "true", "None", "x", "1x", "x1",
+    "3x" + "9" * 400, "mm+", "+", "a" * 10_000, "'", "{}", "(1)", "\x00", "\ud800", "1\n2",
+)  # fmt: skip
 
 json_values = st.recursive(
     st.none()
@@ -76,37 +62,31 @@ json_values = st.recursive(
 def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the path of keys to every value in a document, outer values first."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    found = [here] if here else []
-    for key, held in pairs:
+    paths = [here] if here else []
+    for key, inner in pairs:
         inside = (*here, key)
-        found += places(held, inside) if isinstance(held, dict | list) else [inside]
-    return found
+        paths += places(inner, inside) if isinstance(inner, dict | list) else [inside]
+    return paths
 
 
 def changes(document: Any, most: int = 3) -> st.SearchStrategy[list[tuple[Any, ...]]]:
     """Draw changes to a document, each of which replaces, drops or repeats a value."""
-    return st.lists(
-        st.tuples(
-            st.sampled_from(places(document)),
-            st.sampled_from(["put", "drop", "twice"]),
-            json_values,
-        ),
-        min_size=1,
-        max_size=most,
-    )
+    ways = st.sampled_from(["put", "drop", "twice"])
+    one = st.tuples(st.sampled_from(places(document)), ways, json_values)
+    return st.lists(one, min_size=1, max_size=most)
 
 
 def change(document: Any, wanted: list[tuple[Any, ...]]) -> None:
     """Apply changes to a document; skip a change if an earlier change removed its place."""
-    for way, what, value in wanted:
-        *outer, last = way
+    for path, way, value in wanted:
+        *outer, last = path
         with suppress(LookupError, TypeError):
             holder = document
             for key in outer:
                 holder = holder[key]
-            if what == "put":
+            if way == "put":
                 holder[last] = value
-            elif what == "drop":
+            elif way == "drop":
                 del holder[last]
             else:
                 holder += [holder[last]]
@@ -137,10 +117,8 @@ def refusal(read: Callable[[], Any]) -> str:
 
 def no_files(folder: Path, suffix: str) -> dict[str, str]:
     """Make paths that cannot be read as files; return them by description."""
-    made = {
-        what: folder / f"{what}{suffix}"
-        for what in ("missing", "folder", "pipe", "device", "loop", "huge")
-    }
+    names = ("missing", "folder", "pipe", "device", "loop", "huge")
+    made = {name: folder / f"{name}{suffix}" for name in names}
     made["folder"].mkdir()
     os.mkfifo(made["pipe"])
     made["device"].symlink_to("/dev/zero")
@@ -148,7 +126,7 @@ def no_files(folder: Path, suffix: str) -> dict[str, str]:
     with made["huge"].open("wb") as file:
         file.truncate(2**40)  # takes no room on the disk
     return {
-        **{what: str(path) for what, path in made.items()},
+        **{name: str(path) for name, path in made.items()},
         "below a file": str(made["huge"] / f"x{suffix}"),
         "a long name": str(folder / ("n" * 300 + suffix)),
         "NUL": f"{folder}/a\x00b{suffix}",

@@ -1,86 +1,347 @@
-"""Every loader refuses at once a path that is no regular file or cannot be read."""
+"""Every file of a user is read, or refused in one sentence that names it, before it does harm."""
 
+import copy
+import csv
+import gzip
+import io
+import json
 import os
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from hostile import no_files, refusal
+from hostile import NUMBERS, TEXTS, change, changes, no_files, read_or_refused, refusal
+from hypothesis import example, given, settings, strategies as st
 
 from harness.contract.registry import load_registry
-from harness.model.files import MOST_BYTES, read_file
+from harness.model import files
+from harness.model.files import read_file
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
+from planners.dimspec.conversion.partition import checked_partition
 from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
-from planners.embedding.tables.files import read_tables
+from planners.embedding.tables.files import COLUMNS, MOST_TABLES, read_tables
 from reports.core.frames import read_results
 
-
-def _labelled(family):
-    return lambda name: load_registry().find(family).label(WorkloadSpec(name))
-
-
-LOADERS = {
-    "tables as CSV": (".csv", read_tables),
-    "tables as Parquet": (".parquet", read_tables),
-    "topologies": (".csv", lambda name: find_topology(name, 8)),
-    "one of the topologies": (".csv", lambda name: find_topology(f"{name}#mine", 8)),
-    "a plan": (".json", plan_constraints),
-    "a stream": (".json.gz", lambda name: read_stream(Path(name))),
-    "results": (".jsonl", lambda name: read_results(Path(name))),
-    "the label of embedding": (".csv", _labelled("embedding")),
-    "the label of dimspec": (".json.gz", _labelled("dimspec")),
+TABLES = "name,rows,dim,pooling_factor,dtype\na,100,8,1|10,fp16\nb,1000,64,2.5,\n"
+TOPOLOGY = {
+    "name": "mine",
+    "gpus_per_host": "8",
+    "hosts_per_nvlink_domain": "1",
+    "hbm_bytes": "80000000000",
+    "ddr_bytes": "1000000000000",
+    "intra_host_bw": "450000000",
+    "intra_host_bw_nccl": "360000000",
+    "inter_host_bw": "50000000",
+    "hbm_bw": "3350000000",
+    "hbm_to_ddr_bw": "31500000",
+    "gpu": "H100",
+    "source": "a data sheet",
 }
-WHAT = (
-    *("missing", "folder", "pipe", "device", "loop", "huge", "below a file", "a long name", "NUL"),
-    *("half a surrogate", "bytes that are no text", "an escape"),
+TIMES = dict.fromkeys(("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"), 0.1)
+PLAN = {
+    "format": "shardbench-plan",
+    "version": 1,
+    "world_size": 2,
+    "local_world_size": 2,
+    "quality": {"max_rank_ms": 1.0},
+    "tables": [
+        {
+            "name": "a",
+            "rows": 100,
+            "dim": 8,
+            "dtype": "fp32",
+            "pooling_factors": [1.0],
+            "sharding_type": "table_wise",
+            "compute_kernel": "fused",
+            "cache_load_factor": None,
+            "shards": [
+                {
+                    "size": [100, 8],
+                    "offset": [0, 0],
+                    "rank": 1,
+                    "storage_bytes": {"hbm": 3200, "ddr": 0, "ssd": 0},
+                    "perf_ms": TIMES,
+                }
+            ],
+        }
+    ],
+}
+ANSWERED = {
+    "path": ["[R, R]", "[S0, R]"],
+    "comms": ["SPLIT_FWD_GATHER_BWD"],
+    "cost": {"fwd": 100, "bwd": 17.1, "total": 117.1},
+}
+STREAM = {
+    "mesh_shape": [2, 4],
+    "mesh_alpha": [1, 2.5],
+    "queries": [
+        {"shape": [8, 4], "src": [], "dst": [[0, [0]]], **ANSWERED},
+        {"shape": [8, 4], "src": [[-1, [1]]], "dst": [[0, [0, 1]]], **ANSWERED},
+        {"shape": [6, 4], "src": [[0, [0]]], "dst": [], **ANSWERED},
+    ],
+    "sequence": [0, 1, 0, 2],
+}
+
+
+def topology_text(columns: dict[str, str], *rows: dict[str, str]) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(columns))
+    writer.writeheader()
+    writer.writerows([columns, *rows])
+    return text.getvalue()
+
+
+def parquet(columns: dict[str, list]) -> bytes:
+    buffer = io.BytesIO()
+    pd.DataFrame(columns).to_parquet(buffer)
+    return buffer.getvalue()
+
+
+SIZES = {"rows": [100], "dim": [8], "pooling_factor": [1]}
+# The suffix of the files of each parser, the parser, and a file that it reads.
+PARSERS = {
+    "tables": (".csv", read_tables, TABLES.encode()),
+    "parquet": (".parquet", read_tables, parquet(SIZES)),
+    "topologies": (
+        ".csv",
+        lambda path: find_topology(str(path), 8),
+        topology_text(TOPOLOGY).encode(),
+    ),
+    "plan": (".json", plan_constraints, json.dumps(PLAN).encode()),
+    "stream": (
+        ".json.gz",
+        lambda path: read_stream(Path(path)),
+        gzip.compress(json.dumps(STREAM).encode()),
+    ),
+}
+# These are read elsewhere, or not before the problem is built.
+OTHERS = {
+    "results": (".jsonl", lambda path: read_results(Path(path)), b""),
+    "named topology": (".csv", lambda path: find_topology(f"{path}#mine", 8), b""),
+    "label": (
+        ".csv",
+        lambda path: load_registry().find("embedding").label(WorkloadSpec(path)),
+        b"",
+    ),
+}
+parsers = pytest.mark.parametrize("parser", PARSERS)
+
+
+@pytest.mark.parametrize("parser", {**PARSERS, **OTHERS})
+def test_what_is_no_file_is_refused_at_once(tmp_path, parser):
+    """A folder, a pipe, a device, a loop of links, an impossible name, an empty file."""
+    suffix, read, _ = {**PARSERS, **OTHERS}[parser]
+    for name, path in no_files(tmp_path, suffix).items():
+        said = refusal(partial(read, path))
+        assert "cannot be read: " in said, name
+        assert str(tmp_path) in said or "nnn" in said  # of a long path the middle is left out
+    empty = tmp_path / f"empty{suffix}"
+    empty.touch()
+    assert "empty" in refusal(lambda: read(str(empty)))
+
+
+@parsers
+def test_the_example_is_read(tmp_path, parser):
+    """What is changed below can be read as it is."""
+    suffix, read, content = PARSERS[parser]
+    path = tmp_path / f"example{suffix}"
+    path.write_bytes(content)
+    assert read(path)
+
+
+@parsers
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_bytes_are_read_or_refused(folder, parser, data):
+    """A file of any bytes, or a damaged one, gives a result or one sentence."""
+    suffix, read, content = PARSERS[parser]
+    at, length = (data.draw(st.integers(0, most)) for most in (len(content), 8))
+    odd = st.sampled_from([*TEXTS, *NUMBERS, '"', ",", "\r", "\ufeff", '"' * 3, "x" * 2**18])
+    put = data.draw(
+        st.binary(max_size=100) | odd.map(lambda text: text.encode(errors="surrogatepass"))
+    )
+    path = folder / f"any{suffix}"
+    for written in (put, content[:at] + put + content[at + length :], content[:at]):
+        path.write_bytes(written)
+        read_or_refused(lambda: read(path), str(path))
+
+
+@settings(max_examples=40)
+@given(
+    changed=st.dictionaries(
+        st.sampled_from([*TOPOLOGY, "another", ""]),
+        st.sampled_from([*TEXTS, *NUMBERS, "", "0", "1", "1e300", "5e-324", "4e9", "1e18"]),
+        min_size=1,
+        max_size=3,
+    ),
+    gpus=st.sampled_from([1, 8, 64, 10**6, 10**400]),
+)
+def test_any_topology_that_is_read_has_possible_sizes(folder, changed, gpus):
+    """A changed cell gives a topology with these GPUs, whose meshes exist, or is refused."""
+    path = folder / "cells.csv"
+    path.write_bytes(topology_text(TOPOLOGY | changed).encode(errors="surrogatepass"))
+    topology = read_or_refused(lambda: find_topology(str(path), gpus))
+    if topology is not None:
+        assert topology.gpus == gpus
+        assert 1 <= topology.domain_size <= 4096
+        for ndim in (1, 2, 3, 4):
+            read_or_refused(partial(topology.mesh_shape, ndim))
+
+
+odd_columns = st.sampled_from(
+    [
+        *([1], [None], [1.5], [float("nan")], [float("inf")], ["x"], [True], [b"x"], [[1]]),
+        *([{"a": 1}], [-1], [2**62], [1e300], [pd.Timestamp(0)], ["\x00"], ["\u202e" * 99]),
+    ]
 )
 
 
-@pytest.mark.parametrize("what", WHAT)
-@pytest.mark.parametrize("loader", LOADERS)
-def test_what_is_no_file_is_refused_in_one_sentence(tmp_path, loader, what):
-    suffix, read = LOADERS[loader]
-    said = refusal(lambda: read(no_files(tmp_path, suffix)[what]))
-    assert "cannot be read: " in said
-    assert str(tmp_path) in said or "nnn" in said  # of a long path the middle is left out
+@settings(max_examples=40)
+@given(
+    columns=st.dictionaries(
+        st.sampled_from([*COLUMNS, "name", "dtype", "rows.x", "", "\x00"]), odd_columns
+    )
+)
+def test_any_parquet_columns_are_tables_or_refused(folder, columns):
+    """Every type of column gives a table of possible sizes, or one sentence."""
+    path = folder / "columns.parquet"
+    path.write_bytes(parquet(SIZES | columns))
+    for table in read_or_refused(lambda: read_tables(path), str(path)) or ():
+        assert 1 <= table.rows <= 10**12
+        assert 4 <= table.dim <= 2**16
+        assert all(0 < factor <= 10**6 for factor in table.pooling_factors)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-def test_an_empty_file_is_refused_in_one_sentence(tmp_path, loader):
-    suffix, read = LOADERS[loader]
-    if loader.endswith("dimspec"):
-        return  # which reads it only when it builds the problem
-    path = tmp_path / f"empty{suffix}"
-    path.touch()
-    assert "empty" in refusal(lambda: read(str(path)))
+@given(wanted=changes(PLAN))
+def test_a_changed_plan_is_read_or_refused(folder, wanted):
+    """A plan that is read has a type and a size of shards for each table."""
+    plan = copy.deepcopy(PLAN)
+    change(plan, wanted)
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan))
+    for constraint in (read_or_refused(lambda: plan_constraints(path), str(path)) or {}).values():
+        assert constraint.sharding_types is not None
+        assert constraint.min_partition is not None
+
+
+@given(wanted=changes(STREAM), mesh=st.sampled_from([None, (8,), (4, 2), (2, 2, 2)]))
+@example(wanted=[(("mesh_shape", 0), "put", 10**400)], mesh=None)
+@example(wanted=[(("queries", 0, "shape", 0), "put", 10**400)], mesh=None)
+def test_a_changed_stream_is_read_or_refused(folder, wanted, mesh):
+    """A stream that is read has possible conversions alone, on the mesh that was asked for."""
+    document = copy.deepcopy(STREAM)
+    change(document, wanted)
+    path = folder / "stream.json"
+    path.write_text(json.dumps(document))
+    stream = read_or_refused(
+        lambda: read_stream(path, lambda recorded: mesh or recorded), f"{path}: "
+    )
+    if stream is None:
+        return
+    assert len(stream.sequence) + stream.left_out == len(document["sequence"])
+    assert set(stream.sequence) == set(range(len(stream.queries)))
+    for query in stream.queries:
+        for partition in (query.source, query.target):
+            assert checked_partition(query.mesh, query.shape, partition) == partition
+        assert mesh in (None, query.mesh.shape)
+
+
+def changed_plan(path: tuple, value: object) -> bytes:
+    plan = copy.deepcopy(PLAN)
+    change(plan, [(path, "put", value)])
+    return json.dumps(plan).encode()
+
+
+LINES = topology_text(TOPOLOGY)
+SHARD = ("tables", 0, "shards", 0)
+
+
+@pytest.mark.parametrize(
+    ("parser", "content", "said"),
+    [
+        ("topologies", b"# nothing\n", "'name' must be there once"),
+        ("topologies", b"x" * 2**18, "field larger than field limit (131072)."),
+        ("topologies", LINES.replace("gpu,", "name,").encode(), "'name' must be there once"),
+        ("topologies", f"{LINES}b,8,1,8502".encode(), "row 2 (b): hbm_bytes must be"),
+        ("topologies", f"{LINES[:-2]},x\n".encode(), "line 2: more fields than columns."),
+        ("topologies", LINES.replace(",8,", ",1e18,", 1).encode(), "from 1 to 4,096, not '1e18'."),
+        ("topologies", topology_text(TOPOLOGY, TOPOLOGY).encode(), "'mine' is listed twice."),
+        ("plan", changed_plan(("world_size",), 10**400), "`$.world_size`"),
+        ("plan", changed_plan(("world_size",), 1), "Shard 0 of table a is on rank 1 of 1."),
+        ("plan", changed_plan(("tables",), {}), "Expected `array`, got `object` - at `$.tables`"),
+        ("plan", changed_plan(("tables",), PLAN["tables"] * 2), "places table a 2 times"),
+        ("plan", changed_plan(("tables", 0, "rows"), 1.5), "`$.tables[0].rows`, table a."),
+        ("plan", changed_plan(("tables", 0, "sharding_type"), "os.system"), "Invalid enum value"),
+        ("plan", changed_plan(("tables", 0, "compute_kernel"), "x"), "must be one of fused, "),
+        ("plan", changed_plan((*SHARD, "rank"), -1), "Expected `int` >= 0"),
+        ("plan", changed_plan((*SHARD, "size"), [1]), "Expected `array` of length >= 2"),
+        *(
+            (parser, text if parser == "plan" else gzip.compress(text), "")
+            for parser in ("plan", "stream")
+            for text in (b"[" * 10**6, b'{"a":' * 10**5, b"9" * 5000, b"\x00", b'"\xed\xa0\x80')
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path, parser, content, said):
+    """Values, rows, nesting."""
+    suffix, read, _ = PARSERS[parser]
+    path = tmp_path / f"bad{suffix}"
+    path.write_bytes(content)
+    assert said in refusal(lambda: read(path))
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_line_ends_marks_and_quotes_do_not_matter(tmp_path, ending, mark):
+    """A CSV file of any editor is the same file."""
+    path = tmp_path / "mine.csv"
+    path.write_bytes((mark + TABLES.replace("\n", ending)).encode())
+    assert [table.name for table in read_tables(path)] == ["a", "b"]
+    path.write_bytes((mark + LINES.replace("\r\n", ending)).encode())
+    assert find_topology(str(path), 8).source == "a data sheet"
+    path.write_bytes(topology_text(TOPOLOGY | {"source": "one\nline,\u2028and another"}).encode())
+    assert find_topology(str(path), 8).source == "one\nline,\u2028and another"
+
+
+def test_what_unpacks_to_too_much_is_refused_before_it_is(tmp_path, monkeypatch):
+    """A small file of many bytes or rows is refused by its head."""
+    monkeypatch.setattr(files, "_MOST_JSON_BYTES", 2**20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b" " * 2**22))
+    assert "must hold at most 1,048,576 bytes of JSON text" in refusal(lambda: read_stream(path))
+    path = tmp_path / "bomb.parquet"
+    rows = 10**6
+    many = pd.Series([1]).repeat(rows)
+    pd.DataFrame({"rows": many, "dim": 8, "pooling_factor": 1}).to_parquet(path, index=False)
+    said = refusal(lambda: read_tables(path))
+    assert f"{rows:,} tables" in said
+    assert f"{MOST_TABLES:,}" in said
+
+
+def test_columns_that_are_not_asked_for_are_not_looked_at(tmp_path):
+    """A Parquet file may have columns of any type beside."""
+    path = tmp_path / "others.parquet"
+    path.write_bytes(parquet({**SIZES, "other": [[{"a": [1]}]]}))
+    assert read_tables(path)[0].rows == 100
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_refused(tmp_path):
+    """The system's reason is in the sentence."""
     path = tmp_path / "mine.csv"
     path.touch(0o000)
     assert "Permission denied" in refusal(lambda: read_file(path))
 
 
-def test_a_file_is_read_whole(tmp_path):
+def test_a_file_is_read_whole_up_to_a_limit(tmp_path, monkeypatch):
+    """Also through a link, and although it grows meanwhile."""
+    monkeypatch.setattr("harness.model.files.MOST_BYTES", 4)
     path = tmp_path / "mine"
     path.write_bytes(b"\x00\xff\r\n")
-    assert read_file(path) == b"\x00\xff\r\n"
     (tmp_path / "link").symlink_to(path)
     assert read_file(tmp_path / "link") == b"\x00\xff\r\n"
-
-
-def test_what_errors_call_a_file_can_be_said(tmp_path):
-    said = refusal(lambda: read_file(tmp_path / "none", "Results file 'none'"))
-    assert said == "Results file 'none' cannot be read: No such file or directory."
-
-
-def test_a_file_that_grows_while_it_is_read_is_refused_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.model.files.MOST_BYTES", 3)
-    path = tmp_path / "mine"
-    path.write_bytes(b"123")
-    assert read_file(path) == b"123"
-    path.write_bytes(b"1234")
-    assert "must hold at most 3 bytes" in refusal(lambda: read_file(path))
-    assert MOST_BYTES == 2**30
+    path.write_bytes(b"12345")
+    assert "must hold at most 4 bytes" in refusal(lambda: read_file(path))

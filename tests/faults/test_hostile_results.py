@@ -7,18 +7,16 @@ from functools import partial
 import pytest
 from hostile import TEXTS, change, changes, read_or_refused, refusal
 from hypothesis import example, given, settings, strategies as st
-from made_up_results import cell, family_lines, over_budget, past_lines, write
+from made_up_results import DECLARED, cell, family_lines, over_budget, past_lines, write
 
 from harness.store.cells import CellStore
 from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.page import family_sections
 from reports.family.tables import cells_table, goals_table, problems_table
-from reports.report.answers import answers
-from reports.report.findings import family_findings
-from reports.report.page import write_report
-from reports.report.recorded import Recorded
-from reports.report.table import environment_table
+from reports.report.findings import answers, family_findings
+from reports.report.page import environment_table, gains_table, write_report
+from reports.statements import systems
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
 OTHER = cell(decision="reference")
@@ -33,11 +31,14 @@ def told(path):
     """Read results and make all parts of a report except the figures, which take seconds."""
     results = read_results(path)
     environment_table(results)
-    answers(families(results), results, Recorded(None))
-    for family in families(results):
-        for tell in (cells_table, goals_table, family_findings):
-            tell(family)
-        problems_table(family)
+    cells = {cell.id: cell for cell in results.records}
+    for family in families(results, DECLARED):
+        rows = systems(family.statements, cells)
+        answers(rows, {}, results.records, family.goals, results.notes)
+        gains_table(rows, {}, {}, {})
+        family_findings(family, rows)
+        for table in (cells_table, goals_table, problems_table):
+            table(family)
     return results
 
 

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import toy
 
-from harness.measuring.environment import environment
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.cells import CellStore
 from harness.store.lines import hold
-from harness.suites.executors import LocalProcesses
-from harness.suites.sweep import Workers, merged, resumed, sweep, tasks_of
+from harness.suites.sweep import merged, resumed, sweep, tasks_of
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
@@ -35,17 +33,12 @@ def requests() -> list[Request]:
 def main(path: str, workers: str = "") -> None:
     results = Path(path)
     store = CellStore(results)
-    pool = LocalProcesses(int(workers)) if workers else None
-    try:
-        with hold(results):
-            assert store.set_damaged_aside() == []
-            held = Workers(environment(SETTINGS.sampling.seed), pool, lambda: int(workers or 1))
-            left = resumed(tasks_of(requests(), SETTINGS), store)
-            for _ in sweep(left, store, SETTINGS, registry=toy.toy_registry, workers=held):
-                pass
-    finally:
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with hold(results):
+        assert store.set_damaged_aside() == []
+        left = resumed(tasks_of(requests(), SETTINGS), store)
+        at_once = int(workers or 1)
+        for _ in sweep(left, store, SETTINGS, registry=toy.toy_registry, at_once=at_once):
+            pass
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from made_up_profiles import profile
-from made_up_results import cell, family_lines, overview_row, past_lines, write
+from made_up_results import cell, family_lines, past_lines, results_of, statement, write
 
 from harness.measuring.profile.flame_graph import Frame
 from reports.core.frames import read_results
@@ -59,9 +59,9 @@ def test_what_was_not_timed_is_no_step(tmp_path):
 
 
 def test_the_main_pair_is_of_the_first_row_with_both_times(tmp_path):
-    rows = [overview_row(f"Boxes {n}", "no-copy", "compiled", boxes=n) for n in (1600, 400)]
-    lines = [line | {"overview": rows} for line in past_lines()]
-    (found,) = main_pair(family_of(write(tmp_path / "r.jsonl", lines)))
+    rows = [statement("headline", f"{n}", "no-copy", "compiled", boxes=n) for n in (1600, 400)]
+    (family,) = families(results_of(tmp_path, past_lines()), {"boxing": rows})
+    (found,) = main_pair(family)
     assert found == pair("compiled", "no-copy", "crates[boxes=400,seed=1]/toy_rack:4")
 
 

@@ -6,7 +6,15 @@ import shutil
 
 import pandas as pd
 import pytest
-from made_up_results import blank_figures, cell, family_lines, over_budget, past_lines, write
+from made_up_results import (
+    DECLARED,
+    blank_figures,
+    cell,
+    family_lines,
+    over_budget,
+    past_lines,
+    write,
+)
 from page_parser import Page
 
 import reports.report.page
@@ -71,7 +79,7 @@ def test_every_figure_has_its_files_and_its_data(report, page):
     """A figure's SVG and CSV, and the CSV of tables, are files as well as links in the page."""
     out = report[0].parent
     slugs = {path.stem for path in (out / "figures").iterdir()}
-    assert slugs == {"gains", "published", "boxing-ladder", "boxing-size-1", "boxing-quality"}
+    assert slugs == {"gains", "boxing-ladder", "boxing-size-1", "boxing-quality"}
     embedded = {a["download"]: a["href"] for _, a in page.tags if "download" in a}
     for name in (*slugs, "boxing-cells", "boxing-counters"):
         data = (out / "data" / f"{name}.csv").read_bytes()
@@ -87,7 +95,8 @@ def past(tmp_path_factory):
     folder = tmp_path_factory.mktemp("past")
     lines = [*family_lines(), *past_lines()]
     with blank_figures():
-        path = write_report(write(folder / "results.jsonl", lines), folder / "out")
+        results = write(folder / "results.jsonl", lines)
+        path = write_report(results, folder / "out", declared=DECLARED)
     return Page(path.read_text())
 
 

@@ -8,7 +8,7 @@ from harness.contract import Releases, Series
 from harness.model.cell import Cell, Environment, Ratio, Summary
 from harness.model.ids import CellId, ProblemId
 from harness.series.points import CALLS
-from reports.series import View, findings, release_views, span_of
+from reports.series import View, findings, release_views, rows as rows_of
 from reports.series_page import data, draw, how_measured, page
 
 PROBLEM = ProblemId.parse("toy[size=3]/dgx_a100_80gb:8")
@@ -51,7 +51,7 @@ def view(*cells: Cell) -> View:
 
 
 def rows(*cells: Cell) -> list[dict]:
-    return data([view(*cells)]).to_dict("records")
+    return rows_of(view(*cells))
 
 
 GROWN = (
@@ -88,10 +88,8 @@ def test_changed_decisions_and_estimates_are_reported():
         release("1.1", {"m.f": 1}, cost=2.0),
         release("1.2", {"m.f": 1}, plan="b"),
     )
-    assert [row["decision"] for row in rows(*cells)] == ["first", "same", "changed"]
-    shown = view(*cells)
-    assert [shown.decision(step) for step in shown.steps] == ["other estimate", "other plan"]
-    assert [text.partition(":")[0] for text in findings(shown)[-2:]] == ["1.2", "1.1"]
+    assert [row["decision"] for row in rows(*cells)] == ["first", "other estimate", "other plan"]
+    assert [text.partition(":")[0] for text in findings(view(*cells))[-2:]] == ["1.2", "1.1"]
 
 
 def test_times_are_medians_parted_by_the_share_of_the_phase():
@@ -100,11 +98,12 @@ def test_times_are_medians_parted_by_the_share_of_the_phase():
         release("1.9.0", {"plan.main": 100}, (10.0, 4.0, 8.0), share=0.25),
         release("1.10.0", {"plan.main": 200}, (8.0, 16.0), ratio=Ratio(1.5, 1.25, 2.0), load=2.0),
     )
-    spans = [(span_of(run, "enumerate"), span_of(run, "enumerate", rest=True)) for run in shown.ran]
-    assert spans == [((2.0, 1.0, 2.5), (6.0, 3.0, 7.5)), ((6.0, 4.0, 8.0), (6.0, 4.0, 8.0))]
-    sentences = " ".join(findings(shown))
-    assert "3 times the CPU time of enumerate (2.00 s to 6.00 s)" in sentences
-    assert "1.5 times as long (1.25 to 2)" in sentences
+    keys = [f"{name}_cpu_s{end}" for name in ("profiled", "rest") for end in ("", "_low", "_high")]
+    assert [[row[key] for key in keys] for row in rows_of(shown)] == [
+        [2.0, 1.0, 2.5, 6.0, 3.0, 7.5],
+        [6.0, 4.0, 8.0, 6.0, 4.0, 8.0],
+    ]
+    assert "1.5 times as long (1.25 to 2)" in " ".join(findings(shown))
     assert "noisy" in how_measured([shown])
     assert "not measured" in how_measured([view(release("1.0", {"m.f": 1}))])
 

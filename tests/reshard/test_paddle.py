@@ -7,7 +7,7 @@ import pytest
 
 from harness.execution.upstream import Upstream
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology

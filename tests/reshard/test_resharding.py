@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import InfeasibleDecision, NotApplicable, UsageError
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.topologies.lookup import find_topology

@@ -67,8 +67,10 @@ def test_a_run_is_judged_only_if_it_is_whole_and_says_one_thing(path: Path):
 
 FILE = Path(__file__).with_name("data") / "schema_1.jsonl"
 LINES = FILE.read_text(encoding="utf-8").splitlines()
-NEWER = {"clock", "front", "overview", "remark", "work"}
+NEWER = {"clock", "front", "remark", "work"}
 """Fields that these lines were written without."""
+GONE = ("goals",)
+"""Fields of these lines that are ignored."""
 
 
 def holds(record: Any, line: Any) -> bool:
@@ -82,8 +84,9 @@ def test_lines_of_schema_1_are_read_and_can_be_written_anew(path: Path):
     cells = list(read_cells(FILE))
     for found, line in zip(cells, LINES, strict=True):
         record = json.loads(to_json(found.record()))
-        assert holds(record, json.loads(line))
-        assert record.keys() - json.loads(line).keys() == NEWER
+        kept = {name: value for name, value in json.loads(line).items() if name not in GONE}
+        assert holds(record, kept)
+        assert record.keys() - kept.keys() == NEWER
         assert Key.parse(found.key).machine == found.environment.machine
     assert len(read_results(FILE).cells) == len(read_whole(FILE)) == len(LINES)
     append(path, cells)
@@ -111,7 +114,6 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"facts": {"tables": 1e300}}, "'tables' must be 0 or from 1e-100 to 1e+100 in"),
     ({"status": "fine"}, "'status': Invalid enum value 'fine'; known are: ok, over budget"),
     ({"status": "x" * 10**6}, "'status': Invalid enum value 'xxx"),
-    ({"goals": [{"measure": "speed"}]}, "'goals[0]"),
     ({"environment": {"packages": []}}, "'environment.packages': Expected `object`, got"),
     ({"ranks": {"columns": ["ms"], "rows": [[1, 2]], "capacities": [None], "bar": "ms"}}, "'ranks"),
 ]

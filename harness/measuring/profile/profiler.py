@@ -13,10 +13,23 @@ from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRend
 from pyinstrument.session import Session
 
 from harness.contract import Measured, Prepared
+from harness.contract.registry import Registry, load_registry
+from harness.execution.worker import Failed, Report
+from harness.measuring.jobs import (
+    Event,
+    Listener,
+    OverBudget,
+    observer_of,
+    run_job,
+    start_server_for,
+)
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
-from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import Observer, Turn, timed_turn
+from harness.measuring.request import AFTER_CALL, BUILDING, CALL, Job, Request
+from harness.measuring.timing.turns import Clock, SystemClock, Turn, timed_turn
+from harness.measuring.timing.ways import Observer
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.settings import Settings
 
 _INTERVAL_SECONDS = 0.001
 # A turn lasts about this long, by repeating short calls, or half the requested seconds if that is
@@ -37,6 +50,49 @@ _SMALLEST_SHARE = 0.02
 _WEB_FONTS = re.compile(r"https://fonts\.googleapis\.com/[^\"]*")
 
 
+def profile_variants(
+    request: Request,
+    settings: Settings,
+    seconds: float,
+    listen: Listener = lambda event: None,
+    registry: Callable[[], Registry] = load_registry,
+) -> dict[str, Profiled]:
+    """Profile a request's variants, each for at least `seconds`; return the profiles by name.
+
+    Raise ShardbenchError if a variant is not installed, fails, or is over budget, and UsageError if
+    the problem cannot be built.
+    """
+    for name in request.variants:
+        request.family.find(name).check_installed()
+    start_server_for([request.family])
+    outcome = run_job(
+        run_profile,
+        request.job(settings, registry),
+        seconds,
+        event=Event("profiling", request.variants[0]),
+        listen=listen,
+        together=len(request.variants),
+    )
+    if isinstance(outcome, OverBudget):
+        raise ShardbenchError(f"'{outcome.subject}' was stopped after {settings.budget:g} s.")
+    if isinstance(outcome, Failed):
+        if (outcome.stage.what, outcome.cause) == (BUILDING, "usage"):
+            raise UsageError(outcome.reason)
+        how = "is not applicable" if outcome.cause == "not applicable" else "failed"
+        of_variant = f"'{outcome.subject}' {how}: " if outcome.subject else ""
+        raise ShardbenchError(of_variant + outcome.reason)
+    profiled: dict[str, Profiled] = outcome
+    return profiled
+
+
+def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Profiled]:
+    """Call variants in turns, with and without a profiler; return the profiles by name."""
+    request = job.request()
+    problem = request.build()
+    prepared = job.prepare(request, problem, request.variants, report)
+    return profile(request.family.name, prepared, SystemClock(), seconds, observer_of(job, report))
+
+
 def profile(
     family: str,
     prepared: Mapping[str, Prepared[Any]],
@@ -51,12 +107,14 @@ def profile(
     """
     observer = observer or Observer()
     turn_seconds = min(_TURN_SECONDS, seconds / _LEAST_TURNS)
-    recordings = {name: _Recording(each, clock, turn_seconds) for name, each in prepared.items()}
+    recordings = {
+        name: _Recording(variant, clock, turn_seconds) for name, variant in prepared.items()
+    }
 
     def in_turn(name: str, step: Callable[[], None]) -> None:
-        observer.turn_begins(name)
+        observer.begins(CALL, name)
         step()
-        observer.turn_ended(name, None)
+        observer.begins(AFTER_CALL, name)
 
     for name, recording in recordings.items():
         in_turn(name, recording.warm_up)

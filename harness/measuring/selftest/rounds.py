@@ -20,7 +20,7 @@ from harness.contract import Family, Prepared, Quality, Recorder
 from harness.contract.parameters import Parameters, workload_parameters
 from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event
 from harness.measuring.request import Request
 from harness.model.cell import Cell, Ratio
 from harness.model.errors import ShardbenchError

@@ -2,29 +2,45 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from harness.contract import Prepared
-from harness.execution.forks import Fork, Send
+from harness.contract.calls import profiled
+from harness.execution.forks import Fork
 from harness.execution.usage import helpers
-from harness.measuring.counting import affordable_counts, count_work
-from harness.measuring.garbage import long_lived_objects_left_alone
-from harness.measuring.timing.clock import Clock, SystemClock
-from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import Call, Observer, Sample, timed_call
-from harness.measuring.timing.verdict import judge
+from harness.measuring.request import CALL, COUNTING
+from harness.measuring.timing.turns import (
+    Clock,
+    SystemClock,
+    Turn,
+    long_lived_objects_left_alone,
+    timed_turn,
+)
+from harness.measuring.timing.verdict import (
+    CONFIDENCE,
+    estimate_ratio,
+    judge,
+    trimmed_mean,
+    variance,
+)
 from harness.measuring.timing.ways import (
     BLOCK_SECONDS,
-    InForks,
+    Observer,
     SideBySide,
+    TimeBlock,
     Variants,
     cores,
+    in_forks,
     in_turns,
 )
-from harness.model.cell import ClockName, CountedWork, Way
+from harness.model.cell import ClockName, CountedWork, Ratio, Way
 from harness.model.settings import SamplingRule
 
 _MOST_CALLS = 10_000
@@ -38,6 +54,12 @@ _LONGEST_TURN_SECONDS = 0.008  # longer calls are better timed side by side
 _LONG_SECONDS = 0.1
 _SHARE_OF_INSTALLING = 0.25  # a turn lasts at least this share of installing its variant
 _LEAST_FORKS = 4
+# If other threads and processes use more CPU time than this share of a call, and than these
+# seconds, they do part of the work, so the call must not be restricted to one core.
+_IDLE_THREADS, _IDLE_SECONDS = 0.02, 0.001
+_MOSTLY_WAITING = 3.0  # the wall time of such a call is above this multiple of its CPU time
+# Counting may take a tenth of the time; a call that is counted takes about three times as long.
+_SHARE_FOR_COUNTING, _COUNTED = 0.1, 3.0
 
 Limits = Mapping[str, Sequence[float]]
 
@@ -66,6 +88,141 @@ class SamplingRequest:
     compared: ClockName = "cpu"
 
 
+_SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")
+
+
+@dataclass(slots=True)
+class Times:
+    """The seconds of a call, one entry per turn; `blocks` has those of `clock` by block number.
+
+    CPU seconds are of all threads and child processes; `thread_cpu_s` is empty for calls in another
+    process, and `wall_s` for calls that share a core. `reference` has the times of the variant to
+    compare with. `work` is the counted work of a call, or None. `may_fork` is False if a fork would
+    lack something that the calls use, and `waits` is True if they wait for most of their wall time.
+    """
+
+    way: Way = "turns in one process"
+    clock: ClockName = "cpu"
+    wall_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    thread_cpu_s: list[float] = field(default_factory=list)
+    blocks: dict[int, list[float]] = field(default_factory=dict)
+    reference: "Times | None" = None
+    work: CountedWork | None = None
+    may_fork: bool = True
+    waits: bool = False
+
+    def add(self, block: int, turn: Turn) -> None:
+        """Record a turn of a block."""
+        self.cpu_s.append(turn.cpu_s)
+        if self.way not in _SHARE_A_CORE:
+            self.wall_s.append(turn.wall_s)
+        if turn.thread_cpu_s is not None:
+            self.thread_cpu_s.append(turn.thread_cpu_s)
+        compared = turn.wall_s if self.clock == "wall" else turn.cpu_s
+        self.blocks.setdefault(block, []).append(compared)
+
+    def ratio_to(self, reference: "Times", confidence: float = CONFIDENCE) -> Ratio | None:
+        """Estimate the ratio to the reference from the blocks with both; None if there are none.
+
+        Pairs in one process are not independent, because they share its memory layout. So the
+        estimate uses one mean ratio for each process, or the pairs if there is only one process.
+
+        Raises:
+            ValueError: a time is not positive and finite.
+        """
+        blocks = self._pair_ratios(reference)
+        ratios = self._independent(blocks)
+        if not ratios:
+            return None
+        in_one = self.way == "turns in one process"
+        pair_spread, process_spread = (_spread(ratios), None) if in_one else _spreads(blocks)
+        return replace(
+            estimate_ratio(ratios, [1.0] * len(ratios), confidence),
+            pairs=sum(map(len, blocks)),
+            processes=1 if in_one else len(ratios),
+            way=self.way,
+            pair_spread=pair_spread,
+            process_spread=process_spread,
+        )
+
+    def ratios_to(self, reference: "Times") -> list[float]:
+        """Return the ratio in each process, or in each pair if there is only one process.
+
+        Raises:
+            ValueError: a time is not positive and finite.
+        """
+        return self._independent(self._pair_ratios(reference))
+
+    def _independent(self, blocks: Sequence[Sequence[float]]) -> list[float]:
+        if self.way == "turns in one process":
+            return list(chain.from_iterable(blocks))
+        return [math.exp(trimmed_mean(list(map(math.log, block)))) for block in blocks]
+
+    def _pair_ratios(self, reference: "Times") -> list[list[float]]:
+        """Return the ratios of pairs, one list for each block with both variants.
+
+        In turns, the first turns of both variants in a block are a pair, then the second turns, and
+        so on. The second turns run in reverse order, so a drift of the machine's speed has opposite
+        signs in the two pairs. Side by side, a block is one pair of mean times.
+
+        Raises:
+            ValueError: a time is not positive and finite.
+        """
+        blocks = []
+        for block in sorted(self.blocks.keys() & reference.blocks.keys()):
+            mine, theirs = self.blocks[block], reference.blocks[block]
+            if self.way in _SHARE_A_CORE:
+                mine, theirs = [statistics.fmean(mine)], [statistics.fmean(theirs)]
+            if min(*mine, *theirs) <= 0:
+                raise ValueError("a time is too short for the clock")
+            if not all(map(math.isfinite, (*mine, *theirs))):
+                raise ValueError("a time is not a number")
+            blocks.append([a / b for a, b in zip(mine, theirs, strict=False)])
+        return blocks
+
+
+def _spread(ratios: Sequence[float]) -> float | None:
+    """Return the standard deviation of the logarithms of ratios; None for a single ratio."""
+    return math.sqrt(variance([*map(math.log, ratios)])) if len(ratios) > 1 else None
+
+
+def _spreads(blocks: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+    """Return the standard deviations of log ratios within processes, and between processes.
+
+    `blocks` has the pairs' ratios for each process. This is a one-way analysis of variance (Fisher
+    1925): the part due to pairs is subtracted from the variance of the processes' means. If each
+    process has a single pair, the first figure includes the second, which is then None.
+    """
+    means = [math.exp(statistics.fmean(map(math.log, block))) for block in blocks]
+    many = [block for block in blocks if len(block) > 1]
+    if not many:
+        return _spread(means), None
+    if len(blocks) < 2:
+        return _spread(blocks[0]), None
+    degrees = sum(len(block) - 1 for block in many)
+    pair = sum(variance([*map(math.log, b)]) * (len(b) - 1) for b in many) / degrees
+    explained = pair * statistics.fmean(1 / len(block) for block in blocks)
+    between = variance([*map(math.log, means)])
+    return math.sqrt(pair), math.sqrt(max(0.0, between - explained))
+
+
+class Call(NamedTuple):
+    """A warm-up call, which says how its variant is best timed.
+
+    `lasts_s` is the CPU seconds, which other programs do not lengthen; wall seconds if not
+    `is_alone`. `install_s` is the seconds of entering the variant's context. `is_alone` means that
+    one thread of this process did all the work, and can do it in a fork; see `Times` for the rest.
+    """
+
+    lasts_s: float
+    install_s: float
+    is_alone: bool
+    may_fork: bool
+    waits: bool
+    wall_s: float
+
+
 def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
     """Call each variant twice, and return its last call by name.
 
@@ -76,18 +233,26 @@ def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
     clock = request.clock
     started = clock.wall()
     calls: dict[str, Call] = {}
-    for name, variant in request.prepared.items():
+    for name, prepared in request.prepared.items():
         helpers_before = helpers()
         for number in range(2):
             is_late = clock.wall() - started > request.rule.warmup_seconds
             if is_late and (number or not request.may_fork):
                 break
-            observer.turn_begins(name)
-            calls[name] = timed_call(variant, clock, helpers_before)
+            observer.begins(CALL, name)
+            turn = timed_turn(prepared, clock)
+            # A fork has no threads but its own, and would share its parent's child processes.
+            may_fork = prepared.may_fork and helpers() <= helpers_before
+            if turn.thread_cpu_s is None:  # a call in another process, which measures it
+                calls[name] = Call(turn.lasts_s, turn.install_s, False, True, False, turn.wall_s)
+                continue
+            waits = turn.waits > 0 and turn.wall_s > _MOSTLY_WAITING * turn.cpu_s
+            by_others = turn.cpu_s - turn.thread_cpu_s
+            is_alone = by_others <= max(_IDLE_SECONDS, _IDLE_THREADS * turn.cpu_s)
+            is_alone = is_alone and may_fork and not waits
+            lasts_s = turn.cpu_s if is_alone else turn.wall_s
+            calls[name] = Call(lasts_s, turn.install_s, is_alone, may_fork, waits, turn.wall_s)
     return calls
-
-
-TimeBlock = Callable[[Variants, Sequence[str], random.Random], list[Sample]]
 
 
 class Group:
@@ -97,7 +262,7 @@ class Group:
         self, request: SamplingRequest, way: Way, names: Sequence[str], time_block: TimeBlock
     ) -> None:
         self.active = list(names)
-        self.times = {name: Times(way, clock=request.compared) for name in names}
+        self.times = {name: Times(way, request.compared) for name in names}
         self.blocks = 0
         self._request, self._rule, self._time_block = request, request.rule, time_block
         self._is_forked = way != "turns in one process"
@@ -105,25 +270,16 @@ class Group:
         self._least = 0 if request.reference is None else min(least, most)
         self._next_look = min(max(self._rule.least_blocks, least if self._is_forked else 0), most)
 
-    def time_block(self, variants: Variants, rng: random.Random) -> list[Sample]:
-        """Time one block of the active variants; record and return its samples."""
+    def time_block(self, variants: Variants, rng: random.Random) -> None:
+        """Time one block of the active variants; then remove those with settled ratios."""
         rng.shuffle(self.active)
-        samples = self._time_block(variants, self.active, rng)
-        for sample in samples:
-            times = self.times[sample.name]
-            times.add(self.blocks, sample.cpu_s, sample.wall_s, sample.thread_cpu_s)
+        for name, turns in self._time_block(variants, self.active, rng).items():
+            for turn in turns:
+                self.times[name].add(self.blocks, turn)
         self.blocks += 1
-        return samples
-
-    def may_end(self) -> bool:
-        """Return whether there are enough blocks to stop, even without a verdict."""
-        return self.blocks >= self._least
-
-    def look(self) -> None:
-        """Remove variants with settled ratios from `active`, whenever blocks grow by a tenth."""
-        reference = self._request.reference
         if self.blocks >= self._next_look:
             self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
+            reference = self._request.reference
             left = [
                 name
                 for name in self.active
@@ -133,6 +289,10 @@ class Group:
             self.active = [n for n in self.active if n in left or (left and n == reference)]
         if self.blocks >= self._rule.most_blocks:
             self.active = []
+
+    def may_end(self) -> bool:
+        """Return whether there are enough blocks to stop, even without a verdict."""
+        return self.blocks >= self._least
 
     def _is_settled(self, name: str, reference: str) -> bool:
         """Return whether the interval of a ratio is narrow enough for its verdict and limits."""
@@ -157,63 +317,56 @@ class Group:
 def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[str, Times]:
     """Time prepared variants in blocks, and return their times by name.
 
-    The `observer` is called at each event. A block interleaves the variants, so that a slow spell
-    of the machine affects all alike. Verdicts are computed after `least_blocks`, and again whenever
+    The `observer` hears of each stage. A block interleaves the variants, so that a slow spell of
+    the machine affects all alike. Verdicts are computed after `least_blocks`, and again whenever
     the number of blocks has grown by a tenth. A variant is then dropped if its verdict is settled
     and its ratio is clearly above or below each of its limits; the reference runs until all others
     are dropped. Without a reference, every variant runs the least blocks, if there is time. The
     `reference` of each result has the reference's times.
     """
     observer = observer or Observer()
+    rule = request.rule
+    # 1. Warm up, and choose how many calls make a turn long enough to be timed.
     warm = _warm_up(request, observer)
-    variants = _variants(request, warm, observer)
-    groups = [
-        Group(request, way, names, _time_block(way, request))
-        for way, names in _ways(warm, variants.calls, request)
-    ]
-    counts = {
-        name: affordable_counts(call.lasts_s, request.rule)
-        for name, call in warm.items()
-        if request.may_fork and call.is_alone
-    }
-    time_groups(groups, variants, request)
-    times: dict[str, Times] = {}
-    for group in groups:
-        for name, timed in group.times.items():
-            timed.reference = group.times.get(request.reference or "")
-            timed.warm = warm.get(name)
-            if not timed.wall_s:
-                timed.wall_s = [warm[name].wall_s]
-            times.setdefault(name, timed)
-    for name in [name for name in counts if counts[name]]:
-        observer.counting(name)
-        work = partial(_work_of, request.prepared[name], counts[name] > 1)
-        with Fork(work, observer.report) as fork:
-            times[name].work = fork.result()
-    return times
-
-
-def _variants(request: SamplingRequest, warm: Mapping[str, Call], observer: Observer) -> Variants:
-    """Return the variants with the number of calls that makes a turn long enough to be timed."""
     calls = dict.fromkeys(request.prepared, 1)
     seconds = dict.fromkeys(request.prepared, 1.0)
     for name, call in warm.items():
         if call.lasts_s > 0:
             installing = min(_LONGEST_TURN_SECONDS, call.install_s * _SHARE_OF_INSTALLING)
-            lasts = max(request.rule.turn_seconds, installing)
+            lasts = max(rule.turn_seconds, installing)
             calls[name] = min(_MOST_CALLS, max(1, math.ceil(lasts / call.lasts_s)))
             seconds[name] = calls[name] * call.lasts_s + call.install_s
-    return Variants(request.prepared, calls, seconds, request.clock, observer)
+    variants = Variants(request.prepared, calls, seconds, request.clock, observer)
+    # 2. Time blocks of the groups, each in its way, until all is settled or the time is spent.
+    groups = [
+        Group(request, way, names, _time_block(way, request))
+        for way, names in _ways(warm, calls, request)
+    ]
+    time_groups(groups, variants, request)
+    times: dict[str, Times] = {}
+    for group in groups:
+        for name, timed in group.times.items():
+            timed.reference = group.times.get(request.reference or "")
+            if name in warm:
+                timed.may_fork, timed.waits = warm[name].may_fork, warm[name].waits
+            if not timed.wall_s:
+                timed.wall_s = [warm[name].wall_s]
+            times.setdefault(name, timed)
+    # 3. Count the work of calls, twice if a tenth of the time allows it, each in a fork.
+    for name, call in warm.items():
+        if request.may_fork and call.is_alone and rule.counts_work:
+            counted_s = _COUNTED * max(call.lasts_s, 1e-9)
+            counts = min(2, int(_SHARE_FOR_COUNTING * rule.seconds / counted_s))
+            if counts:
+                observer.begins(COUNTING, name)
+                times[name].work = _count_in_fork(request.prepared[name], counts > 1, observer)
+    return times
 
 
-def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
-    seconds = min(BLOCK_SECONDS, request.rule.seconds / _BLOCKS_IN_TIME)
-    if way == "turns in one process" or not request.may_fork:
-        return in_turns
-    if way == "turns":
-        return InForks(seconds)
-    compares = request.reference is not None
-    return SideBySide(cores(), seconds, compares, one_core_each=way == "one core each")
+def _count_in_fork(prepared: Prepared[Any], twice: bool, observer: Observer) -> CountedWork:
+    with Fork(lambda _: count_work(prepared, twice), observer.report) as fork:
+        work: CountedWork = fork.result()
+    return work
 
 
 def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:
@@ -223,24 +376,25 @@ def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRe
     while left := [group for group in groups if group.active]:
         for group in left:
             block_started = clock.wall()
-            block = group.blocks
-            samples = group.time_block(variants, rng)
-            group.look()
+            group.time_block(variants, rng)
             now = clock.wall()
             in_time = request.rule.seconds - (now - started)
             if group.may_end() and now - block_started > in_time:
                 group.active = []  # another block would exceed the time
-            variants.observer.block_ended(block, samples)
 
 
-def _work_of(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> CountedWork:
-    return count_work(prepared, is_counted_twice)
+def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
+    seconds = min(BLOCK_SECONDS, request.rule.seconds / _BLOCKS_IN_TIME)
+    if way == "turns in one process":
+        return in_turns
+    if way == "turns":
+        return partial(in_forks, seconds)
+    compares = request.reference is not None
+    return SideBySide(cores(), seconds, compares, one_core_each=way == "one core each")
 
 
 def _ways(
-    warm: Mapping[str, Call],
-    calls: Mapping[str, int],
-    request: SamplingRequest,
+    warm: Mapping[str, Call], calls: Mapping[str, int], request: SamplingRequest
 ) -> list[tuple[Way, list[str]]]:
     """Split the variants into groups, each with its way of timing; each includes the reference.
 
@@ -284,3 +438,22 @@ def _ways(
     return [
         (way, names) for way, names in groups.items() if names != [reference] or len(groups) == 1
     ]
+
+
+def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:
+    """Count the function calls in one or two untimed runs; return the lower count, and the spread.
+
+    Only calls in this thread count. `spread` is the difference between the two counts, None for one
+    run; the share of the time in built-in functions is that of the first run.
+    """
+    counts, shares = [], []
+    for _ in range(2 if is_counted_twice else 1):
+        with prepared.installed():
+            prepared.begin()
+            _, entries = profiled(prepared.run)
+        counts.append(sum(entry.callcount for entry in entries) - 1)  # without the last, `disable`
+        seconds = sum(entry.inlinetime for entry in entries)
+        built_in = sum(entry.inlinetime for entry in entries if isinstance(entry.code, str))
+        shares.append(min(1.0, built_in / seconds) if seconds > 0 else 0.0)
+    spread = max(counts) - min(counts) if is_counted_twice else None
+    return CountedWork(min(counts), spread, shares[0])

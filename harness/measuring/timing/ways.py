@@ -1,4 +1,4 @@
-"""Ways to time a block of calls: in turns, in one process or in forks, or side by side."""
+"""The ways to time a block of calls: in turns, in one process or in forks, or side by side."""
 
 import gc
 import itertools
@@ -11,14 +11,15 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.contract import Prepared
 from harness.execution.forks import Fork, Send, listen
-from harness.execution.worker import Note
-from harness.measuring.timing.clock import Clock
-from harness.measuring.timing.turns import Observer, Sample, Turn, timed_turn
+from harness.execution.worker import Note, Report
+from harness.measuring.request import AFTER_CALL, CALL, TOGETHER
+from harness.measuring.timing.turns import Clock, SystemClock, Turn, timed_turn
 
 BLOCK_SECONDS = 0.3
 """Seconds of timing in one forked process."""
@@ -32,7 +33,22 @@ _FAR_SHORTER, _STEPS_BEHIND, _SHARE_OF_SHORT = 20, 4, 0.2
 _MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
 
 
-class Variants(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """The functions to call while variants are timed; by default they do nothing.
+
+    `begins` is called with each stage, and the name of its variant or the number of its processes;
+    `check` with a variant's name and decision after a turn. On `report`, forks send messages to the
+    parent process.
+    """
+
+    begins: Callable[..., None] = lambda stage, name="", processes=1: None
+    check: Callable[[str, Any], None] = lambda name, decision: None
+    report: Report | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
     """The prepared variants to time, with the number of calls in a turn of each.
 
     `seconds` is the expected duration of a turn, including entering the variant's context.
@@ -40,60 +56,68 @@ class Variants(NamedTuple):
 
     prepared: Mapping[str, Prepared[Any]]
     calls: Mapping[str, int]
-    seconds: Mapping[str, float]
-    clock: Clock
-    observer: Observer
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    clock: Clock = field(default_factory=SystemClock)
+    observer: Observer = field(default_factory=Observer)
 
-    def turn(self, name: str) -> Turn:
-        """Time one turn of variant `name`."""
-        self.observer.turn_begins(name)
-        return timed_turn(self.prepared[name], self.clock, self.calls[name])
+    def turn(self, name: str, is_checked: bool = False) -> Turn:
+        """Time a turn of variant `name`; return it without its decision, which may be checked.
+
+        In a fork, the observer only hears of the variant if the turn fails.
+        """
+        try:
+            turn = timed_turn(self.prepared[name], self.clock, self.calls[name])
+            if is_checked:
+                self.observer.check(name, turn.decision)
+        except BaseException:
+            self.observer.begins(CALL, name)
+            raise
+        return turn._replace(decision=None)
 
 
-def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> list[Sample]:
+TimeBlock = Callable[[Variants, Sequence[str], random.Random], dict[str, list[Turn]]]
+"""Time a block of turns of the named variants; return each variant's turns."""
+
+
+def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> dict[str, list[Turn]]:
     """Time a turn of each variant in the order of `names`, then another in reverse order."""
-    samples = []
+    turns: dict[str, list[Turn]] = {name: [] for name in names}
     for name in (*names, *reversed(names)):
-        turn = variants.turn(name)
-        variants.observer.turn_ended(name, turn.decision)
-        samples.append(Sample(name, turn.cpu_s, turn.wall_s, turn.thread_cpu_s))
-    return samples
+        variants.observer.begins(CALL, name)
+        turn = timed_turn(variants.prepared[name], variants.clock, variants.calls[name])
+        variants.observer.begins(AFTER_CALL, name)
+        variants.observer.check(name, turn.decision)
+        turns[name].append(turn._replace(decision=None))
+    return turns
 
 
-class InForks:
-    """Time each block of turns in a new fork, so that blocks differ in their memory layout."""
+def in_forks(
+    seconds: float, variants: Variants, names: Sequence[str], rng: random.Random
+) -> dict[str, list[Turn]]:
+    """Time rounds of turns for `seconds` in a new fork, so that blocks differ in memory layout."""
+    seed = rng.random()  # drawn here, because all forks would draw the same numbers
 
-    def __init__(self, seconds: float = BLOCK_SECONDS) -> None:
-        self._seconds_of_block = seconds
+    def work(_: Send) -> dict[str, list[Turn]]:
+        rng.seed(seed)
+        kept = _shifted_memory(rng)
+        until = time.monotonic() + seconds
+        order = list(names)
+        for name in order:  # untimed: first writes to shared pages copy them into the fork
+            variants.turn(name, is_checked=True)
+        turns: dict[str, list[Turn]] = {name: [] for name in names}
+        while not turns[names[0]] or time.monotonic() < until:
+            rng.shuffle(order)
+            for name in (*order, *reversed(order)):
+                turns[name].append(variants.turn(name))
+        for name in order:
+            variants.turn(name, is_checked=True)
+        del kept
+        return turns
 
-    def __call__(
-        self, variants: Variants, names: Sequence[str], rng: random.Random
-    ) -> list[Sample]:
-        """Time rounds of turns in one fork until its seconds are over; return all samples."""
-
-        seed = rng.random()  # drawn here, because all forks would draw the same numbers
-
-        def work(_: Send) -> list[Sample]:
-            rng.seed(seed)
-            kept = _shifted_memory(rng)
-            until = time.monotonic() + self._seconds_of_block
-            order = list(names)
-            for name in order:  # untimed: first writes to shared pages copy them into the fork
-                variants.observer.turn_ended(name, variants.turn(name).decision)
-            samples: list[Sample] = []
-            while not samples or time.monotonic() < until:
-                rng.shuffle(order)
-                for name in (*order, *reversed(order)):
-                    turn = variants.turn(name)
-                    samples.append(Sample(name, turn.cpu_s, turn.wall_s, turn.thread_cpu_s))
-            for name in order:
-                variants.observer.turn_ended(name, variants.turn(name).decision)
-            del kept
-            return samples
-
-        with Fork(work, variants.observer.report) as fork:
-            samples: list[Sample] = fork.result()
-        return samples
+    variants.observer.begins(TOGETHER, processes=len(names))
+    with Fork(work, variants.observer.report) as fork:
+        turns: dict[str, list[Turn]] = fork.result()
+    return turns
 
 
 class SideBySide:
@@ -129,22 +153,24 @@ class SideBySide:
 
     def __call__(
         self, variants: Variants, names: Sequence[str], rng: random.Random
-    ) -> list[Sample]:
+    ) -> dict[str, list[Turn]]:
         """Time one turn of each variant in its own fork, or several turns if they are short."""
         is_first = self._compares and not self._blocks
         while True:
             shares = self._shares(variants, names)
-            samples = self._time_block(variants, names, rng, shares)
-            for sample in samples:
-                self._took.setdefault(sample.name, []).append(sample.turn_s)
+            turns = self._time_block(variants, names, rng, shares)
+            for name in names:
+                self._took.setdefault(name, []).extend(turn.turn_s for turn in turns[name])
             if not is_first or self._shares(variants, names) == shares:
-                return samples
+                return turns
             is_first = False
 
-    def _seconds(self, variants: Variants, name: str) -> float:
+    def _seconds(self, variants: Variants, names: Sequence[str]) -> dict[str, float]:
         """Return the median seconds of past turns, or the expected seconds before the first."""
-        took = self._took.get(name)
-        return statistics.median(took) if took else variants.seconds[name]
+        return {
+            name: statistics.median(self._took.get(name) or [variants.seconds[name]])
+            for name in names
+        }
 
     def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
         """Return the niceness to add for each variant, so that all turns end at about one time.
@@ -153,19 +179,18 @@ class SideBySide:
         """
         if self._one_core_each:
             return dict.fromkeys(names, 1)
-        seconds = {name: self._seconds(variants, name) for name in names}
+        seconds = self._seconds(variants, names)
         longest = max(seconds.values())
-        shares = {
-            name: 1 + round(math.log(longest / turn_s, _WEIGHT_OF_NICE))
-            for name, turn_s in seconds.items()
-        }
         short = [
             name
             for name, turn_s in seconds.items()
             if longest > _FAR_SHORTER * turn_s or (turn_s < longest and variants.calls[name] > 1)
         ]
-        if short:
-            shares = {name: min(_MOST_NICE, step + _STEPS_BEHIND) for name, step in shares.items()}
+        behind = _STEPS_BEHIND if short else 0
+        shares = {
+            name: min(_MOST_NICE, 1 + behind + round(math.log(longest / turn_s, _WEIGHT_OF_NICE)))
+            for name, turn_s in seconds.items()
+        }
         return shares | dict.fromkeys(short, 0)
 
     def _time_block(
@@ -174,89 +199,79 @@ class SideBySide:
         names: Sequence[str],
         rng: random.Random,
         shares: Mapping[str, int],
-    ) -> list[Sample]:
+    ) -> dict[str, list[Turn]]:
         self._blocks += 1
         observer = variants.observer
-        longest = max(self._seconds(variants, name) for name in names)
-        turns = max(1, math.ceil(self._seconds_of_block / longest))
+        longest = max(self._seconds(variants, names).values())
+        turns_of_fork = max(1, math.ceil(self._seconds_of_block / longest))
         done = mmap.mmap(-1, len(names))  # shared with the forks: 1 once a fork has its turns
         short = sum(not steps for steps in shares.values())
         rest = short / _SHARE_OF_SHORT - 1  # a short turn's pause, in durations of the turn
-        held, release = os.pipe()
+        waiting, release = os.pipe()
         seed = rng.random()  # drawn here, because all forks would draw the same numbers
 
-        def side(place: int, name: str) -> Callable[[Send], None]:
-            def work(send: Send) -> None:
-                rng.seed(f"{seed} {place}")
-                kept = _shifted_memory(rng)
-                _touch_all_objects()
-                self._take_share(place, shares[name])
-                send(None)
-                os.read(held, 1)
-                needed = turns if shares[name] else 1
-                for count in itertools.count(1):
-                    before = time.process_time()
-                    turn = variants.turn(name)
-                    turn_s = time.process_time() - before
-                    if count > needed and all(done[:]):
-                        break  # this turn ended after the block, so it is dropped
-                    if count in (1, needed):
-                        observer.turn_ended(name, turn.decision)
-                    send(Sample(name, turn.cpu_s, None, turn.thread_cpu_s, turn_s))
-                    done[place] = count >= needed
-                    if not shares[name]:
-                        time.sleep(rest * turn_s)
-                signal.pause()
-                del kept
+        def work(place: int, name: str, send: Send) -> None:
+            # 1. Move this fork's memory, and take its share of the core.
+            rng.seed(f"{seed} {place}")
+            kept = _shifted_memory(rng)
+            _touch_all_objects()
+            at = self._blocks + (place if self._one_core_each else 0)
+            os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
+            os.nice(shares[name])
+            # 2. Wait until all forks are ready.
+            send(None)
+            os.read(waiting, 1)
+            # 3. Take turns until the last fork has done its own.
+            needed = turns_of_fork if shares[name] else 1
+            for count in itertools.count(1):
+                turn = variants.turn(name, is_checked=count in (1, needed))
+                if count > needed and all(done[:]):
+                    break  # this turn ended after the block, so it is dropped
+                send((name, turn))
+                done[place] = count >= needed
+                if not shares[name]:
+                    time.sleep(rest * turn.turn_s)
+            signal.pause()
+            del kept
 
-            return work
+        def heard(seconds: float) -> list[Any]:
+            messages = [message for _, message in listen(forks, seconds)]
+            return [message.content for message in messages if isinstance(message, Note)]
 
-        observer.together(len(names))
+        observer.begins(TOGETHER, processes=len(names))
         with ExitStack() as stack:
-            for end in (held, release):
-                stack.callback(os.close, end)
+            stack.callback(os.close, waiting)
+            stack.callback(os.close, release)
             forks = {
                 name: stack.enter_context(
                     Fork(
-                        side(place, name),
+                        partial(work, place, name),
                         observer.report,
-                        True,
-                        partial(observer.turn_begins, name),
+                        is_apart=True,
+                        failing=partial(observer.begins, CALL, name),
                     )
                 )
                 for place, name in enumerate(names)
             }
-            ready: set[str] = set()
-            while len(ready) < len(forks):
-                heard = listen(forks, _LOOK_SECONDS)
-                ready |= {name for name, message in heard if message == Note(None)}
+            ready = 0
+            while ready < len(forks):
+                ready += len(heard(_LOOK_SECONDS))
             os.write(release, bytes(len(forks)))
-            samples: list[Sample] = []
+            turns: dict[str, list[Turn]] = {name: [] for name in names}
             announced = ""
             while not all(done[:]):
-                samples += _samples(listen(forks, _LOOK_SECONDS))
+                for name, turn in heard(_LOOK_SECONDS):
+                    turns[name].append(turn)
                 left = [
                     name for name, has_ended in zip(names, done[:], strict=True) if not has_ended
                 ]
                 if len(left) == 1 and left[0] != announced:
-                    observer.turn_begins(announced := left[0])
-            while heard := listen(forks, 0.0):
-                samples += _samples(heard)
-        return samples
-
-    def _take_share(self, place: int, steps: int) -> None:
-        """Pin this process to its core, and raise its niceness by `steps`."""
-        at = self._blocks + place if self._one_core_each else self._blocks
-        os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
-        os.nice(steps)
-
-
-def _samples(heard: Sequence[tuple[str, Any]]) -> list[Sample]:
-    return [
-        message.content
-        for _, message in heard
-        if isinstance(message, Note) and message.content is not None
-    ]
+                    announced = left[0]
+                    observer.begins(CALL, announced)
+            while messages := heard(0.0):
+                for name, turn in messages:
+                    turns[name].append(turn)
+        return turns
 
 
 def _shifted_memory(rng: random.Random) -> list[bytearray]:

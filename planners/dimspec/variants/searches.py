@@ -10,7 +10,9 @@ from planners.dimspec.problem import Answers, DimSpecProblem, prepare
 
 _PUBLISHED = "hpcaitech/ColossalAI#5446"
 _ISSUE = "hpcaitech/ColossalAI#5436"
-CLAIM = Claim(56.79, 31.93, "s", "strategies of ResNet-50, as published")
+CLAIM = Claim(
+    56.79, 31.93, "s", "ColossalAI's example for ResNet, wall time of the strategy constructor"
+)
 
 
 @FAMILY.variant("eager-dict", source=f"before {_PUBLISHED}", reference=True)

@@ -34,7 +34,7 @@ def heap(problem: "ExpertsProblem") -> "Prepared[Placement]":
 @FAMILY.variant(
     "numpy-pack",
     source="vllm-project/vllm#28369",
-    claim=Claim(80, 10, "ms", "DeepSeek-V2-Lite on 8 GPUs, as published"),
+    claim=Claim(80, 10, "ms", "DeepSeek-V2-Lite on 8 GPUs"),
 )
 def numpy_pack(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As deepseek, with the packing in NumPy and its sums in float32"""

@@ -42,8 +42,7 @@ from torchrec.modules.embedding_configs import DataType
 from harness.measuring.request import Request
 from harness.model.errors import NotApplicable
 from harness.model.ids import WorkloadSpec
-from harness.planning.baseline import Baseline, baseline
-from harness.planning.plan import plan
+from harness.planning.plan import Baseline, baseline, plan
 from harness.topologies.lookup import placed_on
 from planners.embedding import FAMILY
 from planners.embedding.planning import PLANNING

@@ -9,7 +9,7 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstima
 
 from harness.contract import Progress, Recorder
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from planners.embedding import FAMILY
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.observer import observe

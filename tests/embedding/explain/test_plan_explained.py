@@ -15,7 +15,7 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from harness.contract import Question, UsageError, WorkloadSpec
 from harness.model.ids import CellId
-from harness.planning.explain import Explained
+from harness.planning.plan import Explained
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.best_plan.bounds.presolve import presolved

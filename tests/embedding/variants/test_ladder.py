@@ -12,7 +12,7 @@ from torchrec.distributed.planner.types import DeviceHardware, Perf, ShardingOpt
 
 from harness.contract import InfeasibleDecision, Recorder
 from harness.measuring.check import check
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
 from planners.embedding.observer import observe

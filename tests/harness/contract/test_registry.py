@@ -1,13 +1,14 @@
+"""Families and variants are registered, found by name or entry point, or refused."""
+
 import importlib.metadata
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import toy
 
-from harness.contract import Family, Quality
+from harness.contract import Family
 from harness.contract.family import load
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
@@ -30,23 +31,41 @@ def says(sentence: str) -> str:
     return f"^{re.escape(sentence)}$"
 
 
-def test_a_family_without_a_reference_is_refused():
-    lost = family()
-    add(lost, "only")
-    with pytest.raises(RegistryError, match=says("Family 'toy' has no reference variant.")):
-        Registry([lost])
+@pytest.mark.parametrize(
+    ("variants", "sentence"),
+    [
+        ({"only": {}}, "Family 'toy' has no reference variant."),
+        (
+            {"first": {"reference": True}, "second": {"reference": True}},
+            "Family 'toy' has two references, 'first' and 'second'.",
+        ),
+        (
+            {"first": {"reference": True}, "second": {"same_as": "third"}},
+            "Variant 'toy/second' must decide the same as 'third', which is not registered.",
+        ),
+        (
+            {"first": {"reference": True}, "second": {"same_as": "second"}},
+            "Variant 'toy/second' must decide the same as itself.",
+        ),
+        (
+            {"a": {"reference": True}, "b": {"same_as": "c"}, "c": {"same_as": "b"}},
+            "Variant 'toy/b' must decide the same as itself.",
+        ),
+        ({"at@sign": {"reference": True}}, "Variant 'toy/at@sign' needs a name without '@'."),
+        ({"": {"reference": True}}, "Variant 'toy/' needs a name without '@'."),
+    ],
+)
+def test_variants_that_contradict_each_other_are_refused(variants: dict, sentence: str):
+    """One sentence names the family and the variant."""
+    refused = family()
+    with pytest.raises(RegistryError, match=says(sentence)):  # noqa: PT012 - either step refuses
+        for name, options in variants.items():
+            add(refused, name, **options)
+        Registry([refused])
 
 
-def test_a_second_reference_is_refused():
-    divided = family()
-    add(divided, "first", reference=True)
-    sentence = "Family 'toy' has two references, 'first' and 'second'."
-    with pytest.raises(RegistryError, match=says(sentence)):
-        add(divided, "second", reference=True)
-    assert list(divided.variants) == ["first"]
-
-
-def test_a_second_variant_of_the_same_name_is_refused():
+def test_a_second_variant_of_a_name_leaves_the_first():
+    """The first registration stays in force."""
     doubled = family()
     add(doubled, "first", reference=True)
     kept = doubled.variants["first"]
@@ -55,22 +74,23 @@ def test_a_second_variant_of_the_same_name_is_refused():
     assert doubled.variants["first"] is kept
 
 
-def test_a_second_family_of_the_same_name_is_refused():
-    registry = toy.toy_registry()
-    with pytest.raises(RegistryError, match=says("Two families are named 'toy'.")):
-        registry.add(replace(toy.TOY))
-    assert registry.families[0] is toy.TOY
-    assert len(registry.families) == 1
+@pytest.mark.parametrize("name", ["at@sign", "in/out", ""])
+def test_a_family_s_name_must_make_clear_ids(name: str):
+    """Ids of cells separate family, variant and problem by `/` and `@`."""
+    ambiguous = family(name)
+    add(ambiguous, "first", reference=True)
+    with pytest.raises(RegistryError, match="needs a name without"):
+        Registry([ambiguous])
 
 
 def test_a_family_that_was_added_to_is_checked_again():
+    """Another package may add a variant; a wrong one removes the family."""
     growing = family()
     add(growing, "first", reference=True)
     registry = Registry([growing])
     add(growing, "second", same_as="first")
     registry.add(growing)
     assert registry.families == (growing,)
-
     add(growing, "third", same_as="nowhere")
     with pytest.raises(RegistryError, match="'nowhere', which is not registered"):
         registry.add(growing)
@@ -79,88 +99,35 @@ def test_a_family_that_was_added_to_is_checked_again():
         registry.find("toy")
 
 
-def test_same_as_that_leads_nowhere_is_refused():
-    misled = family()
-    add(misled, "first", reference=True)
-    add(misled, "second", same_as="third")
-    sentence = "Variant 'toy/second' must decide the same as 'third', which is not registered."
-    with pytest.raises(RegistryError, match=says(sentence)):
-        Registry([misled])
-
-
-@pytest.mark.parametrize(
-    "same_as",
-    [
-        {"first": None, "second": "second"},
-        {"first": None, "second": "third", "third": "second"},
-        {"first": "second", "second": "third", "third": "first"},
-        {"first": None, "second": "third", "third": "fourth", "fourth": "third"},
-    ],
-    ids=["itself", "pair", "with the reference", "behind a tail"],
-)
-def test_same_as_in_a_circle_is_refused(same_as: dict[str, str | None]):
-    circular = family()
-    for name, target in same_as.items():
-        add(circular, name, reference=name == "first", same_as=target)
-    with pytest.raises(RegistryError, match=r"^Variant 'toy/\w+' must decide the same as itself.$"):
-        Registry([circular])
-
-
-def test_a_chain_of_same_as_is_accepted():
+def test_a_chain_of_same_as_is_followed():
+    """The models of a variant are all that it must reproduce, the nearest first."""
     chain = family()
-    add(chain, "third", same_as="second")
-    add(chain, "second", same_as="first")
-    add(chain, "first", reference=True)
+    for name, model in (("third", "second"), ("second", "first"), ("first", None)):
+        add(chain, name, same_as=model, reference=model is None)
     assert Registry([chain]).find("toy").reference.name == "first"
-    models = {name: list(chain.models_of(variant)) for name, variant in chain.variants.items()}
-    first, second = chain.variants["first"], chain.variants["second"]
-    assert models == {"first": [], "second": [first], "third": [second, first]}
-
-
-@pytest.mark.parametrize(
-    ("family_name", "variant_name"),
-    [("toy", "at@sign"), ("toy", ""), ("at@sign", "first"), ("in/out", "first"), ("", "first")],
-)
-def test_names_that_would_make_an_ambiguous_cell_id_are_refused(
-    family_name: str, variant_name: str
-):
-    ambiguous = family(family_name)
-    with pytest.raises(RegistryError, match="name"):  # noqa: PT012 - either step may refuse it
-        add(ambiguous, variant_name, reference=True)
-        Registry([ambiguous])
-
-
-def test_quality_needs_a_direction():
-    lost = replace(toy.TOY, qualities=(Quality("cost", "ms", "smaller", "what it costs"),))
-    with pytest.raises(RegistryError, match=says("Quality 'cost' must be better lower or higher.")):
-        Registry([lost])
+    first, second, third = (chain.variants[name] for name in ("first", "second", "third"))
+    assert chain.models_of(third) == [second, first]
+    assert chain.root(third) is chain.root(first) is first
 
 
 def test_the_summary_is_the_first_line_of_the_docstring():
+    """A variant without a docstring has no summary."""
     assert toy.TOY.variants["endless"].summary == (
         "Sleep for ever, at a hundredth of the work each second."
     )
     assert toy.TOY.variants["own"].summary == ""
 
 
-class TestFinding:
-    def test_families_are_sorted_by_name(self):
-        registry = Registry([replace(toy.TOY, name="zebra"), toy.TOY])
-        assert [found.name for found in registry.families] == ["toy", "zebra"]
-
-    def test_close_names_are_suggested(self):
-        registry = toy.toy_registry()
-        sentence = "Unknown family 'toys'; did you mean toy?"
-        with pytest.raises(UsageError, match=says(sentence)):
-            registry.find("toys")
-        sentence = "Unknown variant of family 'toy', 'same-as-diferent'; did you mean "
-        with pytest.raises(UsageError, match=f"^{sentence}same-as-different"):
-            registry.find("toy").find("same-as-diferent")
-
-    def test_a_name_like_no_other_gets_all_that_are_known(self):
-        error = unknown("thing", "zzz", ["b", "a"])
-        assert str(error) == "Unknown thing 'zzz'; known are: a, b."
-        assert str(unknown("thing", "zzz", [])) == "Unknown thing 'zzz'; known are: none."
+def test_families_are_sorted_and_close_names_suggested():
+    """An unknown name is answered with the most similar known ones, or all."""
+    registry = Registry([replace(toy.TOY, name="zebra"), toy.TOY])
+    assert [found.name for found in registry.families] == ["toy", "zebra"]
+    with pytest.raises(UsageError, match=says("Unknown family 'toys'; did you mean toy?")):
+        registry.find("toys")
+    sentence = "^Unknown variant of family 'toy', 'same-as-diferent'; did you mean same-as-diff"
+    with pytest.raises(UsageError, match=sentence):
+        registry.find("toy").find("same-as-diferent")
+    assert str(unknown("thing", "zzz", ["b", "a"])) == "Unknown thing 'zzz'; known are: a, b."
 
 
 class TestEntryPoints:
@@ -171,89 +138,71 @@ class TestEntryPoints:
             ("toy:NO_SUCH_FAMILY", "NO_SUCH_FAMILY"),
             ("broken_module:FAMILY", "libsomething.so.12: cannot open shared object file"),
             ("toy:build", "build|attribute|Family"),
+            ("toy:LOST", r"Family 'lost' has no reference variant\."),
         ],
     )
-    def test_a_broken_family_leaves_the_others_working(self, target: str, reason: str):
-        registry = load_registry([entry_point("broken", target), entry_point("toy", "toy:TOY")])
-        assert registry.families == (toy.TOY,)
-        with pytest.raises(UsageError, match=f"^Family 'broken' could not be loaded: .*{reason}"):
-            registry.find("broken")
-
-    def test_a_refused_family_leaves_the_others_working(self, monkeypatch: pytest.MonkeyPatch):
+    def test_a_broken_family_leaves_the_others_working(self, monkeypatch, target, reason):
+        """The reason is told when the family is asked for."""
         monkeypatch.setattr(toy, "LOST", family("lost"), raising=False)
-        registry = load_registry([entry_point("lost", "toy:LOST"), entry_point("toy", "toy:TOY")])
+        name = "lost" if target.endswith("LOST") else "broken"
+        registry = load_registry([entry_point(name, target), entry_point("toy", "toy:TOY")])
         assert registry.families == (toy.TOY,)
-        with pytest.raises(UsageError, match=r"Family 'lost' has no reference variant\."):
-            registry.find("lost")
+        with pytest.raises(UsageError, match=f"^Family '{name}' could not be loaded: .*{reason}"):
+            registry.find(name)
 
-    def test_an_error_without_words_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        (tmp_path / "wordless_module.py").write_text("assert False\n")
-        monkeypatch.syspath_prepend(tmp_path)
-        registry = load_registry([entry_point("broken", "wordless_module:FAMILY")])
-        with pytest.raises(UsageError, match="AssertionError"):
-            registry.find("broken")
-
-    def test_a_second_family_of_a_name_leaves_the_first_one_working(
-        self, monkeypatch: pytest.MonkeyPatch
-    ):
+    def test_a_second_family_of_a_name_leaves_the_first_one_working(self, monkeypatch):
+        """Two packages may not offer different families of one name."""
         monkeypatch.setattr(toy, "COPY", replace(toy.TOY), raising=False)
         registry = load_registry([entry_point("toy", "toy:TOY"), entry_point("toy", "toy:COPY")])
         assert registry.failures == {"toy": "Two families are named 'toy'."}
         assert registry.find("toy") is toy.TOY
 
     def test_the_built_in_families_come_through_the_same_door(self):
-        names = {
-            found.name for found in importlib.metadata.entry_points(group="shardbench.families")
-        }
+        """All installed entry points load."""
+        points = importlib.metadata.entry_points(group="shardbench.families")
         registry = load_registry()
-        assert {found.name for found in registry.families} == names
+        assert {found.name for found in registry.families} == {point.name for point in points}
         assert registry.failures == {}
 
 
 class TestRequirements:
     def test_what_is_missing_is_named(self):
+        """A family's requirements are those of each variant; a dotted name may be missing."""
         assert toy.TOY.variants["missing"].missing() == (toy.NOT_THERE,)
         assert toy.TOY.variants["same"].missing() == ()
-
-    @pytest.mark.parametrize(
-        "name", ["a_module_that_does_not_exist.inner", "json.no_such_part", "toy.inner"]
-    )
-    def test_a_dotted_name_may_be_missing(self, name: str):
-        variant = Variant("v", lambda problem: None, "", "", requires=("json.decoder", name))
-        assert variant.missing() == (name,)
+        demanding = family(requires=("json.decoder", "json.no_such_part"))
+        add(demanding, "first", reference=True, requires=("no_such_module.inner",))
+        assert demanding.variants["first"].missing() == (
+            *("json.no_such_part", "no_such_module.inner"),
+        )
 
     def test_looking_does_not_import(self):
+        """Listing variants must be quick."""
         variant = Variant("v", lambda problem: None, "", "", requires=("noisy_module",))
         sys.modules.pop("noisy_module", None)
         assert variant.missing() == ()
         assert "noisy_module" not in sys.modules
 
-    def test_a_family_s_requirements_are_those_of_each_variant(self):
-        demanding = family(requires=("json", toy.NOT_THERE))
-        add(demanding, "first", reference=True, requires=("another_missing_module",))
-        assert demanding.variants["first"].missing() == (toy.NOT_THERE, "another_missing_module")
+
+def test_a_decider_is_called_when_it_is_run():
+    """Preparing it calls nothing, and each run calls it again."""
+    decided, calls = family(), []
+    decided.decider("first", reference=True)(calls.append)
+    prepared = decided.variants["first"].prepared("problem")
+    assert calls == []
+    prepared.run()
+    prepared.run()
+    assert calls == ["problem", "problem"]
 
 
-class TestPreparing:
-    def test_a_decider_is_called_when_it_is_run(self):
-        decided, calls = family(), []
-        decided.decider("first", reference=True)(calls.append)
-        prepared = decided.variants["first"].prepared("problem")
-        assert calls == []
-        prepared.run()
-        prepared.run()
-        assert calls == ["problem", "problem"]
-
-    def test_a_variant_that_prepares_nothing_is_refused(self):
-        sentence = (
-            "Variant 'v' returned int, not Prepared; a function that decides at once is registered "
-            "with @FAMILY.decider."
-        )
-        with pytest.raises(RegistryError, match=says(sentence)):
-            Variant("v", lambda problem: 3, "", "").prepared(None)
+def test_a_variant_that_prepares_nothing_is_refused():
+    """The sentence names the decorator for functions that decide at once."""
+    with pytest.raises(RegistryError, match=r"returned int, not Prepared; .*@FAMILY.decider\.$"):
+        Variant("v", lambda problem: 3, "", "").prepared(None)
 
 
 def test_an_implementation_is_imported_when_it_is_needed(monkeypatch, tmp_path):
+    """Its module is named to be loaded before child processes are forked."""
     (tmp_path / "late_work.py").write_text("def build(workload, topology):\n    return 7\n")
     monkeypatch.syspath_prepend(tmp_path)
     lazy = family(implementation="late_work", preload=("scipy.special",))

@@ -26,7 +26,7 @@ from harness.estimates.validation import Validation, validate
 from harness.model.cell import Ratio
 from harness.store.keys import Key
 from harness.store.lines import Store
-from reports.estimates.page import findings, read_validations
+from reports.estimates_page import findings, read_validations
 
 KEY = Key(machine="made up")
 PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))

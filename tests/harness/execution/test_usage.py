@@ -23,7 +23,7 @@ from harness.measuring.check import check
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
 from harness.measuring.request import Request
-from harness.measuring.timing.clock import SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model import machine
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings

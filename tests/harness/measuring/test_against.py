@@ -83,21 +83,6 @@ def test_where_it_is_over_budget_there_is_a_projection_at_most():
     assert projected_speedup(own, cells["plain"]) is None
 
 
-class TestGoals:
-    def test_a_cell_holds_its_own(self):
-        cells = compare("", "same", "own", registry=toy.bounded_registry, size=4)
-        told = {name: [goal.text for goal in cell.goals] for name, cell in cells.items()}
-        assert told == {
-            "reference": [],
-            "same": ["same is quick"],
-            "own": ["own is even", "own is quick"],
-        }
-
-    def test_on_other_problems_there_are_none(self):
-        cells = compare("", "own", registry=toy.bounded_registry, size=5)
-        assert [cell.goals for cell in cells.values()] == [[], []]
-
-
 class TestSweep:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Iterator[Path]:

@@ -9,9 +9,9 @@ from harness.contract import Abilities, Family
 from harness.contract.abilities.explanation import Explanation, Question, Section
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
-from harness.model.errors import RegistryError, ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
-from harness.planning.explain import explain
+from harness.planning.plan import explain
 from harness.topologies.lookup import find_topology
 
 TOPOLOGY = find_topology("dgx_a100_80gb", 2)
@@ -62,23 +62,12 @@ def test_a_single_table_is_explained_by_a_function_of_its_own(family: Family):
             explain(request, rank, table="3")
 
 
-def test_a_family_without_explanations_says_so(family: Family):
-    silent = replace(family, abilities=Abilities())
-    with pytest.raises(UsageError, match="does not explain"):
-        explain(asked(silent, "same"))
-
-
 @pytest.mark.parametrize("names", [("missing",), ("same", "missing")])
 def test_what_is_missing_is_said_before_anything_is_built(family: Family, names):
     family.variants["missing"] = Variant("missing", lambda problem: (), "", "", requires=("nope",))
     family = toy.with_work(family, build=lambda workload, topology: pytest.fail("it was built"))
     with pytest.raises(ShardbenchError, match="needs nope"):
         explain(asked(family, *names))
-
-
-def test_a_table_has_a_value_for_each_column():
-    with pytest.raises(RegistryError, match="row without a value"):
-        Section("Items", ("item", "GPU"), ((0.0,),))
 
 
 @pytest.mark.parametrize("rank", [-1, 2])

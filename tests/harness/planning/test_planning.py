@@ -7,10 +7,9 @@ import toy
 from fake_clock import FakeClock
 
 from harness.contract import Family, Measured, Prepared
-from harness.contract.registry import Registry
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
-from harness.model.errors import InfeasibleDecision, RegistryError, ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.plan import Planned, plan
 from harness.topologies.lookup import find_topology
@@ -67,12 +66,6 @@ def test_setting_up_is_told_apart_from_planning(family: Family):
     assert made.planning_s == 3
 
 
-def test_the_stages_are_told(family: Family):
-    stages: list[str] = []
-    make(family, begins=stages.append)
-    assert stages == ["building the problem", "planning with same", "rating the plan"]
-
-
 def test_what_the_variant_installs_is_gone_again(family: Family):
     closed = []
 
@@ -103,33 +96,16 @@ def test_the_search_is_limited_where_it_can_be(family: Family, tmp_path: Path):
     assert str(refused.value) == "Planning with family 'toy' takes no limit in seconds."
 
 
-def test_a_family_that_only_compares_says_so():
-    with pytest.raises(UsageError) as refused:
-        make(toy.TOY)
-    assert str(refused.value) == "Family 'toy' does not plan; it only compares its variants."
-
-
-def test_a_decision_that_cannot_be_carried_out_is_none(family: Family):
-    with pytest.raises(InfeasibleDecision, match="does not deal 5 items out"):
-        make(family, "infeasible")
-
-
 @pytest.mark.parametrize(
     ("variant", "sentence"),
     [
         ("raises", "'raises' found no decision: ValueError: no item likes me"),
         ("missing", f"'missing' is not installed: it needs {toy.NOT_THERE}."),
         ("refuses", "too many items for me"),
+        ("infeasible", "(2, 2, 2, 2, 2) does not deal 5 items out."),
     ],
 )
 def test_why_there_is_no_decision_is_said_in_one_line(family: Family, variant: str, sentence: str):
     with pytest.raises(ShardbenchError) as failed:
         make(family, variant)
     assert str(failed.value) == sentence
-
-
-def test_a_choice_that_is_not_registered_is_refused(family: Family):
-    lost = planning_with(family, variant="sane")
-    with pytest.raises(RegistryError) as refused:
-        Registry([lost])
-    assert str(refused.value) == "Family 'toy' plans with 'sane', which is not registered."

@@ -1,5 +1,6 @@
 """Sweeps over a real Dask cluster."""
 
+import itertools
 import os
 import re
 import signal
@@ -7,23 +8,26 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import run_sweep
 import toy
+from msgspec import structs
 from sweeping import expected, ids, left
 
 from harness.contract.registry import load_registry
 from harness.measuring.environment import environment
-from harness.measuring.request import Request
+from harness.measuring.request import Job, Request
+from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError
-from harness.model.ids import WorkloadSpec
+from harness.model.ids import CellId, WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.cells import CellStore, read_cells
-from harness.suites.cluster import connected
-from harness.suites.sweep import sweep
+from harness.suites.cluster import Cluster, connected, measure
 from harness.topologies.lookup import find_topology
 
 HERE = Path(__file__).parents[1]
@@ -82,6 +86,12 @@ def worker(address: str, *options: str, **variables: str) -> Iterator[subprocess
         yield process
 
 
+@contextmanager
+def connected_to_one(scheduler: str, code: str | None) -> Iterator[tuple[Cluster, Any]]:
+    with worker(scheduler, "--no-nanny") as only, connected(scheduler, code) as cluster:
+        yield cluster, only
+
+
 class TestDask:
     CODE = environment(0).code
 
@@ -93,28 +103,29 @@ class TestDask:
         path = tmp_path / "results.jsonl"
         with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
             with connected(scheduler, self.CODE) as cluster:
-                assert cluster.at_once() == 2
                 assert len(cluster.machines) == 2
-                begun: list[Request] = []
                 requests = left(path, run_sweep.requests(), several=True)
-
-                def killing(request: Request) -> None:
-                    begun.append(request)
-                    if len(begun) == 2:  # both workers have a task
-                        threading.Timer(0.5, first.kill).start()
-
-                options = {"registry": toy.toy_registry, "workers": cluster, "begun": killing}
-                finished = list(sweep(requests, CellStore(path), run_sweep.SETTINGS, **options))
+                threading.Timer(0.5, first.kill).start()
+                options = (CellStore(path), run_sweep.SETTINGS, toy.toy_registry)
+                finished = list(cluster.sweep(requests, *options))
             assert [each.refused for each in finished] == ["", ""]
             assert len(ids(path)) == len(set(ids(path)))
             assert set(ids(path)) == expected()
             assert {cell.status for cell in read_cells(path)} == {
                 *("ok", "failed", "not installed", "not applicable")
             }
-            first.wait(timeout=10)
-            with connected(scheduler, self.CODE) as cluster:
-                requests = left(path, run_sweep.requests(), several=True)
-                assert all(each.is_measured for each in requests)
+            requests = left(path, run_sweep.requests(), several=True)
+            assert all(each.is_measured for each in requests)
+
+    def test_without_workers_it_ends(self, scheduler: str, tmp_path: Path, monkeypatch):
+        monkeypatch.setattr("harness.suites.cluster._LOOK_SECONDS", 0.1)
+        with connected_to_one(scheduler, self.CODE) as (cluster, only):
+            only.kill()
+            only.wait()
+            store = CellStore(tmp_path / "results.jsonl")
+            running = cluster.sweep(run_sweep.requests(), store, run_sweep.SETTINGS)
+            with pytest.raises(ShardbenchError, match="No worker is left"):
+                list(running)
 
     def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
         with (
@@ -159,6 +170,46 @@ def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         pass
 
 
+class TestMeasure:
+    CODE = environment(0)
+
+    def job(self, *stored: Cell) -> Job:
+        topology = find_topology("dgx_a100_80gb", 2)
+        request = Request(
+            toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
+        )
+        return request.job(run_sweep.SETTINGS, toy.toy_registry)
+
+    def test_one_problem_at_a_time_is_measured_in_a_process(self, monkeypatch):
+        running, most = 0, 0
+
+        def run(self, *arguments, **options) -> list:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            threading.Event().wait(0.02)
+            running -= 1
+            return []
+
+        monkeypatch.setattr("harness.suites.cluster.Comparison.run", run)
+        with ThreadPoolExecutor(4) as executor:
+            list(executor.map(measure, [self.job()] * 4, [self.CODE] * 4))
+        assert most == 1
+
+    def test_what_another_machine_has_stored_is_measured_here_too(self):
+        cell_id = CellId.parse("toy/missing@toy/dgx_a100_80gb:2")
+        for machine, count in ((environment(0).machine, 0), ("another", 1)):
+            where = Environment(machine=machine)
+            stored = Cell(
+                id=cell_id, reference="missing", status="not installed", environment=where
+            )
+            assert len(measure(self.job(stored), self.CODE)) == count
+
+    def test_other_code_is_refused(self):
+        with pytest.raises(ShardbenchError, match="has other code of shardbench or of its fam"):
+            measure(self.job(), structs.replace(self.CODE, code="0123456789ab"))
+
+
 @pytest.mark.slow
 def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: Path):
     """One worker of three is killed, and one problem needs more memory than a process may have."""
@@ -177,21 +228,16 @@ def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: 
 
     too_large = request(4000, 1024, 0)
     requests = [too_large, *(request(250, 32, seed) for seed in range(1, 64))]
-    begun: list[Request] = []
     with (
         worker(scheduler, "--no-nanny") as first,
         worker(scheduler, "--no-nanny"),
         worker(scheduler, "--no-nanny"),
         connected(scheduler, TestDask.CODE) as cluster,
     ):
-
-        def killing(request: Request) -> None:
-            begun.append(request)
-            if len(begun) == 10:
-                first.kill()
-
-        store = CellStore(path)
-        finished = list(sweep(requests, store, settings, workers=cluster, begun=killing))
+        running = cluster.sweep(requests, CellStore(path), settings)
+        finished = list(itertools.islice(running, 10))
+        first.kill()
+        finished += running
     assert len(finished) == 64
     cells = list(read_cells(path))
     assert len({cell.id for cell in cells}) == len(cells) == 64

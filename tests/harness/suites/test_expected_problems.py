@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import toy
 
-from harness.contract import OverviewRow
+from harness.contract import Statement
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
@@ -38,8 +38,8 @@ def problems(expectations: Expectations, registry: Any = toy.toy_registry) -> li
 
 
 def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
-    row = OverviewRow("Toy", LARGE, today="own", ours="same", best="own")
-    own = {"benchmarks": (LARGE,), "overview": (row,)}
+    headline = Statement("headline", "Toy", LARGE, "own", "same")
+    own = {"benchmarks": (LARGE,), "statements": (headline,)}
     able = replace(toy.TOY, name="able", variants=dict(toy.TOY.variants), **own)
     needy = replace(toy.TOY, name="needy", variants=dict(toy.TOY.variants))
     needy.variants["reference"] = replace(needy.reference, requires=("no_such_module",))

@@ -81,7 +81,6 @@ def test_a_sweep_that_was_stopped_goes_on_with_the_next_problem(path: Path):
     assert measured(requests) == [False, False]
     running = sweep(requests, CellStore(path), SETTINGS, registry=toy.toy_registry)
     next(running)
-    running.close()
     before = path.read_bytes()
     assert len(stored(path)) == 2
 

@@ -19,7 +19,6 @@ from toy.registries import (
     figures_registry,
     labelled_registry,
     no_figures_registry,
-    overview_registry,
     preloading_registry,
     slow_quality_registry,
     slow_reference_registry,

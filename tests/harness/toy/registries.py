@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from harness.contract import (
+    OTHERS,
     Abilities,
     Family,
-    Goal,
-    OverviewRow,
     Planning,
     Prepared,
     Quality,
     RankTable,
+    Statement,
     Study,
     WorkloadSpec,
 )
@@ -126,10 +126,14 @@ def bounded_registry() -> Registry:
                         Study(problem, ("own",), "against another", against="same"),
                         Study("toy[size=6]/dgx_a100_80gb:2", ("same",), "large", large=True),
                     ),
-                    goals=(
-                        Goal("own is even", problem, "own", "quality", 1.0, "others", "fullest"),
-                        Goal("own is quick", problem, "own", "seconds", 60.0),
-                        Goal("same is quick", problem, "same", "times faster", 1.0),
+                    statements=(
+                        Statement(
+                            "goal", "own is even", problem, OTHERS, "own", "fullest", at_most=1
+                        ),
+                        Statement("goal", "own is quick", problem, "", "own", "seconds", at_most=9),
+                        Statement(
+                            "goal", "same is quick", problem, "reference", "same", at_least=1
+                        ),
                     ),
                     abilities=Abilities(planning=Planning("same", _document, _ranks, _limited)),
                 ),
@@ -137,17 +141,6 @@ def bounded_registry() -> Registry:
             )
         ]
     )
-
-
-def overview_registry() -> Registry:
-    """Return a registry with the family and overview rows on two problems."""
-    here, elsewhere = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"
-    rows = (
-        OverviewRow("Toys", here, today="reference", ours="same"),
-        OverviewRow("Rated", elsewhere, today="reference", ours="same", rated_on=here),
-        OverviewRow("Others", elsewhere, today="reference", ours="same"),
-    )
-    return Registry([_family("toy", overview=rows)])
 
 
 def _waits(problem: ToyProblem) -> Prepared[Decision]:

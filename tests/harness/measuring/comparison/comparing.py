@@ -10,7 +10,7 @@ from processes import is_running
 from harness.contract.registry import Registry
 from harness.execution.worker import Report
 from harness.measuring.comparison import Comparison
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event
 from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.ids import WorkloadSpec

@@ -10,7 +10,7 @@ from comparing import LONG, TOLD, compare
 from processes import server_children
 
 from harness.execution.server import start_server
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event
 from harness.measuring.timing.verdict import judge
 from harness.model.cell import Cell, Claim
 from harness.model.errors import UsageError

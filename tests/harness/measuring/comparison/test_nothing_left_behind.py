@@ -11,7 +11,7 @@ import pytest
 from comparing import LONG, compare, ends, left_pid
 from processes import server_children
 
-from harness.measuring.monitor import Event
+from harness.measuring.jobs import Event
 
 HELPER = Path(__file__).parents[2] / "run_comparison.py"
 

@@ -7,7 +7,7 @@ import toy
 from comparing import SHORT, TOLD, compare, ends, left_pid
 from processes import server_children
 
-from harness.measuring.monitor import OverBudget
+from harness.measuring.jobs import OverBudget
 from harness.model.cell import Progress
 
 

@@ -18,11 +18,10 @@ from harness.contract import Measured, Prepared
 from harness.measuring.profile import profiler as profiling
 from harness.measuring.profile.flame_graph import Frame, Profiled
 from harness.measuring.profile.frame_names import FrameNames
-from harness.measuring.profile.profiler import profile
-from harness.measuring.profiling import profile_variants
-from harness.measuring.request import Request
-from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.turns import Observer
+from harness.measuring.profile.profiler import profile, profile_variants
+from harness.measuring.request import CALL, Request
+from harness.measuring.timing.turns import SystemClock
+from harness.measuring.timing.ways import Observer
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
@@ -122,8 +121,11 @@ class TestTurns:
 
     def test_variants_take_turns_there_and_back(self, clock: FakeClock):
         turns: list[str] = []
-        observer = Observer()
-        observer.turn_begins = turns.append
+
+        def begins(stage: str, name: str) -> None:
+            turns.extend([name] if stage == CALL else [])
+
+        observer = Observer(begins)
         prepared = {
             name: Prepared(lambda lasts=lasts: clock.advance(lasts))
             for name, lasts in {"a": 1.0, "b": 1.5}.items()

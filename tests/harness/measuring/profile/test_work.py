@@ -6,7 +6,7 @@ import math
 import pytest
 
 from harness.contract import Prepared
-from harness.measuring.counting import count_work
+from harness.measuring.timing.sampling import count_work
 
 
 def planner(items: int):

@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from harness.measuring.timing.turns import Sample
+from harness.measuring.timing.turns import Turn
 
 PAIR = 0.15
 LAYOUT = 0.006
@@ -52,35 +52,40 @@ class Calls:
         rng = self.machine.rng
         return {name: self.seconds[name] * math.exp(rng.gauss(0, LAYOUT)) for name in names}
 
-    def in_turns(self, _, names: Sequence[str], rng: random.Random) -> list[Sample]:
-        """Return the samples of turns in one process, for 0.3 seconds."""
+    def in_turns(self, _, names: Sequence[str], rng: random.Random) -> dict[str, list[Turn]]:
+        """Return turns in one process, for 0.3 seconds."""
         costs = self._laid_out(names)
-        order, samples, until = list(names), [], self.machine.now + 0.3
-        while not samples or self.machine.now < until:
+        order, until = list(names), self.machine.now + 0.3
+        turns: dict[str, list[Turn]] = {name: [] for name in names}
+        while not turns[names[0]] or self.machine.now < until:
             rng.shuffle(order)
             for name in (*order, *reversed(order)):
-                samples.append(Sample(name, self.machine.work(costs[name]), None, None))
-        return samples
+                turns[name].append(turn(self.machine.work(costs[name])))
+        return turns
 
-    def one_after_another(self, _, names: Sequence[str], __) -> list[Sample]:
-        """Return samples as long calls were timed earlier: in one process, one after the other."""
-        return [
-            Sample(name, self.machine.work(self.seconds[name]), None, None)
-            for name in (*names, *reversed(names))
-        ]
+    def one_after_another(self, _, names: Sequence[str], __) -> dict[str, list[Turn]]:
+        """Return turns as long calls were timed earlier: in one process, one after the other."""
+        turns: dict[str, list[Turn]] = {name: [] for name in names}
+        for name in (*names, *reversed(names)):
+            turns[name].append(turn(self.machine.work(self.seconds[name])))
+        return turns
 
-    def side_by_side(self, _, names: Sequence[str], __) -> list[Sample]:
-        """Return samples of calls that share a core by time slices, until each variant has one."""
+    def side_by_side(self, _, names: Sequence[str], __) -> dict[str, list[Turn]]:
+        """Return turns of calls that share a core by time slices, until each variant has one."""
         costs = self._laid_out(names)
         longest = max(costs.values())
         done, spent = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
-        samples: list[Sample] = []
-        while len({sample.name for sample in samples}) < len(names):
+        turns: dict[str, list[Turn]] = {name: [] for name in names}
+        while not all(turns.values()):
             for name in names:
                 share = SLICE * costs[name] / longest
                 spent[name] += self.machine.work(share)
                 done[name] += share
                 if done[name] >= costs[name]:
-                    samples.append(Sample(name, spent[name], None, None))
+                    turns[name].append(turn(spent[name]))
                     done[name], spent[name] = done[name] - costs[name], 0.0
-        return samples
+        return turns
+
+
+def turn(seconds: float) -> Turn:
+    return Turn(seconds, seconds, None)

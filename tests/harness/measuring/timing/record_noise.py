@@ -13,11 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from harness.contract import Prepared
-from harness.measuring.garbage import long_lived_objects_left_alone
 from harness.measuring.selftest.rounds import copies
-from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.turns import Observer
-from harness.measuring.timing.ways import InForks, SideBySide, Variants, cores
+from harness.measuring.timing.turns import long_lived_objects_left_alone
+from harness.measuring.timing.ways import BLOCK_SECONDS, SideBySide, Variants, cores, in_forks
 
 FILE = Path(__file__).with_name("recorded_noise.json")
 PROCESSES = 120
@@ -30,19 +28,17 @@ def record(way: str, milliseconds: float) -> list[list[float]]:
     prepared = {name: Prepared(partial(copies, milliseconds)) for name in names}
     seconds = dict.fromkeys(names, milliseconds / 1000)
     ones = dict.fromkeys(names, 1)
-    both = Variants(prepared, ones, seconds, SystemClock(), Observer())
+    both = Variants(prepared, ones, seconds)
     time_block = {
-        "turns": InForks(),
+        "turns": partial(in_forks, BLOCK_SECONDS),
         "side by side": SideBySide(cores()),
     }[way]
     rng = random.Random(0)
     processes = []
     with long_lived_objects_left_alone():
         for _ in range(PROCESSES):
-            samples = time_block(both, names, rng)
-            mine, theirs = (
-                [sample.cpu_s for sample in samples if sample.name == name] for name in names
-            )
+            turns = time_block(both, names, rng)
+            mine, theirs = ([turn.cpu_s for turn in turns[name]] for name in names)
             if way == "side by side":
                 mine, theirs = [sum(mine) / len(mine)], [sum(theirs) / len(theirs)]
             pairs = zip(mine, theirs, strict=False)

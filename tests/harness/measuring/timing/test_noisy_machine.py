@@ -5,13 +5,13 @@ import math
 import random
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from noisy_machine import Calls, NoisyMachine
 
-from harness.measuring.timing.sampling import Group, SamplingRequest, time_groups
-from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import Observer
+from harness.measuring.timing.sampling import Group, SamplingRequest, Times, time_groups
+from harness.measuring.timing.turns import Turn
 from harness.measuring.timing.verdict import judge
 from harness.measuring.timing.ways import Variants
 from harness.model.settings import SamplingRule
@@ -31,7 +31,7 @@ def verdicts(way: str, call: float, more: float, seconds: float, rounds: int) ->
         rule = SamplingRule(seconds=seconds, seed=seed)
         request = SamplingRequest({}, "reference", rule, clock=machine)
         group = Group(request, named, ["reference", "variant"], time_block)
-        time_groups([group], Variants({}, {}, {}, machine, Observer()), request)
+        time_groups([group], Variants({}, {}, {}, machine), request)
         ratio = group.times["variant"].ratio_to(group.times["reference"])
         found[judge(ratio)] += 1
     return found
@@ -63,12 +63,8 @@ def test_calls_of_any_length_have_an_unbiased_ratio(factor):
     logs = []
     for seed in range(60):
         calls = Calls(NoisyMachine(seed), {"reference": 0.4, "variant": 0.4 * factor})
-        samples = calls.side_by_side(None, ["reference", "variant"], None)
-        means = [
-            sum(each.cpu_s for each in samples if each.name == name)
-            / sum(1 for each in samples if each.name == name)
-            for name in ("variant", "reference")
-        ]
+        turns = calls.side_by_side(None, ["reference", "variant"], None)
+        means = [fmean(turn.cpu_s for turn in turns[name]) for name in ("variant", "reference")]
         logs.append(math.log(means[0] / means[1] / factor))
     mean = sum(logs) / len(logs)
     error = math.sqrt(sum((each - mean) ** 2 for each in logs) / (len(logs) - 1) / len(logs))
@@ -89,8 +85,9 @@ def test_intervals_hold_the_truth_on_recorded_noise(way: str, processes: int):
         for block, logs in enumerate(rng.sample(RECORDED[way], processes)):
             sign = rng.choice((1, -1))  # which of two identical ones is the variant
             for log in logs:
-                variant.add(block, math.exp(sign * log))
-                reference.add(block, 1.0)
+                seconds = math.exp(sign * log)
+                variant.add(block, Turn(seconds, seconds, None))
+                reference.add(block, Turn(1.0, 1.0, None))
         ratio = variant.ratio_to(reference)
         missed += not ratio.low <= 1 <= ratio.high
     assert missed <= 25  # 1 in 100 are expected

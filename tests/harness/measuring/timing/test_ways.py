@@ -21,13 +21,12 @@ from harness.contract import Prepared
 from harness.contract.variants import Variant
 from harness.execution.child import run
 from harness.execution.worker import Report, Stage
+from harness.measuring.request import TOGETHER
 from harness.measuring.selftest.rounds import copies
 from harness.measuring.timing import ways
-from harness.measuring.timing.clock import SystemClock
-from harness.measuring.timing.sampling import SamplingRequest, sample
-from harness.measuring.timing.times import Times
-from harness.measuring.timing.turns import Observer, Sample
-from harness.measuring.timing.ways import SideBySide, Variants, cores
+from harness.measuring.timing.sampling import SamplingRequest, Times, sample
+from harness.measuring.timing.turns import Turn
+from harness.measuring.timing.ways import Observer, SideBySide, Variants, cores
 from harness.model.cell import Ratio, Way
 from harness.model.settings import SamplingRule
 
@@ -50,11 +49,19 @@ def busy(seconds: float) -> Prepared[str]:
     return Prepared(run)
 
 
-def variants(took: dict[str, float], known: dict[str, float]) -> Variants:
+def variants(took: dict[str, float], known: dict[str, float], **more: Any) -> Variants:
     """Return variants that take `took` seconds; `known` are the seconds assumed beforehand."""
     prepared = {name: busy(seconds) for name, seconds in took.items()}
-    ones = dict.fromkeys(took, 1)
-    return Variants(prepared, ones, known, SystemClock(), Observer())
+    return Variants(prepared, dict.fromkeys(took, 1), known, **more)
+
+
+def compared(
+    prepared: dict[str, Prepared[str]], observer: Observer | None = None, **rule: Any
+) -> dict[str, Times]:
+    """Time variants for a fraction of a second, and compare them with the first."""
+    rule = SamplingRule(**{"seconds": 0.2, "counts_work": False, **rule})
+    request = SamplingRequest(prepared, next(iter(prepared)), rule, may_fork=True)
+    return sample(request, observer)
 
 
 def wrongly_shared(_: Report) -> tuple[list[list[int]], set[str]]:
@@ -63,32 +70,35 @@ def wrongly_shared(_: Report) -> tuple[list[list[int]], set[str]]:
     One variant is assumed to take longer than it does.
     """
     asked: list[int] = []
+
+    def begins(stage: str, name: str = "", processes: int = 1) -> None:
+        asked.extend([processes] if stage == TOGETHER else [])
+
     side_by_side = SideBySide(cores(), seconds=0.05)
-    wrong = variants({"a": 0.05, "b": 0.05}, {"a": 0.05, "b": 0.2})
-    wrong.observer.together = asked.append
-    samples = side_by_side(wrong, ["a", "b"], random.Random(0))
+    wrong = variants({"a": 0.05, "b": 0.05}, {"a": 0.05, "b": 0.2}, observer=Observer(begins))
+    turns = side_by_side(wrong, ["a", "b"], random.Random(0))
     first, asked[:] = list(asked), []
     side_by_side(wrong, ["a", "b"], random.Random(0))
-    return [first, asked], {sample.name for sample in samples}
+    return [first, asked], {name for name, of_variant in turns.items() if of_variant}
 
 
 def test_a_first_block_with_wrong_shares_is_measured_anew():
+    """Shares of the core follow the durations that were measured."""
     assert in_child(wrongly_shared) == ([[2, 2], [2]], {"a", "b"})
 
 
-def block_of(took: dict[str, float], _: Report) -> list[Sample]:
+def block_of(took: dict[str, float], _: Report) -> dict[str, list[Turn]]:
     side_by_side = SideBySide(cores(), seconds=0.1)
     return side_by_side(variants(took, took), list(took), random.Random(0))
 
 
 def test_each_has_a_turn_and_only_whole_ones_count():
+    """Side by side, a short call has as many turns as fit beside the long one."""
     took = {"short": 0.02, "long": 0.14}
-    samples = in_child(block_of, took)
-    by_name = {name: [s.cpu_s for s in samples if s.name == name] for name in took}
-    assert len(by_name["short"]) >= len(by_name["long"]) >= 1
+    turns = in_child(block_of, took)
+    assert len(turns["short"]) >= len(turns["long"]) >= 1
     for name, seconds in took.items():
-        assert min(by_name[name]) >= seconds
-    assert all(sample.wall_s is None for sample in samples)
+        assert min(turn.cpu_s for turn in turns[name]) >= seconds
 
 
 def ratio_of_copies(factor: float, _: Report) -> Ratio | None:
@@ -98,22 +108,16 @@ def ratio_of_copies(factor: float, _: Report) -> Ratio | None:
         "reference": Prepared(partial(copies, ms)),
         "variant": Prepared(partial(copies, ms, percent)),
     }
-    seconds = {"reference": ms / 1000, "variant": factor * ms / 1000}
-    ones = dict.fromkeys(prepared, 1)
-    both = Variants(prepared, ones, seconds, SystemClock(), Observer())
-    side_by_side = SideBySide(cores())
-    rng = random.Random(0)
-    variant, reference = Times("side by side"), Times("side by side")
-    for block in range(12):
-        for timed in side_by_side(both, list(prepared), rng):
-            times = variant if timed.name == "variant" else reference
-            times.add(block, timed.cpu_s)
-    return variant.ratio_to(reference)
+    rule = {"seconds": 60.0, "least_blocks": 12, "most_blocks": 12, "way": "side by side"}
+    times = compared(prepared, **rule)
+    return times["variant"].ratio_to(times["reference"])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("factor", [0.5, 3, 20])
 def test_the_ratio_of_real_calls_is_that_of_their_work(factor: float):
+    """Calls that differ in length by up to 20 times have an unbiased ratio."""
+
     def is_right() -> bool:
         ratio = in_child(ratio_of_copies, factor)
         holds = 0.97 * ratio.low < factor < 1.03 * ratio.high
@@ -129,17 +133,18 @@ def cores_by_block(way: Way, file: Path, _: Report) -> list[int]:
         with file.open("a") as notes:
             notes.write(f"{text}\n")
 
+    def begins(stage: str, name: str = "", processes: int = 1) -> None:
+        if stage == TOGETHER:
+            note("block")
+
     def noting() -> str:
         here = os.sched_getaffinity(0)
         if len(here) == 1:  # the calls to warm up are on any core
             note(min(here))
         return busy(0.02).run()
 
-    observer = Observer()
-    observer.together = lambda _: note("block")
-    rule = SamplingRule(seconds=0.2, warmup_seconds=0.0, most_blocks=4, way=way, counts_work=False)
     both = {"a": Prepared(noting), "b": Prepared(noting)}
-    sample(SamplingRequest(both, "a", rule, may_fork=True), observer)
+    compared(both, Observer(begins), warmup_seconds=0.0, most_blocks=4, way=way)
     _, *blocks = file.read_text().split("block\n")
     return [len(set(block.split())) for block in blocks]
 
@@ -147,6 +152,7 @@ def cores_by_block(way: Way, file: Path, _: Report) -> list[int]:
 @pytest.mark.skipif(len(cores()) < 2, reason="there is one core")
 @pytest.mark.parametrize(("way", "amount"), [("side by side", 1), ("one core each", 2)])
 def test_a_core_is_shared_or_each_variant_has_its_own(way, amount, tmp_path):
+    """The way decides where variants run."""
     assert set(in_child(cores_by_block, way, tmp_path / "notes")) == {amount}
 
 
@@ -158,13 +164,13 @@ def way_of(set_up_s: float, _: Report) -> Way:
         busy(set_up_s).run()
         yield
 
-    rule = SamplingRule(seconds=0.1, most_blocks=1, counts_work=False)
     both = {"a": busy(0.02), "b": replace(busy(0.02), installed=installed)}
-    return sample(SamplingRequest(both, "a", rule, may_fork=True))["b"].way
+    return compared(both, most_blocks=1)["b"].way
 
 
 @pytest.mark.parametrize(("set_up_s", "way"), [(0.001, "side by side"), (0.1, "turns")])
 def test_a_core_is_shared_only_if_most_of_a_turn_is_timed(set_up_s, way):
+    """A long set-up would interrupt the timed calls beside it."""
     assert in_child(way_of, set_up_s) == way
 
 
@@ -176,14 +182,13 @@ def callers(may_fork: bool, file: Path, _: Report) -> set[bool]:
             notes.write(f"{os.getpid()}\n")
         return busy(0.02).run()
 
-    rule = SamplingRule(seconds=0.2, most_blocks=2)
-    both = {name: Prepared(run, may_fork=may_fork) for name in ("a", "b")}
-    sample(SamplingRequest(both, "a", rule, may_fork=True))
+    compared({name: Prepared(run, may_fork=may_fork) for name in ("a", "b")}, most_blocks=2)
     return {int(process) == os.getpid() for process in file.read_text().split()}
 
 
 @pytest.mark.parametrize(("may_fork", "here"), [(True, {True, False}), (False, {True})])
 def test_a_variant_that_cannot_fork_is_called_in_its_process(may_fork, here, tmp_path):
+    """Only variants that may fork are called in forks."""
     assert in_child(callers, may_fork, tmp_path / "notes") == here
 
 
@@ -195,9 +200,7 @@ def draws(way: Way, file: Path, _: Report) -> list[list[str]]:
             notes.write(" ".join(str(rng.random()) for _ in range(10)) + "\n")
 
     ways._shifted_memory = note  # type: ignore[assignment]
-    rule = SamplingRule(seconds=0.2, most_blocks=3, way=way, counts_work=False)
-    both = {"a": busy(0.02), "b": busy(0.02)}
-    sample(SamplingRequest(both, "a", rule, may_fork=True))
+    compared({"a": busy(0.02), "b": busy(0.02)}, most_blocks=3, way=way)
     return [line.split() for line in file.read_text().splitlines()]
 
 
@@ -267,8 +270,7 @@ def outsourced(name: str, seconds: float, _: Report) -> Ratio | None:
     """Return the ratio of work in another thread or process to the same work done here."""
     with_helpers = Variant("outsourced", lambda _: OUTSOURCED[name](seconds), "", "")
     both = {"here": busy(seconds), "outsourced": with_helpers.prepared(None)}
-    rule = SamplingRule(seconds=0.3, most_blocks=3, counts_work=False)
-    times = sample(SamplingRequest(both, "here", rule, may_fork=True))["outsourced"]
+    times = compared(both, seconds=0.3, most_blocks=3)["outsourced"]
     both["outsourced"].close()
     return times.ratio_to(times.reference or times)
 

@@ -1,6 +1,6 @@
 """The family: everything that shardbench asks about a planner that it does not know."""
 
-from harness.contract import Abilities, Counter, Family, Goal, Quality, Study
+from harness.contract import Abilities, Counter, Family, Quality, Statement, Study
 from own_planners.pipeline.chain import Chain, Cut
 from own_planners.pipeline.workloads import inventory, label, list_workloads
 
@@ -40,16 +40,16 @@ FAMILY: Family[Chain, Cut] = Family(
         ),
         Study("gpt3-175b/dgx_a100_80gb:16", ("exact", "bisected"), "a real model", large=True),
     ),
-    goals=(
-        Goal("at least 50 times as fast", _UNEVEN, "bisected", "times faster", 50),
-        Goal(
+    statements=(
+        Statement("goal", "at least 50 times as fast", _UNEVEN, "exact", "bisected", at_least=50),
+        Statement(
+            "goal",
             "no worse than the best cut",
             _UNEVEN,
+            "exact",
             "bisected",
-            "quality",
-            1,
-            against="exact",
-            quality="slowest_stage",
+            "slowest_stage",
+            at_most=1,
         ),
     ),
     abilities=Abilities(

@@ -10,11 +10,11 @@ from harness.estimates.validation import Validation
 from harness.model.declared import checked
 from harness.model.errors import UsageError
 from harness.model.files import read_json
+from reports import estimates as tables
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, ORANGE, VERMILION, Drawing
 from reports.core.formatting import plural
 from reports.core.page import CaptionedTable, Finding, Section
-from reports.estimates import table as tables
 
 _LOOKS = (("o", VERMILION), ("s", ORANGE), ("D", BLUE))
 _LEAD = (

@@ -1,0 +1,104 @@
+"""Systems and claims as rows of tables: what cells say of them, and the texts of both."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.measuring.statements import Cells, Counts, Figure, Reading, counts, evaluate
+from harness.model.cell import Cell
+from harness.model.statement import TIMES_FASTER, Statement
+from reports.core.formatting import MISSING, count, factor, factor_with_interval, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system, e.g. a library: our variant against today's release, and its main claim.
+
+    `better` compares the qualities of the best decision and of today's, and `work` counts what
+    today's release repeats. Both are None if they are not declared or unknown.
+    """
+
+    times: Reading
+    better: Reading | None
+    claim: Reading | None
+    work: Counts | None
+
+    @property
+    def statement(self) -> Statement:
+        """The headline of times."""
+        return self.times.statement
+
+    @property
+    def name(self) -> str:
+        """The name of the system."""
+        return self.statement.name
+
+
+def systems(statements: Sequence[Statement], cells: Cells) -> list[System]:
+    """Return what the cells say of each system with a headline of times, in declared order."""
+    claims = {found.name: found for found in statements if found.use == "claim"}
+    headlines = [found for found in statements if found.use == "headline"]
+    rows = []
+    for headline in headlines:
+        if headline.measure != TIMES_FASTER:
+            continue
+        qualities = (
+            found
+            for found in headlines
+            if found.name == headline.name and found.measure != TIMES_FASTER
+        )
+        better, claim = next(qualities, None), claims.get(headline.claim)
+        rows.append(
+            System(
+                evaluate(headline, cells),
+                evaluate(better, cells) if better else None,
+                evaluate(claim, cells) if claim else None,
+                counts(headline, cells),
+            )
+        )
+    return rows
+
+
+def claim_readings(statements: Iterable[Statement], cells: Cells) -> list[Reading]:
+    """Return what the cells say of each claim, in declared order."""
+    return [evaluate(found, cells) for found in statements if found.use == "claim"]
+
+
+def published_text(claim: Statement) -> str:
+    """Write the published factor and figures of a claim."""
+    if (figures := claim.published) is None:
+        return MISSING
+    return f"{factor(1 / figures.ratio)} ({figures.before:g} → {figures.after:g} {figures.unit})"
+
+
+def factor_text(figure: Figure | None) -> str:
+    """Write a speed-up with its interval; say if it is of one call, or only a bound."""
+    if figure is None:
+        return MISSING
+    if figure.sign:
+        return f"{figure.sign} {factor(figure.value)} ({figure.basis})"
+    high = figure.high if math.isfinite(figure.high) else math.nan
+    text = factor_with_interval(figure.value, figure.low, high)
+    return f"{text}, one call" if math.isnan(figure.low) else text
+
+
+def time_text(cell: Cell | None) -> str:
+    """Write the median time of a cell's call: of its CPU, or on the wall as its family says."""
+    return seconds(cell.compared_s.median) if cell and cell.compared_s else MISSING
+
+
+def reading_text(reading: Reading | None) -> str:
+    """Write the measured factor and the times before and after."""
+    if reading is None or reading.figure is None:
+        return MISSING
+    times = [time_text(cell) for cell in (reading.before, reading.after)]
+    return "; ".join([factor_text(reading.figure), *[" → ".join(times)] * (MISSING not in times)])
+
+
+def work_text(system: System) -> str:
+    """Write the work that today's release repeats, and the count that is enough."""
+    work = system.work
+    if work is None or work.enough is None or not work.before > work.enough:
+        return MISSING
+    name = system.statement.counter.replace("_", " ")
+    return f"{count(work.before)} {name}; {count(work.enough)} suffice"

@@ -1,0 +1,116 @@
+"""A turn of a variant: what is timed of it, and what it leaves as it was."""
+
+import gc
+import os
+import sys
+from contextlib import contextmanager
+
+import pytest
+from fake_clock import FakeClock
+
+from harness.contract import Measured, Prepared
+from harness.measuring.timing.turns import timed_turn
+
+
+@contextmanager
+def slow_context(clock: FakeClock):
+    clock.advance(100)
+    yield
+    clock.advance(100)
+
+
+def test_only_the_calls_are_timed(clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
+    """Installing, collecting and leaving take no part of a call's time."""
+    monkeypatch.setattr(gc, "collect", lambda: clock.advance(1000))
+    prepared = Prepared(
+        lambda: clock.advance(3.0, 0.5, 0.25), installed=lambda: slow_context(clock)
+    )
+    assert timed_turn(prepared, clock, calls=2)[:3] == (3.0, 0.5, 0.25)
+
+
+def test_what_is_made_anew_before_each_call_is_not_timed(clock: FakeClock):
+    """`renew` runs before each call."""
+    ready = []
+
+    def renew() -> None:
+        clock.advance(5.0)
+        ready.append("fresh")
+
+    def run() -> str:
+        clock.advance(0.25)
+        return ready.pop()
+
+    turn = timed_turn(Prepared(run, renew=renew), clock, calls=3)
+    assert turn[:4] == (0.25, 0.25, 0.25, "fresh")
+    assert not ready
+
+
+def test_times_taken_elsewhere_are_the_times(clock: FakeClock):
+    """A call measured in another process has its times, and no thread of ours."""
+
+    def run() -> Measured:
+        clock.advance(9.0)
+        return Measured("decision", wall_s=0.25, cpu_s=0.125)
+
+    turn = timed_turn(Prepared(run), clock, calls=4)
+    assert turn[:5] == (0.25, 0.125, None, "decision", 9.0)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_interpreter_is_as_before_after_a_turn(clock, tmp_path, monkeypatch, enabled, fails):
+    """A variant that changes how the interpreter runs, or fails, changes it for no other one."""
+    monkeypatch.chdir(tmp_path)
+    collections = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(gc.isenabled()))
+
+    def settings() -> list[object]:
+        functions = [sys.getprofile(), sys.gettrace()]
+        limits = [sys.getrecursionlimit(), sys.getswitchinterval(), gc.get_threshold()]
+        return [*functions, *limits, gc.isenabled(), os.getcwd()]  # noqa: PTH109
+
+    def run() -> None:
+        assert not gc.isenabled()
+        os.chdir("/")
+        sys.setrecursionlimit(sys.getrecursionlimit() + 500)
+        sys.setswitchinterval(1e-6)
+        gc.set_threshold(1)
+        gc.enable()
+        sys.setprofile(lambda *_: None)
+        if fails:
+            raise ValueError("mine")
+
+    was_enabled = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        before = settings()
+        if fails:
+            with pytest.raises(ValueError, match="mine"):
+                timed_turn(Prepared(run), clock)
+        else:
+            timed_turn(Prepared(run), clock)
+        assert settings() == before
+        assert collections == [enabled]
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+
+
+def test_a_variant_is_installed_during_its_turns_alone(clock: FakeClock):
+    """Its context is entered around each turn, and left after, also on errors."""
+    inside: list[str] = []
+
+    @contextmanager
+    def installed():
+        inside.append("changing")
+        try:
+            yield
+        finally:
+            inside.clear()
+
+    def run() -> None:
+        assert inside == ["changing"]
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        timed_turn(Prepared(run, installed=installed), clock)
+    assert inside == []

@@ -1,0 +1,172 @@
+"""What a report says of systems, claims and shortfalls, from made-up cells."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from made_up_results import (
+    BOXES,
+    DECLARED,
+    assert_in_order,
+    cell,
+    family_lines,
+    over_budget,
+    past_lines,
+    results_of,
+    statement,
+)
+
+from harness.model.statement import Pair
+from reports.core.formatting import MISSING
+from reports.core.table import as_markdown
+from reports.family.data import families
+from reports.report.findings import answers, family_findings, repetition, shortfalls
+from reports.report.page import gains_table
+from reports.statements import systems
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+LARGE = "crates[boxes=1600,seed=1]/toy_rack:4"
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Return a function: lines and statements -> the table of gains, the answers, the findings."""
+
+    def make(lines, declared=DECLARED):
+        results = results_of(tmp_path, lines)
+        cells = {found.id: found for found in results.records}
+        (family,) = families(results, declared)
+        rows = systems(family.statements, cells)
+        table = "".join(as_markdown(gains_table(rows, {}, {}, {})).splitlines()[2:])
+        said = dict(answers(rows, {}, results.records, family.goals, results.notes))
+        return table, list(said.values()), family_findings(family, rows)
+
+    return make
+
+
+def sentences(findings, kind):
+    return " ".join(f"{f.sentence} {f.detail}" for f in findings if f.kind == kind)
+
+
+def same(**fields):
+    """Return the cell of a variant with the reference's decision."""
+    fingerprint = cell()["fingerprint"]
+    return cell("no-copy", same_as="slow-copy", decision="same", fingerprint=fingerprint, **fields)
+
+
+def test_a_system_is_told_in_its_row_the_answers_and_the_findings(report):
+    """Its speed-up, its better decision, repeated work, goals, certainty and the next step."""
+    lines = [line | {"counter_enough": {"copies": 5}} for line in past_lines((400,), ())]
+    table, (gained, certain, following), findings = report([*family_lines(), *lines])
+    assert_in_order(table, "Boxes", "a stand-in", f"37{TIMES}", "25 % → 0.05 %")
+    assert "1,000 copies; 5 suffice" in table
+    assert_in_order(gained, "Same decision", f"37{TIMES}", "1.67 s instead of 61.2 s")
+    assert_in_order(gained, "Better decision", "Boxes", "640 ms", "800 ms", "0.05 %")
+    assert_in_order(certain, "16 checks", "99 %", "27 of 27", "2 of 4 goals", "takes a second")
+    assert_in_order(following, "Use `compiled`.", "shardbench compare boxing")
+    gain, better = findings[:2]
+    assert_in_order(gain.sentence, "`compiled`", "36.6 times", "(a stand-in)", "same decision")
+    assert_in_order(better.sentence, "`certified`", "640 ms", "800 ms", "`no-copy`")
+
+
+def test_what_was_stopped_is_a_bound_and_no_gain_of_the_first_screen(report):
+    """A projection is marked, and named as what it is."""
+    declared = {"boxing": (replace(BOXES, problem=LARGE),)}
+    table, (gained, certain, _), findings = report(past_lines(), declared)
+    assert f"≥ 214{TIMES} (projected)" in table
+    assert gained.startswith("No variant is faster")
+    assert "≥ marks factors that are not measured" in certain
+    assert "at least 214 times as fast" in sentences(findings, "gain")
+
+
+def test_the_quick_pair_is_shown_where_the_large_one_was_stopped(report):
+    """A measured figure is preferred to a bound."""
+    quick = Pair(BOXES.problem, BOXES.before, BOXES.after)
+    table, _, _ = report(past_lines(), {"boxing": (replace(BOXES, problem=LARGE, quick=quick),)})
+    assert f"37{TIMES}" in table
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [cell(status="failed", decision=None, cpu_s=None, wall_s=None, quality={}, counters={})],
+        [over_budget("slow-copy", 10), cell("gpu", status="not installed", decision=None)],
+        [cell()],
+        [cell(decision="reference"), same(ratio=0.1) | {"decision": "different"}],
+    ],
+)
+def test_nothing_compared_is_no_row_and_no_gain(report, lines):
+    """A different decision is never a speed-up, either."""
+    table, (gained, _, _), findings = report(lines)
+    assert table == ""
+    assert gained.startswith("No variant is faster")
+    assert findings[0].sentence == "Nothing of `boxing` could be compared with `slow-copy`."
+
+
+def test_a_gain_within_the_noise_is_no_gain(report):
+    """A speed-up whose interval contains 1 is not among the gains of the first screen."""
+    wide = {"value": 0.6, "low": 0.3, "high": 1.4, "pairs": 6}
+    _, (gained, _, _), findings = report([cell(decision="reference"), same() | {"ratio": wide}], {})
+    assert gained.startswith("No variant is faster")
+    assert "cannot be distinguished from `slow-copy`" in sentences(findings, "gain")
+
+
+def test_a_missing_time_stands_in_no_sentence(report):
+    """Without the time of one variant there is no speed-up to tell."""
+    _, answered, _ = report([cell(decision="reference", cpu_s=None), same(ratio=0.5)], {})
+    assert MISSING not in " ".join(answered)
+
+
+def test_a_family_without_headlines_gets_one_of_its_fastest_variant(report):
+    """The fastest with the same decision is compared with the reference."""
+    table, _, (gain, *_) = report(family_lines((10,)), {})
+    assert "boxing: no-copy against slow-copy" in table
+    assert_in_order(gain.sentence, "`no-copy`", "`slow-copy`", "same decision")
+
+
+def test_families_stand_in_declared_order(tmp_path):
+    """Undeclared ones follow in the order of the results."""
+    lines = [cell(family=name) for name in ("a", "b", "c")]
+    found = families(results_of(tmp_path, lines), {"c": (), "b": ()})
+    assert [family.name for family in found] == ["c", "b", "a"]
+
+
+def test_what_cannot_be_compared_is_told_by_variant(tmp_path):
+    """Each kind of shortfall is one finding per variant, with its reason."""
+    lines = [
+        *family_lines((10,)),
+        cell("gpu", status="not installed", reason="no module", decision=None),
+        cell("bad", status="failed", reason="It\n raised.", decision=None),
+        cell("vague", ratio=0.99) | {"verdict": "inconclusive"},
+        cell("wrong", same_as="slow-copy", decision="different"),
+        over_budget("slowest", 10),
+    ]
+    found = list(shortfalls(results_of(tmp_path, lines).records))
+    assert "`bad` failed on 1 problem." in sentences(found, "failed")
+    assert "It raised." in sentences(found, "failed")
+    assert "`gpu`" in sentences(found, "not installed")
+    assert "1 of " in sentences(found, "inconclusive")
+    assert "110 of 7,001 attempts after 30 s" in sentences(found, "over budget")
+    assert "make the decision of `slow-copy`" in sentences(found, "different decisions")
+
+
+def test_repeated_work_is_told_of_the_problem_with_most_of_it(tmp_path):
+    """Variants that need no more than enough are not named."""
+
+    def counted(variant, copies, boxes=10):
+        enough = {"copies": 1, "lookups": "missing"}
+        return cell(variant, boxes=boxes, counters={"copies": copies}, counter_enough=enough)
+
+    lines = [counted("slow-copy", 9), counted("slow-copy", 7, 20), counted("half-copy", 2, 20)]
+    lines.append(counted("no-copy", 1, 20))
+    (finding,) = repetition(results_of(tmp_path, lines).records)
+    assert_in_order(finding.sentence, "`copies`", "7 in `slow-copy`", "2 in `half-copy`", "1 is")
+    assert "no-copy" not in finding.sentence
+    assert "boxes=20" in finding.detail
+
+
+def test_the_ends_of_an_unknown_figure_are_unknown(tmp_path):
+    """A headline of cells that were not run has no figure."""
+    row = systems([statement("headline", "Boxes", "no-copy", "nothing")], {})[0]
+    assert math.isnan(row.times.value)
+    assert row.times.reason == "nothing: not run"
