@@ -353,12 +353,15 @@ def serve(control: socket.socket, modules: list[str], path: list[str], main: str
             *used, status = pipes
             pid = os.fork()
             if not pid:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                control.close()
-                for pipe in (woken, wake, status, *jobs.values()):
-                    os.close(pipe)
-                _run_job(*used)
+                try:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    control.close()
+                    for pipe in (woken, wake, status, *jobs.values()):
+                        os.close(pipe)
+                    _run_job(*used)
+                finally:  # a job must never go on as a server
+                    os._exit(1)
             for pipe in used:
                 os.close(pipe)
             jobs[pid] = status
