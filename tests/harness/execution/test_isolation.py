@@ -121,7 +121,8 @@ def test_harm_while_timing_costs_its_own_cell(later: dict[str, Cell], variant: s
     reason = REASONS[variant].replace(
         "passed its", "passed, together with those that were timed beside it, the"
     )
-    if variant == "ends-the-server":  # what it forks from is the child by then
+    if variant == "ends-the-server" and "255" not in (cell.reason or ""):
+        # Its parent is the child, if calls are timed in a fork: a busy machine prevents that.
         reason = "The child process was killed by signal 9 (SIGKILL) without a result."
     assert (cell.status, cell.decision) == ("failed", "same")
     assert (cell.reason or "").startswith(reason.removesuffix(" of 8 GiB"))
