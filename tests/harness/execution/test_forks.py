@@ -50,7 +50,7 @@ def notes(report: Report):
         until = time.monotonic() + 10
         while not told and time.monotonic() < until:
             told += [m.content for _, m in listen({"": fork}, 0.05) if isinstance(m, Note)]
-        return told, fork.pid
+        return told, fork.process.pid
 
 
 def test_a_fork_of_the_fork_says_nothing() -> None:
