@@ -135,7 +135,7 @@ def more_than_limits(report: Report):
     memory = bytearray(b"1") * (200 * 2**20)
     with ExitStack() as stack:
         for _ in range(3):
-            assert stack.enter_context(Fork(waits, report, True)).read() == [Note("there")]
+            assert stack.enter_context(Fork(waits, report, True)).receive() == Note("there")
         has_more = [has_more_than(os.getpid(), before + mib * 2**20) for mib in (100, 400)]
     del memory
     return has_more
