@@ -164,7 +164,7 @@ def test_harm_beside_the_calls_costs_nothing(tmp_path: Path) -> None:
     for name in names:
         assert (cells[name].status, cells[name].reason) == ("ok", None)
         assert cells[name].ratio is not None
-    assert len(list(tmp_path.glob("*-closed"))) == 2
+    assert len(list(tmp_path.glob("*-closed"))) == 3
     assert not psutil.pid_exists(int((tmp_path / "grandchild").read_text()))
     assert server_children() == []
 
