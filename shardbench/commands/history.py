@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
+from harness.gate.gate import HARNESS_FAILED
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner
@@ -17,7 +18,6 @@ from harness.series.repository import Repository
 from harness.series.steps import DECISION, Step, difference, find, judge, steps
 from harness.store.cells import CellStore
 from harness.store.keys import ELSEWHERE
-from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
 from reports.series import View, caveats, changed_figures, findings, step_sentences
