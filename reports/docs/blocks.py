@@ -16,7 +16,7 @@ from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Statement
-from harness.record.record import Record
+from harness.suites.record import Record
 from reports.core.formatting import MISSING, count, factor, gap, number, with_interval
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text

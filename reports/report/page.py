@@ -10,7 +10,7 @@ from harness.measuring.selftest import last_selftests
 from harness.measuring.statements import Cells
 from harness.model.errors import printable
 from harness.model.statement import Statement
-from harness.record.record import Record
+from harness.suites.record import Record
 from reports.core.formatting import MISSING, count, gap, number, percent, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import (

@@ -14,27 +14,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.contract.registry import load_registry
+from harness.gate.expectations import Expectations, load_expectations, to_toml
+from harness.gate.expected_problems import (
+    as_results_name_them,
+    expected_problems,
+    first_suite,
+)
+from harness.gate.gate import HARNESS_FAILED, GateVerdict, judge_cells
+from harness.gate.proposals import is_as_it_must_be, renewed, without_noise
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore, read_whole
-from harness.store.lines import check_is_file, hold
-from harness.suites.expectations import Expectations, load_expectations, to_toml
-from harness.suites.expected_problems import (
-    as_results_name_them,
-    expected_problems,
-    first_suite,
-    measure,
-)
-from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
-from harness.suites.proposals import is_as_it_must_be, renewed, without_noise
 from reports import gate as words
 from reports.core.formatting import plural
 from shardbench import options
 from shardbench.command import Command, command
-from shardbench.progress import progress_display
-from shardbench.results_file import keep_earlier
+from shardbench.results_file import measure, measuring_into
 from shardbench.streams import write_out
 
 _USAGE = 2
@@ -221,18 +217,14 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
 def _measure(
     expected: Expectations, results: Path, settings: Settings
 ) -> tuple[Expectations, Mapping[CellId, CellId]]:
-    problems = expected_problems(expected, options.found_registry(), settings, load_registry)
+    problems = expected_problems(expected, options.found_registry())
     expected, renamed = as_results_name_them(expected, problems)
-    check_is_file(results)
     store = CellStore(results)
-    with hold(results):
-        keep_earlier(store)
-        with progress_display("", len(problems)) as listen:
-            for problem, cells in measure(problems, store, listen):
-                ended = ", ".join(
-                    f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
-                )
-                listen.finished(problem.title, ended or "all ok")
+    with measuring_into(store):
+        _, done = measure([problem.request for problem in problems], store, settings, fresh=True)
+    for finished in done:
+        if finished.refused:
+            raise UsageError(finished.refused)
     return expected, renamed
 
 
