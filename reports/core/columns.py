@@ -61,6 +61,11 @@ def median(times: Summary | None) -> float | None:
     return times.median if times else None
 
 
+def first_quality(cell: Cell) -> float | None:
+    """Return the first quality that the family declares; None if the cell has none."""
+    return cell.quality.get(cell.qualities[0].name) if cell.qualities else None
+
+
 def note(cell: Cell) -> str:
     """Return the reason for a missing time or verdict, and remarks on the timing; "" if none."""
     if cell.status != "ok":

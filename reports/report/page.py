@@ -12,7 +12,7 @@ from harness.measuring.statements import Cells, gap_of
 from harness.model.cell import Cell, Environment
 from harness.model.errors import printable
 from harness.model.statement import Statement
-from harness.record.record import Record
+from harness.suites.record import Record
 from reports.core.columns import cell_table
 from reports.core.formatting import MISSING, gap, listing, names, plural
 from reports.core.frames import Results, read_results

@@ -105,7 +105,7 @@ def rows_of_table(page, name):
     return [dict(zip(heading, row, strict=True)) for row in rows]
 
 
-def test_goals_have_a_section(past):
+def test_goals_have_a_section_with_limits_and_outcomes(past):
     page = past
     rows = {row["goal"]: row for row in rows_of_table(page, "boxing-goals-table-1")}
     first = rows["compiled is 10 times faster"]
