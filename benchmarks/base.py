@@ -160,7 +160,7 @@ def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[fl
     reference = family.reference.name
     prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
     try:
-        request = SamplingRequest(prepared, reference, _RATIOS, may_fork=True)
+        request = SamplingRequest(prepared, reference, _RATIOS)
         times = sample(request)[variant]
     finally:
         for variant_prepared in prepared.values():

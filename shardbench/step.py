@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from harness.contract import Prepared, UsageError
-from harness.measuring.timing.turns import Clock, SystemClock, long_lived_objects_left_alone
+from harness.measuring.timing.turns import SystemClock, long_lived_objects_left_alone
 from harness.measuring.timing.verdict import estimate_ratio, judge
 from harness.measuring.timing.ways import Variants, in_turns
 from harness.model.cell import Ratio
@@ -52,7 +52,7 @@ def compare_step(
     state: Iterable[Any] = (),
     blocks: int = 10,
     steps: int = 5,
-    clock: Clock | None = None,
+    clock: SystemClock | None = None,
 ) -> StepComparison:
     """Compare the time and the losses of a step without and with a drop-in; print the result.
 

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from harness.contract import Prepared
 from harness.contract.abilities.estimates import TimedWork, Workbench
-from harness.measuring.timing.turns import Clock, timed_turn
+from harness.measuring.timing.turns import SystemClock, timed_turn
 from harness.measuring.timing.verdict import estimate_ratio
 from harness.model.cell import Ratio
 from harness.model.errors import ShardbenchError
@@ -80,7 +80,7 @@ class Stopwatch:
         self,
         bench: Workbench[Any],
         times: TimesFile,
-        clock: Clock,
+        clock: SystemClock,
         on_progress: OnProgress = lambda measured, done, of: None,
     ) -> None:
         self.device, self.times, self.clock = bench.device, times, clock

@@ -12,7 +12,7 @@ from harness.contract.family import load
 from harness.contract.recorder import observed_call
 from harness.contract.variants import Variant
 from harness.execution.usage import begin_peak, peak
-from harness.measuring.timing.turns import Clock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.cell import FrontPoint, RankTable
 from harness.model.declared import LEAST
 from harness.model.errors import RegistryError
@@ -45,7 +45,7 @@ def check(
     family: Family[Any, Any],
     variant: Variant[Any, Any],
     problem: Any,
-    clock: Clock,
+    clock: SystemClock,
     call_begins: Callable[[Recorder], None] = lambda recorder: None,
     call_ended: Callable[[], None] = lambda: None,
     with_front: bool = False,

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from harness.execution.usage import peak, shared_limit_gib
 from harness.execution.worker import Failed, Note, Report, Stage
 from harness.measuring.check import Checked, check
 from harness.measuring.request import AFTER_CALL, BOUND, BUILDING, CALL, SET_UP, TOGETHER, Job
-from harness.measuring.timing.sampling import Limits, SamplingRequest, Times, sample
+from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import SystemClock
 from harness.measuring.timing.ways import Observer
 from harness.model.errors import ShardbenchError
@@ -210,7 +210,7 @@ def run_sampling(
     fingerprints: dict[str, str],
     reference: str | None,
     rule: SamplingRule,
-    limits: Limits,
+    limits: Mapping[str, Sequence[float]],
     report: Report,
 ) -> dict[str, Times]:
     """Set variants up on one problem, time them interleaved, and return their times by name.
@@ -227,7 +227,5 @@ def run_sampling(
             raise ShardbenchError("Its decision changed from one call to the next.")
 
     prepared = job.prepare(request, problem, fingerprints, report)
-    timing = SamplingRequest(
-        prepared, reference, rule, limits, may_fork=True, compared=request.family.clock
-    )
+    timing = SamplingRequest(prepared, reference, rule, limits, compared=request.family.clock)
     return sample(timing, observer_of(job, report, check_decision))

@@ -21,7 +21,7 @@ from harness.contract import (
 from harness.contract.family import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
-from harness.measuring.timing.turns import Clock, SystemClock
+from harness.measuring.timing.turns import SystemClock
 from harness.model.cell import RankTable
 from harness.model.errors import (
     InfeasibleDecision,
@@ -82,7 +82,7 @@ def plan(
     request: Request,
     seconds: float | None = None,
     near: Near | None = None,
-    clock: Clock | None = None,
+    clock: SystemClock | None = None,
     begins: Begins = _silent,
 ) -> Planned:
     """Plan once in this process, with the request's variant or else the family's default.
@@ -183,7 +183,7 @@ def _planned(
 
 
 def decide(
-    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: Clock
+    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: SystemClock
 ) -> tuple[Any, float]:
     """Call a variant once in this process; return its valid decision and the call's wall seconds.
 

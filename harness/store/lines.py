@@ -111,7 +111,9 @@ class Store(Generic[T]):
         """Return a line's entry; raises ValueError with the reason if it has a wrong field."""
         whole = self._whole(payload, shared)
         try:
-            return Entry(legible(line.id), line.key, msgspec.convert(whole, self._form))
+            return Entry(
+                legible(line.id), line.key, msgspec.convert(whole, self._form, str_keys=True)
+            )
         except (ValueError, OverflowError) as error:
             raise ValueError(f"is no {self.kind}: {fault(error, self._form)}") from None
 

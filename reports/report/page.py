@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.contract.registry import installed_statements
 from harness.estimates.validation import Validation
-from harness.measuring.selftest.file import last_selftests
+from harness.measuring.selftest import last_selftests
 from harness.measuring.statements import Cells
 from harness.model.errors import printable
 from harness.model.statement import Statement
@@ -70,7 +70,8 @@ def write_report(
     the page's heading. `declared` has the statements of families, by default of the installed ones.
     Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
-    measured = read_results(results) if results.exists() else None
+    is_empty = not results.exists() or not results.stat().st_size
+    measured = None if is_empty else read_results(results)
     validated = read_validations(validations) if validations else []
     statements = installed_statements() if declared is None else declared
 

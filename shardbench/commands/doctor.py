@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
-from harness.measuring.selftest.rounds import Tally, selftest, tallies
+from harness.measuring.selftest import SHORT, SelfTest, selftest
 from harness.model.settings import Settings
 from harness.series.installing import INSTALLED, kept_releases
 from harness.series.points import libraries
@@ -75,9 +75,9 @@ def _remedy(need: str) -> tuple[str, str]:
     return what, f"pip install {what}" if what.replace("_", "").isalnum() else ""
 
 
-def _noise(settings: Settings) -> Tally:
+def _noise(settings: Settings) -> SelfTest:
     """Compare equal calls of some milliseconds, within the time limit of the settings."""
     settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
     with progress_display("") as listen:
         rounds = list(selftest(1, settings, listen=listen, added=(0,)))
-    return tallies(rounds)[0]
+    return SelfTest.of(rounds, SHORT / 1000, 0.0)

@@ -1,7 +1,6 @@
 """`shardbench selftest`: measure the smallest slow-down that this machine can detect."""
 
 import time
-from collections.abc import Sequence
 from typing import Any, cast
 
 import click
@@ -10,22 +9,20 @@ from msgspec.structs import replace
 from rich.console import Group, RenderableType
 
 from harness.measuring.environment import environment
-from harness.measuring.selftest.file import SelfTest, note_selftest, self_test
-from harness.measuring.selftest.rounds import (
+from harness.measuring.selftest import (
     ADDED,
     LONG,
     LONG_SLOWDOWNS,
     SHORT,
     SLOWDOWNS,
-    Tally,
+    SelfTest,
+    note_selftest,
     selftest,
-    tallies,
 )
 from harness.measuring.timing.verdict import NOISE_FLOOR
-from harness.model.cell import Cell
 from harness.model.errors import UsageError
-from harness.model.settings import SamplingRule, Settings
-from reports.core.table import TableColumn, numbers, table_of
+from harness.model.settings import SamplingRule
+from reports.core.table import numbers, table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import options
 from shardbench.command import command
@@ -97,7 +94,7 @@ def selftest_command(
     if unknown := set(added) - set(ADDED):
         raise UsageError(f"--added must be one of {_NAMED}, not {min(unknown)}.")
     options.check_writable(options.file_named(json))
-    reports, rules = [], []
+    results, rules = [], []
     for length in lengths:
         usual = LONG_SLOWDOWNS if 1000 * length > LONG else SLOWDOWNS
         percents = (0, *dict.fromkeys(percent for percent in added if percent)) if added else usual
@@ -112,85 +109,63 @@ def selftest_command(
             noise_floor=noise_floor,
         )
         settings = replace(settings, sampling=rule)
-        reports.append(_measured(rounds, length, settings, percents))
+        measured = []
+        started = time.monotonic()
+        with progress_display("", rounds) as listen:
+            for cells in selftest(rounds, settings, 1000 * length, listen, percents):
+                measured.append(cells)
+                verdicts = (f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
+                listen.finished("rounds", ", ".join(verdicts))
+        results.append(SelfTest.of(measured, length, (time.monotonic() - started) / rounds))
         rules.append(rule)
-        note_selftest(reports[-1][0])
+        note_selftest(results[-1])
     document = {
-        "selftests": [to_builtins(result) for result, _ in reports],
+        "selftests": [to_builtins(result) for result in results],
         "sampling": [to_builtins(rule) for rule in rules],
         "environment": to_builtins(environment(seed)),
     }
-    options.show_or_write(json, document, Group(*(shown for _, shown in reports)))
+    shown = [_shown(result, noise_floor) for result in results]
+    options.show_or_write(json, document, Group(*shown))
 
 
-def _measured(
-    rounds: int, length: float, settings: Settings, added: Sequence[int]
-) -> tuple[SelfTest, RenderableType]:
-    measured: list[list[Cell]] = []
-    started = time.monotonic()
-    with progress_display("", rounds) as listen:
-        for cells in selftest(rounds, settings, 1000 * length, listen, added):
-            measured.append(cells)
-            ended = ", ".join(f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
-            listen.finished("rounds", ended)
-    found = tallies(measured)
-    round_seconds = (time.monotonic() - started) / rounds
-    result = self_test(measured, length, round_seconds)
-    return result, _table(found, settings.sampling, result)
+def _shown(result: SelfTest, noise_floor: float) -> RenderableType:
+    """Return a table of the verdicts, and what this machine resolves."""
+    rows = [
+        (percent, hits, "{:.1f} to {:.1f}".format(*result.in_a_hundred(hits)))
+        for percent, hits in {0: result.differing, **result.found}.items()
+    ]
+    goals = {0: f"at most {_MOST_FALSE_ALARMS}", 5: f"at least {_LEAST_FOUND}"}
+    floor = 100 * noise_floor
 
-
-def _table(found: Sequence[Tally], rule: SamplingRule, result: SelfTest) -> RenderableType:
-    def count(verdict: str) -> TableColumn:
-        return numbers(verdict, lambda tally: tally.verdicts.get(verdict, 0))
+    def goal(percent: int) -> str:
+        return f"none: within {floor:g} %" if 0 < percent <= floor else goals.get(percent, "")
 
     table = table_of(
-        found,
-        numbers("added", lambda tally: f"{tally.percent} %"),
-        *map(count, ("faster", "same", "slower", "inconclusive")),
-        numbers("pairs", lambda tally: f"{tally.pairs:.0f}"),
-        numbers("processes", lambda tally: f"{tally.processes:.0f}"),
-        numbers("interval", lambda tally: f"±{tally.reach * 100:.1f} %"),
+        rows,
+        numbers("work added", lambda row: f"{row[0]} %"),
+        numbers("judged slower", lambda row: f"{row[1]} of {result.rounds}"),
+        numbers("in 100 rounds", 2),
+        text("goal", lambda row: goal(row[0])),
     )
     title = (
-        f"Verdicts of {result.rounds} rounds, {result.round_seconds:.0f} s each; calls of "
+        f"{result.rounds} rounds, {result.round_seconds:.0f} s each; calls of "
         f"{1000 * result.call_seconds:g} ms, {result.way}\n"
     )
-    varies = f"A pair varies by {100 * found[0].pair_spread:.1f} %"
-    if found[0].processes > 1 and found[0].pairs > found[0].processes:
-        varies += f", a process by {100 * found[0].process_spread:.1f} % beyond that"
-    return Group(as_terminal(table, title), "", f"{varies}.", *_sentences(found, rule))
-
-
-def _sentences(found: Sequence[Tally], rule: SamplingRule) -> list[str]:
-    sentences = []
-    for tally in found:
-        if tally.percent == 0:
-            low, high = tally.in_a_hundred(tally.differs)
-            sentences.append(
-                f"False alarms: {tally.differs} of {tally.rounds}, that is {low:.1f} to {high:.1f} "
-                f"in 100 (goal: at most {_MOST_FALSE_ALARMS})."
-            )
-        elif tally.percent <= 100 * rule.noise_floor:
-            sentences.append(
-                f"{tally.percent} % more lies within the noise floor of "
-                f"{100 * rule.noise_floor:g} %, where 'same' is the right answer."
-            )
-        else:
-            low, high = tally.in_a_hundred(tally.found)
-            goal = f" (goal: at least {_LEAST_FOUND})" if tally.percent == 5 else ""
-            sentences.append(
-                f"{tally.percent} % more: found {tally.found} times of {tally.rounds}, that is "
-                f"{low:.1f} to {high:.1f} in 100{goal}."
-            )
+    process = f", a process by {100 * result.process_spread:.1f} % beyond that"
     resolved = [
-        tally.percent
-        for tally in found
-        if tally.percent > 100 * rule.noise_floor
-        and 100 * tally.found >= _LEAST_FOUND * tally.rounds
+        percent
+        for percent, hits in result.found.items()
+        if percent > floor and 100 * hits >= _LEAST_FOUND * result.rounds
     ]
-    sentences.append(
+    return Group(
+        as_terminal(table, title),
+        "",
+        "With 0 % added, a verdict of slower or faster is a false alarm; "
+        f"{result.undecided} were inconclusive.",
+        f"A pair varies by {100 * result.pair_spread:.1f} %"
+        f"{process if result.process_spread else ''}; {result.pairs:.0f} pairs give a ratio to "
+        f"±{100 * result.reach:.1f} %.",
         f"This machine resolves slow-downs of {min(resolved)} % and more in calls like these."
         if resolved
-        else "This machine resolves none of these slow-downs in that time; --seconds gives more."
+        else "This machine resolves none of these slow-downs in that time; --seconds gives more.",
     )
-    return sentences

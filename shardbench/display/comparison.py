@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract.registry import installed_statements
-from harness.measuring.selftest.file import last_selftests
+from harness.measuring.selftest import last_selftests
 from harness.measuring.statements import Reading, evaluate
 from harness.model.cell import SCHEMA, Cell
 from reports.core.columns import COMPARISON, cell_table, note

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 from rich.console import Group, RenderableType
 
-from harness.measuring.selftest.rounds import SHORT, Tally
+from harness.measuring.selftest import SHORT, SelfTest
 from harness.model.cell import Environment
 from reports.core.formatting import plural
 from reports.core.table import code, table_of, text
@@ -39,7 +39,7 @@ class Diagnosis:
     no_gpu: str
     releases: dict[str, list[str]]
     skipped: list[Skipped]
-    noise: Tally
+    noise: SelfTest
 
     def document(self) -> dict[str, Any]:
         """Return the diagnosis as a JSON document."""

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 from harness.measuring.environment import environment
-from harness.measuring.selftest.file import SELFTESTS, last_selftests
+from harness.measuring.selftest import SELFTESTS, last_selftests
 
 SHORT = ("--rounds", "1", "--seconds", "0.1")
 
@@ -10,9 +10,8 @@ SHORT = ("--rounds", "1", "--seconds", "0.1")
 def test_it_says_what_this_machine_resolves(shardbench) -> None:
     code, printed, _ = shardbench("selftest", *SHORT, "--json", "selftest.json")
     assert code == 0
-    assert " of 1, that is " in printed
-    assert "2 % more lies within the noise floor of 3 %" in printed
-    assert "5 % more: found" in printed
+    assert " of 1 " in printed
+    assert "none: within 3 %" in printed
     assert "This machine resolves" in printed
     assert max(map(len, printed.splitlines())) <= 90
     document = json.loads(Path("selftest.json").read_text())

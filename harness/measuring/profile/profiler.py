@@ -12,7 +12,7 @@ from pyinstrument.frame_info import frame_info_get_identifier
 from pyinstrument.renderers import ConsoleRenderer, HTMLRenderer, SpeedscopeRenderer
 from pyinstrument.session import Session
 
-from harness.contract import Measured, Prepared
+from harness.contract import Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.execution.worker import Failed, Report
 from harness.measuring.jobs import (
@@ -26,7 +26,7 @@ from harness.measuring.jobs import (
 from harness.measuring.profile.flame_graph import NOTHING, Profile, Profiled, Stack, Weight
 from harness.measuring.profile.frame_names import FrameNames
 from harness.measuring.request import AFTER_CALL, BUILDING, CALL, Job, Request
-from harness.measuring.timing.turns import Clock, SystemClock, Turn, timed_turn
+from harness.measuring.timing.turns import SystemClock, Turn, timed_turn
 from harness.measuring.timing.ways import Observer
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
@@ -96,7 +96,7 @@ def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Profiled]
 def profile(
     family: str,
     prepared: Mapping[str, Prepared[Any]],
-    clock: Clock,
+    clock: SystemClock,
     seconds: float,
     observer: Observer | None = None,
 ) -> dict[str, Profiled]:
@@ -105,25 +105,18 @@ def profile(
     The variants take turns (`timed_turn`), each once without the profiler and then once with it.
     Profiling slows dense Python code two- to threefold, so only shares of the time are meaningful.
     """
-    observer = observer or Observer()
+    begins = (observer or Observer()).begins
     turn_seconds = min(_TURN_SECONDS, seconds / _LEAST_TURNS)
-    recordings = {
-        name: _Recording(variant, clock, turn_seconds) for name, variant in prepared.items()
-    }
-
-    def in_turn(name: str, step: Callable[[], None]) -> None:
-        observer.begins(CALL, name)
-        step()
-        observer.begins(AFTER_CALL, name)
-
-    for name, recording in recordings.items():
-        in_turn(name, recording.warm_up)
+    recordings: dict[str, _Recording] = {}
+    for name, variant in prepared.items():
+        begins(CALL, name)
+        recordings[name] = _Recording.begin(variant, clock, turn_seconds)
     order = list(recordings)
     while order:
         for name in order:
-            if not recordings[name].is_long:
-                in_turn(name, recordings[name].take_turn)
-            in_turn(name, recordings[name].take_profiled_turn)
+            begins(CALL, name)
+            recordings[name].take_turns()
+            begins(AFTER_CALL, name)
         # In reverse order, so that a drift of the machine's speed affects all variants alike.
         order = [name for name in reversed(order) if recordings[name].lacks(seconds)]
     names = FrameNames()
@@ -135,94 +128,71 @@ def profile(
 
 @dataclass(slots=True)
 class _Recording:
-    """The turns of one variant so far.
+    """The turns of one variant so far, each of `calls` calls, without and with the profiler.
 
-    `unprofiled_s` and `profiled_s` (wall seconds) and `cpu_s` (CPU seconds, profiled) have the mean
-    time of a call for each turn. `records` are pyinstrument's samples: a stack from the call on,
-    and the seconds since the previous sample. `of_process_s` and `of_thread_s` are the CPU seconds
-    of all turns, in all threads and in the profiled one. `spent_s` is the total wall time of turns
+    A call that `is_long` is made once each. `records` are pyinstrument's samples: a stack from the
+    call on, and the seconds since the previous sample. `spent_s` is the total wall time of turns
     under the profiler, and `began_at` the time of day, as a Unix time, when they began.
     """
 
     prepared: Prepared[Any]
-    clock: Clock
-    turn_seconds: float
-    calls_of_turn: int = 1
-    is_long: bool = False
-    is_elsewhere: bool = False
-    of_process_s: float = 0.0
-    of_thread_s: float = 0.0
-    unprofiled_s: list[float] = field(default_factory=list)
-    profiled_s: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
+    clock: SystemClock
+    calls: int
+    is_long: bool
+    unprofiled: list[Turn]
+    profiled: list[Turn] = field(default_factory=list)
     spent_s: float = 0.0
     began_at: float = 0.0
     records: list[tuple[list[str], float]] = field(default_factory=list)
 
-    def warm_up(self) -> None:
+    @classmethod
+    def begin(
+        cls, prepared: Prepared[Any], clock: SystemClock, turn_seconds: float
+    ) -> "_Recording":
         """Call once to warm up and, unless that took long, again to set the calls of a turn."""
-        for _ in range(2):
-            with self.prepared.installed():
-                started = self.clock.wall()
-                self.prepared.begin()
-                called = self.clock.wall()
-                self.is_elsewhere = isinstance(self.call(), Measured)
-                ended = self.clock.wall()
-            if ended - called > _LONG_SECONDS:
-                self.is_long = True
-                self.unprofiled_s.append(ended - called)
-                return
-        lasts = max(ended - started, self.turn_seconds / _MOST_CALLS_OF_TURN)
-        self.calls_of_turn = math.ceil(self.turn_seconds / lasts)
+        turn = timed_turn(prepared, clock)
+        lasts = turn.lasts_s
+        if lasts <= _LONG_SECONDS:
+            started = clock.wall()
+            turn = timed_turn(prepared, clock)
+            lasts = clock.wall() - started - turn.install_s  # with what `renew` takes
+        if turn.lasts_s > _LONG_SECONDS:
+            return cls(prepared, clock, 1, True, [turn._replace(decision=None)])
+        calls = math.ceil(turn_seconds / max(lasts, turn_seconds / _MOST_CALLS_OF_TURN))
+        return cls(prepared, clock, calls, False, [])
 
     def call(self) -> Any:
         """Run the variant; in a profile, all frames that this method calls are the variant's."""
         return self.prepared.run()
 
-    def take_turn(self) -> None:
-        """Time a turn of calls without the profiler."""
-        turn = timed_turn(self.prepared, self.clock, self.calls_of_turn)
-        self.unprofiled_s.append(turn.wall_s)
-        self._count_threads(turn)
-
-    def take_profiled_turn(self) -> None:
-        """Run a turn of calls under the profiler, and store its records."""
+    def take_turns(self) -> None:
+        """Time a turn of calls, then run another under the profiler, and store its records."""
+        if not self.is_long:
+            turn = timed_turn(self.prepared, self.clock, self.calls)
+            self.unprofiled.append(turn._replace(decision=None))
         profiler = Profiler(interval=_INTERVAL_SECONDS, async_mode="disabled")
         started = self.clock.wall()
         # The profiler runs throughout the turn: if it ran for each call, a short call would often
         # end before the first record.
         profiler.start()
         try:
-            turn = timed_turn(replace(self.prepared, run=self.call), self.clock, self.calls_of_turn)
+            turn = timed_turn(replace(self.prepared, run=self.call), self.clock, self.calls)
         finally:
             session = profiler.stop()
         self.spent_s += self.clock.wall() - started
         self.began_at = self.began_at or session.start_time
-        self.profiled_s.append(turn.wall_s)
-        self.cpu_s.append(turn.cpu_s)
-        self._count_threads(turn)
+        self.profiled.append(turn._replace(decision=None))
         for stack, seconds in session.frame_records:
             identifiers = [frame_info_get_identifier(info) for info in stack]
             if _CALL in identifiers:
                 self.records.append((stack[identifiers.index(_CALL) + 1 :], seconds))
 
-    def _count_threads(self, turn: Turn) -> None:
-        if turn.thread_cpu_s is not None:
-            self.of_process_s += turn.cpu_s
-            self.of_thread_s += turn.thread_cpu_s
-
-    def _unseen(self) -> float:
-        """Return the share of the CPU time that other threads and processes took."""
-        if self.is_elsewhere or not self.of_process_s > 0:
-            return float(self.is_elsewhere)
-        return max(0.0, 1 - self.of_thread_s / self.of_process_s)
-
     def lacks(self, seconds: float) -> bool:
         """Return whether more turns are needed to profile for `seconds`."""
-        turns = len(self.profiled_s)
+        turns = len(self.profiled)
         if turns < _LEAST_TURNS:
             return not self.is_long
-        in_calls = math.fsum(self.profiled_s) * self.calls_of_turn
+        in_calls = math.fsum(turn.wall_s for turn in self.profiled) * self.calls
         return (
             turns < _MOST_TURNS
             and in_calls < seconds
@@ -231,12 +201,19 @@ class _Recording:
 
     def profile(self, family: str, variant: str, names: FrameNames) -> Profile:
         """Return the profile: the records summed by stack, in seconds of one call."""
-        calls = self.calls_of_turn * len(self.profiled_s)
+        calls = self.calls * len(self.profiled)
         sampled = math.fsum(seconds for _, seconds in self.records) / calls
-        per_call = fmean(self.profiled_s)
-        # The records miss the time between the last one and the end of the call, so they are scaled
-        # to the measured time; but not if the call is timed in another process.
-        scale = per_call / sampled if sampled > 0 and not self.is_elsewhere else 1.0
+        turns_s = [turn.wall_s for turn in self.profiled]
+        per_call = fmean(turns_s)
+        # 1. The CPU time of other threads and processes, all of it if the call is timed there.
+        turns = [*self.unprofiled, *self.profiled]
+        own_s = math.fsum(turn.thread_cpu_s or 0.0 for turn in turns)
+        all_s = math.fsum(turn.cpu_s for turn in turns)
+        is_elsewhere = self.profiled[0].thread_cpu_s is None
+        unseen = max(0.0, 1 - own_s / all_s) if all_s > 0 and not is_elsewhere else 0.0
+        # 2. The records miss the time between the last one and the end of the call, so they are
+        # scaled to the measured time, if that was measured here.
+        scale = per_call / sampled if sampled > 0 and not is_elsewhere else 1.0
         stacks: dict[Stack, Weight] = {} if self.records else {(): Weight(per_call, per_call**2)}
         for infos, seconds in self.records:
             # infos[0] is the variant's `run` function, which is the root.
@@ -246,19 +223,21 @@ class _Recording:
                 seconds * min(seconds, _SLICE_SECONDS) * (scale / calls) ** 2,
             )
             stacks[stack] = stacks.get(stack, NOTHING).plus(weight)
+        # 3. The standard error of the mean of turns, relative to the mean.
+        has_drift = len(turns_s) > 1 and per_call > 0
         return Profile(
             family=family,
             variant=variant,
             stacks=stacks,
             calls=calls,
-            unprofiled_s=fmean(self.unprofiled_s),
-            drift=_relative_error(self.profiled_s),
-            unseen=self._unseen(),
+            unprofiled_s=fmean(turn.wall_s for turn in self.unprofiled),
+            drift=stdev(turns_s) / math.sqrt(len(turns_s)) / per_call if has_drift else 0.0,
+            unseen=1.0 if is_elsewhere else unseen,
         )
 
     def files(self, family: str, variant: str, names: FrameNames) -> dict[str, str]:
         """Return the texts of pyinstrument's report files, by suffix."""
-        calls = self.calls_of_turn * len(self.profiled_s)
+        calls = self.calls * len(self.profiled)
         root = f"{family}/{variant}\x00<call>\x000"
         records = [
             ([root, *map(names.without_path, infos[1:])], seconds)
@@ -268,13 +247,13 @@ class _Recording:
         session = Session(
             frame_records=records,
             start_time=self.began_at,
-            duration=math.fsum(self.profiled_s) * self.calls_of_turn,
+            duration=math.fsum(turn.wall_s for turn in self.profiled) * self.calls,
             min_interval=_INTERVAL_SECONDS,
             max_interval=_INTERVAL_SECONDS,
             sample_count=len(records),
             start_call_stack=[root],
             target_description=f"{family}/{variant}, {calls} call{'' if calls == 1 else 's'}",
-            cpu_time=math.fsum(self.cpu_s) * self.calls_of_turn,
+            cpu_time=math.fsum(turn.cpu_s for turn in self.profiled) * self.calls,
             sys_path=[],
             sys_prefixes=[],
         )
@@ -293,11 +272,3 @@ class _Recording:
 
 _CODE_OF_CALL = _Recording.call.__code__
 _CALL = f"{_CODE_OF_CALL.co_name}\x00{_CODE_OF_CALL.co_filename}\x00{_CODE_OF_CALL.co_firstlineno}"
-
-
-def _relative_error(turns_s: list[float]) -> float:
-    """Return the standard error of the mean of turns, relative to the mean; 0 for one turn."""
-    mean = fmean(turns_s)
-    if len(turns_s) < 2 or not mean > 0:
-        return 0.0
-    return stdev(turns_s) / math.sqrt(len(turns_s)) / mean

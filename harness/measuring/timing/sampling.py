@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from harness.contract import Prepared
 from harness.contract.calls import profiled
-from harness.execution.forks import Fork
+from harness.execution.forks import Fork, Send
 from harness.execution.usage import helpers
 from harness.measuring.request import CALL, COUNTING
 from harness.measuring.timing.turns import (
-    Clock,
     SystemClock,
     Turn,
     long_lived_objects_left_alone,
@@ -61,30 +60,21 @@ _MOSTLY_WAITING = 3.0  # the wall time of such a call is above this multiple of 
 # Counting may take a tenth of the time; a call that is counted takes about three times as long.
 _SHARE_FOR_COUNTING, _COUNTED = 0.1, 3.0
 
-Limits = Mapping[str, Sequence[float]]
-
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """Prepared variants to time and compare, and the rule to stop.
+    """Prepared variants to time and compare, quickest first, and the rule to stop.
 
-    Attributes:
-        prepared: the variants by name, in the order to warm them up (quickest first).
-        reference: the name of the variant to compare with; None if it is not in `prepared`.
-        rule: the stopping rule, with the seconds and numbers of blocks.
-        limits: by variant, ratios to the reference; timing continues until the measured ratio is
-            clearly above or below each.
-        may_fork: whether calls may be timed in forks; if not, all are timed in this process.
-        clock: the clock to time with.
-        compared: the time that ratios compare; wall time is compared in this process.
+    `reference` is the variant to compare with, None if it is not in `prepared`. `limits` has ratios
+    to it by variant: timing goes on until the measured ratio is clearly above or below each.
+    `compared` is the time that ratios compare; wall time is compared in this process.
     """
 
     prepared: Mapping[str, Prepared[Any]]
     reference: str | None
     rule: SamplingRule
-    limits: Limits = field(default_factory=dict)
-    may_fork: bool = False
-    clock: Clock = field(default_factory=SystemClock)
+    limits: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    clock: SystemClock = field(default_factory=SystemClock)
     compared: ClockName = "cpu"
 
 
@@ -131,10 +121,10 @@ class Times:
         Raises:
             ValueError: a time is not positive and finite.
         """
-        blocks = self._pair_ratios(reference)
-        ratios = self._independent(blocks)
+        ratios = self.ratios_to(reference)
         if not ratios:
             return None
+        blocks = self._pair_ratios(reference)
         in_one = self.way == "turns in one process"
         pair_spread, process_spread = (_spread(ratios), None) if in_one else _spreads(blocks)
         return replace(
@@ -152,9 +142,7 @@ class Times:
         Raises:
             ValueError: a time is not positive and finite.
         """
-        return self._independent(self._pair_ratios(reference))
-
-    def _independent(self, blocks: Sequence[Sequence[float]]) -> list[float]:
+        blocks = self._pair_ratios(reference)
         if self.way == "turns in one process":
             return list(chain.from_iterable(blocks))
         return [math.exp(trimmed_mean(list(map(math.log, block)))) for block in blocks]
@@ -226,9 +214,8 @@ class Call(NamedTuple):
 def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
     """Call each variant twice, and return its last call by name.
 
-    The first call imports modules and fills caches. After `warmup_seconds` no call begins, because
-    calls of seconds hardly depend on a warm-up. If `may_fork`, each variant is called at least
-    once, to find out whether it can be forked.
+    The first call imports modules and fills caches. After `warmup_seconds` each variant is called
+    once: calls of seconds hardly depend on a warm-up, but must show whether they can be forked.
     """
     clock = request.clock
     started = clock.wall()
@@ -236,16 +223,15 @@ def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
     for name, prepared in request.prepared.items():
         helpers_before = helpers()
         for number in range(2):
-            is_late = clock.wall() - started > request.rule.warmup_seconds
-            if is_late and (number or not request.may_fork):
+            if number and clock.wall() - started > request.rule.warmup_seconds:
                 break
             observer.begins(CALL, name)
             turn = timed_turn(prepared, clock)
-            # A fork has no threads but its own, and would share its parent's child processes.
-            may_fork = prepared.may_fork and helpers() <= helpers_before
-            if turn.thread_cpu_s is None:  # a call in another process, which measures it
+            if turn.thread_cpu_s is None:  # another process makes the call, and measures it
                 calls[name] = Call(turn.lasts_s, turn.install_s, False, True, False, turn.wall_s)
                 continue
+            # A fork has no threads but its own, and would share its parent's child processes.
+            may_fork = prepared.may_fork and helpers() <= helpers_before
             waits = turn.waits > 0 and turn.wall_s > _MOSTLY_WAITING * turn.cpu_s
             by_others = turn.cpu_s - turn.thread_cpu_s
             is_alone = by_others <= max(_IDLE_SECONDS, _IDLE_THREADS * turn.cpu_s)
@@ -263,36 +249,39 @@ class Group:
     ) -> None:
         self.active = list(names)
         self.times = {name: Times(way, request.compared) for name in names}
-        self.blocks = 0
         self._request, self._rule, self._time_block = request, request.rule, time_block
+        self._blocks = 0
         self._is_forked = way != "turns in one process"
         least, most = _LEAST_FORKS if self._is_forked else 2, self._rule.most_blocks
         self._least = 0 if request.reference is None else min(least, most)
         self._next_look = min(max(self._rule.least_blocks, least if self._is_forked else 0), most)
 
-    def time_block(self, variants: Variants, rng: random.Random) -> None:
-        """Time one block of the active variants; then remove those with settled ratios."""
+    def time_block(self, variants: Variants, rng: random.Random, until: float) -> None:
+        """Time one block of the active variants; then remove those that need no more.
+
+        No variant does if another block would end after `until`, a time of the clock.
+        """
+        # 1. Time a block in random order.
+        clock, reference = variants.clock, self._request.reference
+        started = clock.wall()
         rng.shuffle(self.active)
         for name, turns in self._time_block(variants, self.active, rng).items():
             for turn in turns:
-                self.times[name].add(self.blocks, turn)
-        self.blocks += 1
-        if self.blocks >= self._next_look:
-            self._next_look = math.ceil(self.blocks * _GROWTH_BETWEEN_LOOKS)
-            reference = self._request.reference
+                self.times[name].add(self._blocks, turn)
+        self._blocks += 1
+        # 2. Look at the ratios; the reference runs until all others are settled.
+        if self._blocks >= self._next_look:
+            self._next_look = math.ceil(self._blocks * _GROWTH_BETWEEN_LOOKS)
             left = [
                 name
                 for name in self.active
                 if reference and name != reference and not self._is_settled(name, reference)
             ]
-            # The reference runs until all others are settled.
             self.active = [n for n in self.active if n in left or (left and n == reference)]
-        if self.blocks >= self._rule.most_blocks:
+        # 3. Without a verdict, end after the most blocks, or before the time is over.
+        is_late = clock.wall() + (clock.wall() - started) > until
+        if self._blocks >= self._rule.most_blocks or (is_late and self._blocks >= self._least):
             self.active = []
-
-    def may_end(self) -> bool:
-        """Return whether there are enough blocks to stop, even without a verdict."""
-        return self.blocks >= self._least
 
     def _is_settled(self, name: str, reference: str) -> bool:
         """Return whether the interval of a ratio is narrow enough for its verdict and limits."""
@@ -313,6 +302,15 @@ class Group:
         return judge(wider, rule.noise_floor) != "inconclusive"
 
 
+def time_groups(groups: Sequence[Group], variants: Variants, rule: SamplingRule) -> None:
+    """Time one block of each group in turn, until no variant is active or the time is spent."""
+    rng = random.Random(rule.seed)
+    until = variants.clock.wall() + rule.seconds
+    while active := [group for group in groups if group.active]:
+        for group in active:
+            group.time_block(variants, rng, until)
+
+
 @long_lived_objects_left_alone()
 def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[str, Times]:
     """Time prepared variants in blocks, and return their times by name.
@@ -324,73 +322,50 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
     are dropped. Without a reference, every variant runs the least blocks, if there is time. The
     `reference` of each result has the reference's times.
     """
-    observer = observer or Observer()
-    rule = request.rule
+    observer, rule = observer or Observer(), request.rule
     # 1. Warm up, and choose how many calls make a turn long enough to be timed.
     warm = _warm_up(request, observer)
-    calls = dict.fromkeys(request.prepared, 1)
-    seconds = dict.fromkeys(request.prepared, 1.0)
+    calls: dict[str, int] = {}
+    seconds: dict[str, float] = {}
     for name, call in warm.items():
-        if call.lasts_s > 0:
-            installing = min(_LONGEST_TURN_SECONDS, call.install_s * _SHARE_OF_INSTALLING)
-            lasts = max(rule.turn_seconds, installing)
-            calls[name] = min(_MOST_CALLS, max(1, math.ceil(lasts / call.lasts_s)))
-            seconds[name] = calls[name] * call.lasts_s + call.install_s
+        installing = min(_LONGEST_TURN_SECONDS, call.install_s * _SHARE_OF_INSTALLING)
+        lasts = max(rule.turn_seconds, installing)
+        calls[name] = min(_MOST_CALLS, math.ceil(lasts / call.lasts_s)) if call.lasts_s > 0 else 1
+        seconds[name] = calls[name] * call.lasts_s + call.install_s
     variants = Variants(request.prepared, calls, seconds, request.clock, observer)
     # 2. Time blocks of the groups, each in its way, until all is settled or the time is spent.
-    groups = [
-        Group(request, way, names, _time_block(way, request))
-        for way, names in _ways(warm, calls, request)
-    ]
-    time_groups(groups, variants, request)
+    block_seconds = min(BLOCK_SECONDS, rule.seconds / _BLOCKS_IN_TIME)
+    groups = []
+    for way, names in _ways(warm, calls, request):
+        time_block: TimeBlock = in_turns
+        if way == "turns":
+            time_block = partial(in_forks, block_seconds)
+        elif way != "turns in one process":
+            compares, apart = request.reference is not None, way == "one core each"
+            time_block = SideBySide(cores(), block_seconds, compares, one_core_each=apart)
+        groups.append(Group(request, way, names, time_block))
+    time_groups(groups, variants, rule)
     times: dict[str, Times] = {}
     for group in groups:
         for name, timed in group.times.items():
             timed.reference = group.times.get(request.reference or "")
-            if name in warm:
-                timed.may_fork, timed.waits = warm[name].may_fork, warm[name].waits
-            if not timed.wall_s:
-                timed.wall_s = [warm[name].wall_s]
+            timed.may_fork, timed.waits = warm[name].may_fork, warm[name].waits
+            timed.wall_s = timed.wall_s or [warm[name].wall_s]
             times.setdefault(name, timed)
-    # 3. Count the work of calls, twice if a tenth of the time allows it, each in a fork.
+    # 3. Count the work of calls in forks, twice if a tenth of the time is enough.
     for name, call in warm.items():
-        if request.may_fork and call.is_alone and rule.counts_work:
-            counted_s = _COUNTED * max(call.lasts_s, 1e-9)
-            counts = min(2, int(_SHARE_FOR_COUNTING * rule.seconds / counted_s))
-            if counts:
-                observer.begins(COUNTING, name)
-                times[name].work = _count_in_fork(request.prepared[name], counts > 1, observer)
+        counted_s = _COUNTED * max(call.lasts_s, 1e-9)
+        counts = min(2, int(_SHARE_FOR_COUNTING * rule.seconds / counted_s))
+        if counts and call.is_alone and rule.counts_work:
+            observer.begins(COUNTING, name)
+            work = partial(_counted, request.prepared[name], counts > 1)
+            with Fork(work, observer.report) as fork:
+                times[name].work = fork.result()
     return times
 
 
-def _count_in_fork(prepared: Prepared[Any], twice: bool, observer: Observer) -> CountedWork:
-    with Fork(lambda _: count_work(prepared, twice), observer.report) as fork:
-        work: CountedWork = fork.result()
-    return work
-
-
-def time_groups(groups: Sequence[Group], variants: Variants, request: SamplingRequest) -> None:
-    """Time one block of each group in turn, until no variant is active or the time is spent."""
-    clock, rng = request.clock, random.Random(request.rule.seed)
-    started = clock.wall()
-    while left := [group for group in groups if group.active]:
-        for group in left:
-            block_started = clock.wall()
-            group.time_block(variants, rng)
-            now = clock.wall()
-            in_time = request.rule.seconds - (now - started)
-            if group.may_end() and now - block_started > in_time:
-                group.active = []  # another block would exceed the time
-
-
-def _time_block(way: Way, request: SamplingRequest) -> TimeBlock:
-    seconds = min(BLOCK_SECONDS, request.rule.seconds / _BLOCKS_IN_TIME)
-    if way == "turns in one process":
-        return in_turns
-    if way == "turns":
-        return partial(in_forks, seconds)
-    compares = request.reference is not None
-    return SideBySide(cores(), seconds, compares, one_core_each=way == "one core each")
+def _counted(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> CountedWork:
+    return count_work(prepared, is_counted_twice)
 
 
 def _ways(
@@ -400,33 +375,32 @@ def _ways(
 
     Only calls in one thread of this process can be timed in forks: a fork has no other threads, and
     all forks would share an upstream's child process. Wall time is not compared in forks, which
-    would have to share a core. Short calls, repeated in a turn, are better
-    timed in turns, unless they are compared with a far longer call. So are calls with a longer
-    set-up: side by side, a core is shared by turns, so the variant that is set up sooner would be
-    interrupted more often while it is timed.
+    would have to share a core. Short calls, repeated in a turn, are better timed in turns, unless
+    they are compared with a far longer call. So are calls with a longer set-up: side by side, a
+    core is shared by turns, so the variant that is set up sooner would be interrupted more often
+    while it is timed.
     """
     reference, rule = request.reference, request.rule
-    alone = [name for name in calls if name in warm and warm[name].is_alone]
-    others = [name for name in calls if name not in alone]
+    alone = [name for name, call in warm.items() if call.is_alone]
+    others = [name for name in warm if name not in alone]
     if (
-        not request.may_fork
-        or request.compared == "wall"
+        request.compared == "wall"
         or rule.way == "turns in one process"
         or reference in others
         or not alone
         or (alone == [reference] and others)
     ):
-        return [("turns in one process", list(calls))]
+        return [("turns in one process", list(warm))]
     lasts = {name: calls[name] * warm[name].lasts_s for name in alone}
-    is_short = max(lasts.values()) <= _LONGEST_TURN_SECONDS
+    longest = max(lasts.values())
     is_mostly_set_up = any(warm[name].install_s > lasts[name] for name in alone)
     repeated = [name for name in alone if calls[name] > 1]
     groups: dict[Way, list[str]] = {}
     if rule.way != "best":
         groups[rule.way] = alone
-    elif is_short or is_mostly_set_up or not cores():
+    elif longest <= _LONGEST_TURN_SECONDS or is_mostly_set_up or not cores():
         groups["turns"] = alone
-    elif max(lasts.values()) >= _LONG_SECONDS or not repeated:
+    elif longest >= _LONG_SECONDS or not repeated:
         groups["side by side"] = alone
     elif reference is None or reference in repeated:
         groups["turns"] = alone

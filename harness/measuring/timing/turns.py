@@ -1,39 +1,19 @@
-"""Clocks, and the time of one turn: one or several calls of a prepared variant."""
+"""The clocks, and the time of one turn: one or several calls of a prepared variant."""
 
 import gc
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
 from harness.contract.calls import collection_off
 from harness.execution.usage import descendants_cpu
 
 
-class Clock(Protocol):
-    """A clock for wall time and for CPU time, in seconds; tests replace it."""
-
-    def wall(self) -> float:
-        """Return the seconds of wall time since an arbitrary start."""
-        ...
-
-    def cpu(self) -> float:
-        """Return the CPU seconds of this process and of all its descendants."""
-        ...
-
-    def thread_cpu(self) -> float:
-        """Return the CPU seconds of the calling thread."""
-        ...
-
-    def waits(self) -> int:
-        """Return how often the calling thread has given up its core to wait for something."""
-        ...
-
-
 class SystemClock:
-    """The clocks of this machine; looking for child processes does not advance `cpu`."""
+    """The clocks of this machine, in seconds; tests replace them."""
 
     wall = staticmethod(time.perf_counter)
     thread_cpu = staticmethod(time.thread_time)
@@ -42,7 +22,10 @@ class SystemClock:
         self._looking_s = 0.0
 
     def cpu(self) -> float:
-        """Return the CPU seconds of this process and of all its descendants."""
+        """Return the CPU seconds of this process and of all its descendants.
+
+        The time that looking for child processes takes does not count.
+        """
         own = time.process_time()
         total = own - self._looking_s + descendants_cpu()
         self._looking_s += time.process_time() - own
@@ -73,7 +56,7 @@ class Turn(NamedTuple):
     waits: int = 0
 
 
-def timed_turn(prepared: Prepared[Any], clock: Clock, calls: int = 1) -> Turn:
+def timed_turn(prepared: Prepared[Any], clock: SystemClock, calls: int = 1) -> Turn:
     """Call a prepared variant `calls` times in its `installed` context; return the mean times."""
     wall_s = cpu_s = thread_s = elsewhere_wall_s = elsewhere_cpu_s = 0.0
     waits = 0

@@ -19,7 +19,7 @@ from harness.contract import Prepared
 from harness.execution.forks import Fork, Send, listen
 from harness.execution.worker import Note, Report
 from harness.measuring.request import AFTER_CALL, CALL, TOGETHER
-from harness.measuring.timing.turns import Clock, SystemClock, Turn, timed_turn
+from harness.measuring.timing.turns import SystemClock, Turn, timed_turn
 
 BLOCK_SECONDS = 0.3
 """Seconds of timing in one forked process."""
@@ -57,7 +57,7 @@ class Variants:
     prepared: Mapping[str, Prepared[Any]]
     calls: Mapping[str, int]
     seconds: Mapping[str, float] = field(default_factory=dict)
-    clock: Clock = field(default_factory=SystemClock)
+    clock: SystemClock = field(default_factory=SystemClock)
     observer: Observer = field(default_factory=Observer)
 
     def turn(self, name: str, is_checked: bool = False) -> Turn:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.contract import Prepared
-from harness.measuring.selftest.rounds import copies
+from harness.measuring.selftest import copies
 from harness.measuring.timing.turns import long_lived_objects_left_alone
 from harness.measuring.timing.ways import BLOCK_SECONDS, SideBySide, Variants, cores, in_forks
 

@@ -31,7 +31,7 @@ def verdicts(way: str, call: float, more: float, seconds: float, rounds: int) ->
         rule = SamplingRule(seconds=seconds, seed=seed)
         request = SamplingRequest({}, "reference", rule, clock=machine)
         group = Group(request, named, ["reference", "variant"], time_block)
-        time_groups([group], Variants({}, {}, {}, machine), request)
+        time_groups([group], Variants({}, {}, {}, machine), rule)
         ratio = group.times["variant"].ratio_to(group.times["reference"])
         found[judge(ratio)] += 1
     return found

@@ -22,7 +22,7 @@ from harness.contract.variants import Variant
 from harness.execution.child import run
 from harness.execution.worker import Report, Stage
 from harness.measuring.request import TOGETHER
-from harness.measuring.selftest.rounds import copies
+from harness.measuring.selftest import copies
 from harness.measuring.timing import ways
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import Turn
@@ -60,7 +60,7 @@ def compared(
 ) -> dict[str, Times]:
     """Time variants for a fraction of a second, and compare them with the first."""
     rule = SamplingRule(**{"seconds": 0.2, "counts_work": False, **rule})
-    request = SamplingRequest(prepared, next(iter(prepared)), rule, may_fork=True)
+    request = SamplingRequest(prepared, next(iter(prepared)), rule)
     return sample(request, observer)
 
 

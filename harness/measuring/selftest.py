@@ -6,28 +6,33 @@ planners. No entry point names it, so no list, suite or report contains it.
 
 import copy
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from harness.contract import Family, Prepared, Quality, Recorder
 from harness.contract.parameters import Parameters, workload_parameters
 from harness.contract.registry import Registry
 from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import Event
+from harness.measuring.environment import environment
+from harness.measuring.jobs import Listener
 from harness.measuring.request import Request
-from harness.model.cell import Cell, Ratio
+from harness.model.cell import Cell, Ratio, Way
+from harness.model.declared import Amount, Count
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
 from harness.model.topology import Topology
+from harness.store.keys import Key
+from harness.store.lines import Entry, Store
 from harness.topologies.lookup import find_topology
+
+SELFTESTS = Path("results/selftests.jsonl")
 
 # Planners mostly copy small objects; this many copies take about a second.
 _UNITS_IN_A_SECOND = 50_000
@@ -123,57 +128,100 @@ def selftest_registry() -> Registry:
     return Registry([FAMILY])
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """The verdicts on one variant over all rounds.
+class SelfTest(Struct, frozen=True):
+    """The results of one self-test, on one machine and for calls of one length.
 
-    `percent` is the work added to a call, and `verdicts` counts rounds by verdict. The other fields
-    are medians over the rounds: the numbers of pairs and processes, half the interval's width over
-    the ratio (`reach`), and the spreads of pairs and processes (see `Ratio`; 0 if unknown).
+    `differing` counts the rounds in which the identical variant was judged faster or slower, and
+    `undecided` those in which it was inconclusive. `found` counts, by the per cent of added work,
+    the rounds in which that variant was judged slower. `reach` is half the interval's width over
+    the ratio; `pair_spread` and `process_spread` are standard deviations of the ratio's logarithm
+    (see `Ratio`). These three and `pairs` are medians for the identical variant.
     """
 
-    percent: int
-    verdicts: Mapping[str, int]
-    pairs: float
+    machine: str
+    started: str
+    load: float
+    call_seconds: Annotated[float, Meta(gt=0)]
+    way: Way
+    rounds: Annotated[int, Meta(gt=0)]
+    round_seconds: Amount
+    differing: Count
+    undecided: Count
+    found: dict[int, Count]
     reach: float
-    processes: float = 1
-    pair_spread: float = 0
-    process_spread: float = 0
+    pair_spread: Amount
+    process_spread: Amount
+    pairs: Amount = 0.0
 
-    @property
-    def rounds(self) -> int:
-        """The number of rounds."""
-        return sum(self.verdicts.values())
+    @classmethod
+    def of(
+        cls, rounds: Sequence[Sequence[Cell]], call_seconds: float, round_seconds: float
+    ) -> "SelfTest":
+        """Summarise the cells of all rounds of a self-test."""
+        cells = [cell for of_round in rounds for cell in of_round]
+        identical = [cell for cell in cells if cell.variant == variant_of(0)]
+        verdicts = [cell.verdict for cell in identical]
+        ratios = [cell.ratio for cell in identical if cell.ratio]
+        ways = [cell.ratio.way for cell in cells if cell.ratio]
 
-    @property
-    def found(self) -> int:
-        """The number of rounds in which the variant was judged slower."""
-        return self.verdicts.get("slower", 0)
+        def median(figure: Callable[[Ratio], float | None]) -> float:
+            return statistics.median(figure(ratio) or 0.0 for ratio in ratios)
 
-    @property
-    def differs(self) -> int:
-        """The number of rounds judged faster or slower: false alarms for the identical variant."""
-        return self.found + self.verdicts.get("faster", 0)
+        where = environment(0)
+        return cls(
+            machine=where.machine or "",
+            started=where.started or "",
+            load=where.load or 0.0,
+            call_seconds=call_seconds,
+            way=max(set(ways), key=ways.count),
+            rounds=len(rounds),
+            round_seconds=round_seconds,
+            differing=verdicts.count("faster") + verdicts.count("slower"),
+            undecided=verdicts.count("inconclusive") + verdicts.count(None),
+            found={
+                percent: sum(
+                    cell.verdict == "slower" and cell.variant == variant_of(percent)
+                    for cell in cells
+                )
+                for percent in ADDED[1:]
+                if any(cell.variant == variant_of(percent) for cell in cells)
+            },
+            reach=median(lambda ratio: (ratio.high - ratio.low) / 2 / ratio.value),
+            pair_spread=median(lambda ratio: ratio.pair_spread),
+            process_spread=median(lambda ratio: ratio.process_spread),
+            pairs=median(lambda ratio: ratio.pairs),
+        )
 
     def in_a_hundred(self, hits: int) -> tuple[float, float]:
-        """Return the 95 % confidence interval of the hit count in 100 rounds."""
-        low, high = share_interval(hits, self.rounds)
-        return 100 * low, 100 * high
+        """Return the 95 % confidence interval of a count of rounds, in 100 rounds.
 
+        The interval is that of Clopper and Pearson (1934).
+        """
+        from scipy.stats import binomtest
 
-def share_interval(hits: int, rounds: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of `hits / rounds` (Clopper and Pearson 1934)."""
-    from scipy.stats import binomtest
+        interval = binomtest(hits, self.rounds).proportion_ci(0.95, method="exact")
+        return 100 * float(interval.low), 100 * float(interval.high)
 
-    interval = binomtest(hits, rounds).proportion_ci(0.95, method="exact")
-    return float(interval.low), float(interval.high)
+    def sentence(self) -> str:
+        """Return a sentence with the hits for added work nearest to 5 %, and the false alarms."""
+        day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
+        slower = ""
+        if self.found:
+            percent = min(self.found, key=lambda percent: abs(percent - 5))
+            slower = (
+                f"{percent} % more work was found {self.found[percent]} times of {self.rounds}, "
+            )
+        return (
+            f"Self-test of {day} on this machine, calls of {length}: {slower}identical variants "
+            f"were called different {self.differing} times of {self.rounds}."
+        )
 
 
 def selftest(
     rounds: int,
     settings: Settings,
     milliseconds: float = SHORT,
-    listen: Callable[[Event], None] = lambda event: None,
+    listen: Listener = lambda event: None,
     added: Sequence[int] = SLOWDOWNS,
 ) -> Iterator[list[Cell]]:
     """Yield the cells of each round, which compares the variants with its own random seed.
@@ -200,28 +248,21 @@ def selftest(
         yield cells
 
 
-def tallies(rounds: list[list[Cell]]) -> list[Tally]:
-    """Return a tally of the verdicts of all rounds for each variant, by rising added work."""
-    found = [cell for cells in rounds for cell in cells]
-    by_percent = {
-        percent: [cell for cell in found if cell.variant == variant_of(percent)]
-        for percent in ADDED
+def note_selftest(result: SelfTest, path: Path = SELFTESTS) -> None:
+    """Append a self-test's results to a file; raise ShardbenchError if it cannot be written."""
+    key = Key(machine=result.machine)
+    _stored(path).add(Entry(f"{result.call_seconds:g} s", str(key), result))
+
+
+def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
+    """Return a machine's last self-test for each call length, shortest first; skip other lines."""
+    last = {
+        test.call_seconds: test
+        for test in (entry.value for entry in _stored(path).entries)
+        if test.machine == machine
     }
-    return [_tally(percent, cells) for percent, cells in by_percent.items() if cells]
+    return [last[length] for length in sorted(last)]
 
 
-def _tally(percent: int, cells: list[Cell]) -> Tally:
-    ratios = [cell.ratio for cell in cells if cell.ratio]
-
-    def median(figure: Callable[[Ratio], float | None]) -> float:
-        return statistics.median(figure(ratio) or 0.0 for ratio in ratios)
-
-    return Tally(
-        percent,
-        dict(Counter(cell.verdict or "inconclusive" for cell in cells)),
-        median(lambda ratio: ratio.pairs),
-        median(lambda ratio: (ratio.high - ratio.low) / 2 / ratio.value),
-        median(lambda ratio: ratio.processes),
-        median(lambda ratio: ratio.pair_spread),
-        median(lambda ratio: ratio.process_spread),
-    )
+def _stored(path: Path) -> Store[SelfTest]:
+    return Store(path, "selftest", SelfTest, old_kind=True)

@@ -1,1 +1,0 @@
-"""The self-test measures which slow-downs a machine can detect, and stores the results."""
