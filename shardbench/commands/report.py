@@ -17,7 +17,7 @@ from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.model.statement import TIMES_FASTER
 from harness.store.cells import CellStore, stored_cells
-from harness.suites.sweep import merged, registered_requests
+from harness.suites.declared import merged, registered_requests
 from shardbench import options
 from shardbench.command import command, resumable
 from shardbench.problem_options import find_problem

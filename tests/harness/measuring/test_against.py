@@ -18,7 +18,8 @@ from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.cells import CellStore, read_cells
-from harness.suites.sweep import registered_requests, resumed, sweep, tasks_of
+from harness.suites.declared import registered_requests
+from harness.suites.sweep import resumed, sweep, tasks_of
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05))
