@@ -14,11 +14,11 @@ from harness.contract.registry import Registry
 from harness.estimates.calibration import calibrate
 from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.measuring.request import Request
-from harness.model.declared import checked
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
 from harness.planning.plan import explain, plan
-from harness.series.points import Counted, Timed, libraries, request_of
+from harness.series import driving
+from harness.series.points import libraries
 from harness.store.keys import Key
 from harness.store.lines import Store
 from harness.topologies.lookup import find_topology
@@ -45,7 +45,7 @@ def family(tmp_path_factory):
     package = folder / "my_planners"
     package.mkdir()
     declared, *rest = blocks("abilities.md")
-    (driver,) = (block for block in rest if "HANDLERS" in block)
+    (driver,) = (block for block in rest if "def drive" in block)
     smallest = block_with("adding-a-variant.md", "FAMILY = ")
     (package / "__init__.py").write_text(f"{smallest}\n{declared}")
     (package / "abilities.py").write_text("\n".join(b for b in rest if b is not driver))
@@ -124,11 +124,10 @@ def test_a_running_job_is_captured_and_left_as_it_was(family, tmp_path, monkeypa
 def test_the_driver_answers_as_the_series_needs(family):
     series = libraries(Registry([family]), "releases")["my-library"][1]
     assert libraries(Registry([family]), "commits")["my-library"][1] is series
-    handlers = importlib.import_module("my_planners.driver").HANDLERS
-    asked = request_of(ANY_NAME, GPUS)
-    timed = checked(handlers["times"](asked), Timed, "times")
-    counted = checked(handlers["counts"](asked), Counted, "counts")
-    assert (timed.release, timed.fingerprint, counted.fingerprint) == ("1.0", "28", "28")
+    driver = importlib.import_module("my_planners.driver").__file__
+    request = driving.Request(driver, str(ANY_NAME), GPUS, tuple(series.parts))
+    timed, counted = driving.times(request), driving.counts(request)
+    assert (timed.fingerprint, counted.fingerprint) == ("28", "28")
     assert timed.phases.keys() == set(series.releases.phases)
     assert counted.calls.keys() == series.parts.keys()
     assert counted.counters.keys() == series.counters.keys()
