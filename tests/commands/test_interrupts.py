@@ -82,5 +82,11 @@ def test_an_interrupted_comparison_keeps_the_cells_that_are_final(
     variants = ("--variants", "same,raises,missing")
     problem = ("compare", "toy", "-w", "toy", "-t", "dgx_h100", "-n", "2")
     code, _, err = shardbench(*problem, *variants, "--results", "r.jsonl")
-    assert (code, "finished cells are kept in r.jsonl" in err) == (130, True)
+    assert (code, "are kept in r.jsonl; the same command goes on" in err) == (130, True)
     assert {cell.variant for cell in read_cells(Path("r.jsonl"))} == {"raises", "missing"}
+    monkeypatch.setattr(comparison, "run_job", run_job)
+    code, out, err = shardbench(*problem, *variants, "--results", "r.jsonl")
+    assert (code, "2 cells of r.jsonl count" in err) == (0, True)
+    stored = [cell.variant for cell in read_cells(Path("r.jsonl"))]
+    assert sorted(stored) == ["missing", "raises", "reference", "same"]
+    assert all(name in out for name in stored)
