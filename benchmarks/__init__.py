@@ -10,3 +10,6 @@ if os.environ.get("ASV_ENV_TYPE") == "worktree":
         for finder in sys.meta_path
         if not getattr(finder, "__module__", "").startswith("__editable___shardbench_")
     ]
+
+OUTLINE_FILE = "SHARDBENCH_ASV_OUTLINE"
+"""The environment variable with the file of the suite's outlines; see `families.outlines`."""

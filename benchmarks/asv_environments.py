@@ -16,7 +16,7 @@ from asv.commands.run import Run
 from asv.environment import Environment, EnvironmentUnavailable
 from asv.machine import Machine, MachineCollection
 
-from benchmarks.outline import OUTLINE_FILE
+from benchmarks import OUTLINE_FILE
 from harness.execution.git import git_environment
 
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from benchmarks.outline import Outline
+from msgspec import Struct
+
 from harness.contract import Family, Prepared, Quality
 from harness.contract.registry import Registry
 from harness.measuring.check import Checked, check
@@ -31,6 +32,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The checked call, or the error, by (family, variant, problem); n/a if it is a NotApplicable.
 Checks = Mapping[tuple[str, str, str], Checked | ShardbenchError]
+
+
+class Outline(Struct, frozen=True):
+    """The variants and problems of a family, asv's two parameters, and the figures to track."""
+
+    variants: tuple[str, ...]
+    problems: tuple[str, ...]
+    figures: tuple[Quality, ...]
 
 
 def _with_attributes(**attributes: Any) -> Callable[[F], F]:
@@ -81,16 +90,25 @@ class FamilyBenchmarks(ABC):
 
     def check_cells(self) -> Checks:
         """Check the cells of all families in `outlines`; continue after a failed check."""
-        checks: dict[tuple[str, str, str], Checked | ShardbenchError] = {}
-        for name, outline in self.outlines.items():
-            for problem in outline.problems:
-                checked = _check_problem(self.registry, name, outline.variants, problem)
-                checks |= {(name, variant, problem): check for variant, check in checked.items()}
-        return checks
+        return {
+            (name, variant, problem): checked
+            for name, outline in self.outlines.items()
+            for problem in outline.problems
+            for variant, checked in _check_problem(self.registry, name, outline, problem).items()
+        }
 
     def setup(self, checks: Checks, variant: str, problem: str) -> None:
         """Raise NotImplementedError, asv's n/a, or the error of a cell that failed its check."""
-        self._checked(checks, variant, problem)
+        self.checked(checks, variant, problem)
+
+    def checked(self, checks: Checks, variant: str, problem: str) -> Checked:
+        """Return the checked call of a cell; raises as `setup`."""
+        checked = checks[self.family, variant, problem]
+        if isinstance(checked, NotApplicable):
+            raise NotImplementedError(checked)  # asv then shows n/a
+        if isinstance(checked, ShardbenchError):
+            raise checked
+        return checked
 
     def timer(self) -> float:
         """Return the total CPU seconds of the timed calls so far. asv uses it as its clock."""
@@ -103,7 +121,7 @@ class FamilyBenchmarks(ABC):
             self._prepared = family.find(variant).prepared(build(family, problem))
             # asv exits without a call to close, but it deletes this object before it exits.
             weakref.finalize(self, self._prepared.close)
-        lasts = max(self._checked(checks, variant, problem).wall_s, _SAMPLE_SECONDS / _MOST_CALLS)
+        lasts = max(self.checked(checks, variant, problem).wall_s, _SAMPLE_SECONDS / _MOST_CALLS)
         calls = math.ceil(_SAMPLE_SECONDS / lasts)
         self._seconds += timed_turn(self._prepared, SystemClock(), calls).cpu_s
 
@@ -111,9 +129,16 @@ class FamilyBenchmarks(ABC):
     def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:
         """Return 1 if the decision is not the required one, else 0; NaN if none is required.
 
-        A wrong decision is 1 because asv reports an increase of a tracked value as a regression.
+        The required decision is that of the nearest variant along the `same_as` chain that passed
+        its check. A wrong decision is 1 because asv reports an increase as a regression.
         """
-        return is_different(checks, self.registry.find(self.family), variant, problem)
+        family = self.registry.find(self.family)
+        checked = checks[family.name, variant, problem]
+        for model in family.models_of(family.find(variant)):
+            expected = checks.get((family.name, model.name, problem))
+            if isinstance(expected, Checked) and isinstance(checked, Checked):
+                return int(checked.fingerprint != expected.fingerprint)
+        return math.nan
 
     @_with_attributes(unit="ratio of CPU time", less_is_better=True)
     def track_ratio_to_reference(
@@ -126,62 +151,41 @@ class FamilyBenchmarks(ABC):
         """
         family = self.registry.find(self.family)
         reference = family.reference.name
-        against = checks[family.name, reference, problem]
-        if variant == reference or isinstance(against, NotApplicable):
+        if variant == reference or isinstance(
+            checks[family.name, reference, problem], NotApplicable
+        ):
             return math.nan
-        self._checked(checks, reference, problem)
-        if is_different(checks, family, variant, problem) == 1:
+        self.checked(checks, reference, problem)
+        if self.track_different_decision(checks, variant, problem) == 1:
             raise ShardbenchError("It makes another decision, so its time says nothing.")
-        samples = pair_ratios(family, variant, build(family, problem))
-        return {"samples": samples, "number": 1} if samples else math.nan
+        built = build(family, problem)
+        prepared = {name: family.find(name).prepared(built) for name in (reference, variant)}
+        try:
+            times = sample(SamplingRequest(prepared, reference, _RATIOS))[variant]
+            ratios = times.ratios_to(times.reference or Times())
+        except ValueError:  # too short for the clock
+            return math.nan
+        finally:
+            for side in prepared.values():
+                side.close()
+        # Four significant digits, since asv shows all of them.
+        return {"samples": [float(f"{ratio:.4g}") for ratio in ratios], "number": 1}
 
     @_with_attributes(unit="calls", less_is_better=True)
     def track_python_calls(self, checks: Checks, variant: str, problem: str) -> float:
-        """Return the number of Python and built-in calls in one planning call, after warm-up."""
-        self._checked(checks, variant, problem)
+        """Return the number of Python and built-in calls in one planning call, after warm-up.
+
+        It is NaN if the planning call is in another process.
+        """
+        self.checked(checks, variant, problem)
         family = self.registry.find(self.family)
-        return python_calls(family.find(variant).prepared(build(family, problem)))
-
-    def _checked(self, checks: Checks, variant: str, problem: str) -> Checked:
-        checked = checks[self.family, variant, problem]
-        if isinstance(checked, NotApplicable):
-            raise NotImplementedError(checked)  # asv then shows n/a
-        if isinstance(checked, ShardbenchError):
-            raise checked
-        return checked
-
-
-def pair_ratios(family: Family[Any, Any], variant: str, problem: Any) -> list[float]:
-    """Time a variant and the reference alternately; return each pair's CPU time ratio.
-
-    The ratios have four significant digits, since asv shows all digits. Return an empty list if
-    the calls are too short for the clock.
-    """
-    reference = family.reference.name
-    prepared = {name: family.find(name).prepared(problem) for name in (reference, variant)}
-    try:
-        request = SamplingRequest(prepared, reference, _RATIOS)
-        times = sample(request)[variant]
-    finally:
-        for variant_prepared in prepared.values():
-            variant_prepared.close()
-    try:
-        ratios = times.ratios_to(times.reference or Times())
-    except ValueError:  # too short for the clock
-        return []
-    return [float(f"{ratio:.4g}") for ratio in ratios]
-
-
-def python_calls(prepared: Prepared[Any]) -> float:
-    """Return the number of function calls in a planning call; NaN if it is in another process.
-
-    Close `prepared` afterwards.
-    """
-    try:
-        turn = timed_turn(prepared, SystemClock(), 2)
-        return math.nan if turn.thread_cpu_s is None else count_work(prepared, False).python_calls
-    finally:
-        prepared.close()
+        prepared = family.find(variant).prepared(build(family, problem))
+        try:
+            if timed_turn(prepared, SystemClock(), 2).thread_cpu_s is None:
+                return math.nan
+            return count_work(prepared, False).python_calls
+        finally:
+            prepared.close()
 
 
 def tracking(figure: Quality) -> Callable[..., float]:
@@ -189,7 +193,7 @@ def tracking(figure: Quality) -> Callable[..., float]:
 
     @_with_attributes(unit=figure.unit, less_is_better=figure.better == "lower")
     def track(self: FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
-        checked = self._checked(checks, variant, problem)
+        checked = self.checked(checks, variant, problem)
         figures: dict[str, float] = {**checked.counters, **checked.quality}
         return figures.get(figure.name, math.nan)  # a commit may lack the figure
 
@@ -204,51 +208,39 @@ def build(family: Family[Any, Any], problem: str) -> Any:
 
 
 def _check_problem(
-    registry: Registry, name: str, variants: tuple[str, ...], problem: str
+    registry: Registry, name: str, outline: Outline, problem: str
 ) -> dict[str, Checked | ShardbenchError]:
+    """Return the checked call of each variant, or the error of the family, problem or variant."""
     failed: ShardbenchError
     try:
         family = registry.find(name)
     except UsageError as error:
         failed = NotApplicable(str(error)) if isinstance(error, UnknownName) else error
-        return dict.fromkeys(variants, failed)
+        return dict.fromkeys(outline.variants, failed)
     try:
         built = build(family, problem)
     except Exception as error:  # a family may raise anything
         # A problem of a later commit may be unknown at this one.
-        failed = _failure(error) if problem in family.benchmarks else NotApplicable(str(error))
-        return dict.fromkeys(variants, failed)
-    return {variant: _check_variant(family, variant, built) for variant in variants}
+        is_known = problem in family.benchmarks
+        failed = _storable(error) if is_known else NotApplicable(str(error))
+        return dict.fromkeys(outline.variants, failed)
+    return {variant: _check(family, variant, built) for variant in outline.variants}
 
 
-def _check_variant(family: Family[Any, Any], name: str, problem: Any) -> Checked | ShardbenchError:
-    if name not in family.variants:
-        return NotApplicable("This commit has no such variant.")
+def _check(family: Family[Any, Any], name: str, problem: Any) -> Checked | ShardbenchError:
     try:
+        if name not in family.variants:
+            raise NotApplicable("This commit has no such variant.")
         variant = family.find(name)
         if missing := variant.missing():
-            return NotApplicable(f"Not installed: it needs {', '.join(missing)}.")
+            raise NotApplicable(f"Not installed: it needs {', '.join(missing)}.")
         return check(family, variant, problem, SystemClock())
     except Exception as error:  # a variant may raise anything
-        return _failure(error)
+        return _storable(error)
 
 
-def _failure(error: Exception) -> ShardbenchError:
+def _storable(error: Exception) -> ShardbenchError:
     """Return an error that asv can store, whatever the class of the original."""
     if isinstance(error, NotApplicable):
         return NotApplicable(str(error))
     return ShardbenchError(f"{type(error).__name__}: {error}")
-
-
-def is_different(checks: Checks, family: Family[Any, Any], variant: str, problem: str) -> float:
-    """Return 1 if a variant's decision differs from the required decision, else 0.
-
-    The required decision is that of the nearest variant along the `same_as` chain that passed its
-    check. Return NaN if there is none.
-    """
-    checked = checks[family.name, variant, problem]
-    for model in family.models_of(family.find(variant)):
-        expected = checks.get((family.name, model.name, problem))
-        if isinstance(expected, Checked) and isinstance(checked, Checked):
-            return int(checked.fingerprint != expected.fingerprint)
-    return math.nan

@@ -9,14 +9,14 @@ from typing import Any, get_args
 import pandas as pd
 from msgspec import to_builtins
 
+from harness.gate.difference import Deviation, Kind
+from harness.gate.expectations import Expectations, Rules
+from harness.gate.gate import GateVerdict, judge_cells
+from harness.gate.proposals import renewed
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.ids import CellId
-from harness.suites.difference import Deviation, Kind
-from harness.suites.expectations import Expectations, Rules
-from harness.suites.gate import GateVerdict, judge_cells
-from harness.suites.proposals import renewed
 from reports.core import canvas
 from reports.core.canvas import BLUE, VERMILION, Drawing, Mark
 from reports.core.columns import COLUMNS

@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.gate.difference import Deviation, Kind, Value
+from harness.gate.gate import GateVerdict, Judged
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
-from harness.suites.difference import Deviation, Kind, Value
-from harness.suites.gate import GateVerdict, Judged
 from reports.core.escaping import code as in_code
 from reports.core.formatting import MISSING, interval, number, plural
 from reports.core.table import as_markdown, code, table_of

@@ -36,6 +36,7 @@ from harness.contract.abilities.inventory import (
 from harness.contract.abilities.remedies import Remedies as Remedies, Remedy as Remedy
 from harness.contract.abilities.series import (
     Commits as Commits,
+    Driven as Driven,
     Releases as Releases,
     Series as Series,
 )

@@ -1,17 +1,20 @@
 """Run a callable in a child process under limits, then kill the child and its descendants."""
 
+import codecs
 import math
+import os
+import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, Self
 
-from harness.execution.output import Output
 from harness.execution.server import SERVER, job
 from harness.execution.usage import has_more_than
 from harness.execution.worker import (
@@ -25,6 +28,7 @@ from harness.execution.worker import (
     Stage,
     mentions_memory_error,
 )
+from harness.model.errors import printable
 from harness.model.machine import GIB, default_memory_gib
 
 _POLL_SECONDS = 0.1
@@ -32,6 +36,12 @@ _EXIT_CODE_SECONDS = 1.0
 _LOOK_FOR_END_SECONDS = 0.5
 _LOOK_AT_MEMORY_SECONDS = 0.25
 _CLOSING_SECONDS = 30.0  # the result is known by then
+_PASSED_BYTES = 8 * 1024
+_KEPT_LETTERS = 2 * 1024
+_CHUNK = 1 << 16
+_MOST_CHUNKS = 64  # more than a pipe's buffer: a running process may print without end
+# faulthandler lists hundreds of module names in one line after the stack of a crash.
+_EXTENSION_MODULES = re.compile(rb"\n+Extension modules: [^\n]*\n?")
 
 
 def run(
@@ -72,14 +82,11 @@ def run(
                     return value
                 case Failed():
                     failed = over_memory if message.cause == "memory" else message
-                    if (child.process.wait() or 0) < 0 and mentions_memory_error(
-                        child.output.last()
-                    ):
-                        failed = replace(
-                            failed,
-                            reason=f"{failed.reason.rstrip('.')}, refused memory; its memory limit "
-                            f"is {gib:g} GiB.",
-                        )
+                    was_killed = "was killed by signal" in failed.reason
+                    if was_killed and mentions_memory_error(child.output.last()):
+                        reason = f"{failed.reason.rstrip('.')}, refused memory"
+                        limit = f"its memory limit is {gib:g} GiB"
+                        failed = replace(failed, reason=f"{reason}; {limit}.")
                     _wait_until_closed(child)
                 case Stage():
                     stage, began = message, now
@@ -143,6 +150,10 @@ class Child:
     def has_failed(self) -> bool:
         """Whether the process has ended, closed the pipe, or sent something that is no message."""
         return self._end is not None
+
+    def fileno(self) -> int:
+        """Return the file descriptor that becomes readable when messages arrive."""
+        return self._inbox.fileno()
 
     def send(self, pickled: bytes) -> None:
         """Send a request; if the process has ended, `receive` says how."""
@@ -208,6 +219,77 @@ def start_job(work: Callable[..., Any], *arguments: Any, memory_gib: float) -> C
     child = Child(SERVER.fork)
     child.send(request)
     return child
+
+
+class Output:
+    """The reading end of a pipe that a child prints into.
+
+    Reading never blocks and never waits for the end of the output, because a process that the child
+    started may keep the pipe open. If `passed_on`, the first 8 KiB are printed to standard error.
+    """
+
+    def __init__(self, pipe: Connection, passed_on: bool = True) -> None:
+        self._pipe = pipe
+        os.set_blocking(pipe.fileno(), False)
+        self._bytes_left = _PASSED_BYTES if passed_on else 0
+        self._left_out = 0
+        self._passed_on = passed_on
+        self._last = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self.is_open = True
+
+    def fileno(self) -> int:
+        """Return the file descriptor to wait on."""
+        return self._pipe.fileno()
+
+    def read(self) -> bool:
+        """Read a chunk without waiting; return whether there was any output."""
+        try:
+            chunk = os.read(self.fileno(), _CHUNK)
+        except OSError:  # nothing to read at the moment
+            return False
+        self.is_open = bool(chunk)
+        self._last = (self._last + chunk)[-_CHUNK:]
+        if begin := chunk[: self._bytes_left]:
+            _to_standard_error(self._decoder.decode(begin))
+        self._bytes_left -= len(begin)
+        self._left_out += len(chunk) - len(begin)
+        return bool(chunk)
+
+    def close(self) -> None:
+        """Read the rest without waiting, print the number of omitted bytes, and close the pipe."""
+        self._read_rest()
+        self._pipe.close()
+        if self._left_out and self._passed_on:
+            _to_standard_error(
+                f"\n(It printed {self._left_out:,} more bytes, which are left out.)\n"
+            )
+
+    def last(self) -> str:
+        """Return the last 2048 characters of the output, cut to whole lines if possible.
+
+        Control characters and bytes that are not UTF-8 are written as escapes.
+        """
+        self._read_rest()
+        text = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")
+        lines = "\n".join(
+            printable(line.rstrip().replace("\t", "    ")) for line in text.strip().split("\n")
+        )
+        if len(lines) <= _KEPT_LETTERS:
+            return lines
+        cut = lines[-_KEPT_LETTERS:]
+        return cut.partition("\n")[2] or cut
+
+    def _read_rest(self) -> None:
+        for _ in range(_MOST_CHUNKS):
+            if not self.is_open or not self.read():
+                break
+
+
+def _to_standard_error(text: str) -> None:
+    with suppress(AttributeError, OSError, ValueError):  # it may be closed, or there may be none
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def how_it_ended(code: int) -> str:

@@ -25,7 +25,6 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -208,8 +207,6 @@ class Report:
 
 def _failure_of(error: BaseException) -> Failed:
     lift_limit()  # to have room for the message
-    if os.environ.get("SHARDBENCH_TRACEBACK"):
-        traceback.print_exc()
     with suppress(Exception):
         sys.stdout.flush()
     kind = type(error).__name__
@@ -261,9 +258,11 @@ def lift_limit() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def memory_sizes(status: Path = Path("/proc/self/status")) -> dict[str, int]:
+def memory_sizes() -> dict[str, int]:
     """Return the sizes of this process's memory in bytes, by their names in proc(5)."""
-    lines = (line.split() for line in status.read_text(encoding="utf-8").splitlines())
+    lines = (
+        line.split() for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    )
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
 
 
@@ -354,12 +353,15 @@ def serve(control: socket.socket, modules: list[str], path: list[str], main: str
             *used, status = pipes
             pid = os.fork()
             if not pid:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                control.close()
-                for pipe in (woken, wake, status, *jobs.values()):
-                    os.close(pipe)
-                _run_job(*used)
+                try:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    control.close()
+                    for pipe in (woken, wake, status, *jobs.values()):
+                        os.close(pipe)
+                    _run_job(*used)
+                finally:  # a job must never go on as a server
+                    os._exit(1)
             for pipe in used:
                 os.close(pipe)
             jobs[pid] = status
@@ -442,32 +444,24 @@ def answer(driver: str, requests: int, messages: int) -> NoReturn:
     report = Report(Connection(messages, readable=False))
     queue = _requests(Connection(requests, writable=False))
     handlers: Mapping[str, Callable[[dict[str, Any]], Any]] = {}
-    failure: BaseException | None = None
-    try:
-        is_file = driver.endswith(".py")
-        handlers = runpy.run_path(driver)["HANDLERS"] if is_file else import_module(driver).HANDLERS
-    except (Exception, SystemExit) as error:
-        failure = error
 
     def work() -> str:
+        nonlocal handlers
         request = json.loads(queue.get())
-        if failure is not None:
-            raise failure
+        if not handlers and driver.endswith(".py"):
+            handlers = runpy.run_path(driver)["HANDLERS"]
+        elif not handlers:
+            handlers = import_module(driver).HANDLERS
         return json.dumps(handlers[request.pop("kind")](request))
 
     while True:
         report.finish(work)
 
 
-def main() -> None:
-    """Run as `worker.py serve SOCKET SETTINGS` or `worker.py answer DRIVER REQUESTS MESSAGES`."""
+if IS_PROGRAM:
     match sys.argv[1:]:
         case ["serve", control, settings]:
             sys.argv[1:] = []
             serve(socket.socket(fileno=int(control)), **json.loads(settings))
         case ["answer", driver, requests, messages]:
             answer(driver, int(requests), int(messages))
-
-
-if IS_PROGRAM:
-    main()

@@ -8,6 +8,7 @@ import numbers
 import os
 import shutil
 import stat
+import tomllib
 import zlib
 from pathlib import Path
 from secrets import token_hex
@@ -85,6 +86,18 @@ def read_json(path: str | Path) -> dict[str, Any]:
     if not isinstance(held, dict):
         raise UsageError(f"{path}: it must hold one JSON object.")
     return held
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file. Raise UsageError if it cannot be read or is not TOML."""
+    try:
+        return tomllib.loads(read_file(path).decode())
+    except RecursionError:
+        raise UsageError(f"{path} cannot be read: it is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
+    except ValueError as error:  # includes tomllib.TOMLDecodeError
+        raise UsageError(f"{path} is not TOML: {' '.join(str(error).split())}.") from None
 
 
 def finite(value: Any) -> Any:

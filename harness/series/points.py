@@ -1,7 +1,4 @@
-"""Releases and commits of a library ("points"), their runs, and the answers of drivers.
-
-A driver is a script that plans with any release or commit of a library.
-"""
+"""Releases and commits of a library ("points"), their runs, and the libraries that have them."""
 
 import hashlib
 import json
@@ -9,16 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import structs
 
 from harness.contract.abilities.series import Series
 from harness.contract.family import Family, load
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.model.cell import Cell, Environment
-from harness.model.declared import Amount, Count, Name, Number
-from harness.model.ids import WorkloadSpec
-from harness.model.topology import Topology
 
 Kind = Literal["releases", "commits"]
 
@@ -26,30 +20,6 @@ CALLS = "calls "
 """The beginning of the counters that hold how many calls each function makes."""
 
 _SHORT = 9
-
-
-class Timed(Struct, frozen=True):
-    """A driver's answer to a `times` request: the decision and the seconds of one call."""
-
-    fingerprint: Name
-    wall_s: Amount
-    cpu_s: Amount
-    phases: dict[str, Amount]
-    release: str = ""
-    imported_from: str = ""
-
-
-class Counted(Struct, frozen=True):
-    """A driver's answer to a `counts` request.
-
-    `calls` counts the function calls in each part of the planner call, by calling function.
-    """
-
-    imported_from: Name
-    fingerprint: Name
-    quality: dict[str, Number]
-    counters: dict[str, Count]
-    calls: dict[str, dict[str, Count]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +83,6 @@ class Run:
             return figures[name]
         made = self.calls(name.removesuffix("_calls")) if name.endswith("_calls") else {}
         return sum(made.values()) if made else math.nan
-
-
-def request_of(workload: WorkloadSpec, topology: Topology) -> dict[str, Any]:
-    """Return the request that describes a problem to a driver."""
-    return {"workload": str(workload), "topology": to_builtins(topology)}
 
 
 def environment_of(declared: Series) -> Environment:

@@ -1,13 +1,16 @@
 """Measure the releases of a library as variants of a family, and reuse stored results."""
 
 import math
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import structs
 
 from harness.contract import (
@@ -17,7 +20,9 @@ from harness.contract import (
     Prepared,
     Series,
     ShardbenchError,
+    Topology,
     Upstream,
+    WorkloadSpec,
     is_observing,
 )
 from harness.contract.registry import Registry
@@ -26,15 +31,16 @@ from harness.measuring.environment import environment
 from harness.measuring.jobs import Listener
 from harness.measuring.request import Request
 from harness.model.cell import Cell
-from harness.model.declared import checked
 from harness.model.settings import SamplingRule, Settings
-from harness.series.installing import Place, is_build_of, version_of
-from harness.series.points import CALLS, Counted, Timed, environment_of, request_of
+from harness.series import driving
+from harness.series.driving import Counted, Timed
+from harness.series.installing import Place, version_of
+from harness.series.points import CALLS, environment_of
 from harness.store.cells import CellStore
 from harness.store.keys import Task, key_of, missing
 
-DriverRequest = dict[str, Any]
 Answer = Timed | Counted
+A = TypeVar("A", Timed, Counted)
 
 
 def settings_of(turns: int, seconds: float, budget: float) -> Settings:
@@ -62,8 +68,8 @@ def measure(
     described = environment_of(declared)
     key = key_of(described, settings, request.reference.name)
     ids = frozenset(str(request.cell_id(name)) for name in request.names())
-    (found,) = missing([Task(request, ids, key, declared.earlier)], store.entries)
-    stored = tuple(cell for cell in found.values if cell.status == "ok")
+    (known,) = missing([Task(request, ids, key, declared.earlier)], store.entries)
+    stored = tuple(cell for cell in known.values if cell.status == "ok")
     if {cell.variant for cell in stored} >= request.names():
         return list(stored)
     registry = partial(release_registry, declared, tuple(places))
@@ -75,28 +81,30 @@ def measure(
     return [*stored, *cells]
 
 
-# The driver builds the problem and validates the decision.
-_WORK: Any = SimpleNamespace(
-    build=request_of,
-    facts=lambda problem: {},
-    fingerprint=lambda answer: answer.fingerprint,
-    validate=lambda problem, answer: None,
-    quality=lambda problem, answer: answer.quality if isinstance(answer, Counted) else {},
-    observe=lambda recorder: nullcontext(),
-)
-
-
 def family_of(
     declared: Series, places: Sequence[Place], base: Family[Any, Any] | None = None
-) -> Family[DriverRequest, Answer]:
+) -> Family[driving.Request, Answer]:
     """Return a family with releases as variants; the oldest installed release is the reference.
 
     Workloads have the same labels as in the family `base`.
     """
-    family: Family[DriverRequest, Answer] = Family(
+
+    def build(workload: WorkloadSpec, topology: Topology) -> driving.Request:
+        driver = str(declared.driver)
+        return driving.Request(driver, str(workload), topology, (declared.first_part,))
+
+    work: Any = SimpleNamespace(  # the driver builds the problem
+        build=build,
+        facts=lambda problem: {},
+        fingerprint=lambda answer: answer.fingerprint,
+        validate=lambda problem, answer: None,
+        quality=lambda problem, answer: getattr(answer, "quality", {}),
+        observe=lambda recorder: nullcontext(),
+    )
+    family: Family[driving.Request, Answer] = Family(
         name=declared.library,
         summary=f"releases of {declared.library}",
-        implementation=_WORK,
+        implementation=work,
         qualities=declared.qualities,
         counters=tuple(Counter(*named) for named in declared.counters.items()),
         phases=declared.releases.phases if declared.releases else (),
@@ -115,23 +123,28 @@ def release_registry(declared: Series, places: Sequence[Place]) -> Registry:
     return Registry([family_of(declared, places)])
 
 
-def _prepared(declared: Series, place: Place, problem: DriverRequest) -> Prepared[Answer]:
+def _prepared(declared: Series, place: Place, problem: driving.Request) -> Prepared[Answer]:
     if place.missing:
         raise ShardbenchError(place.missing)
-    name = f"{declared.library} {place.release}"
-    upstream = Upstream(name, declared.driver, place.folder)
-    part = declared.first_part
+    upstream = Upstream(f"{declared.library} {place.release}", driving.__name__, place.folder)
+    request = msgspec.to_builtins(problem)
+
+    def ask(kind: str, answer: type[A]) -> A:
+        given = msgspec.convert(upstream.ask(request | {"kind": kind}), answer)
+        # Of the installed release, the sources may be elsewhere.
+        is_installed = str(place.folder) in sys.path
+        if not is_installed and not Path(given.imported_from).is_relative_to(place.folder):
+            raise ShardbenchError(f"It was not imported, but {given.imported_from}")
+        return given
 
     def run() -> Measured[Answer]:
-        timed = checked(upstream.ask(problem | {"kind": "times"}), Timed, f"The driver of {name}")
-        if not is_build_of(timed.release, place.release):
-            raise ShardbenchError(f"Its folder holds {timed.release}.")
+        timed = ask("times", Timed)
         if not is_observing():
             return Measured(timed, timed.wall_s, timed.cpu_s, {}, timed.phases)
-        asked = problem | {"kind": "counts", "parts": [part]}
-        counted = checked(upstream.ask(asked), Counted, f"The driver of {name}")
-        calls = {CALLS + maker: count for maker, count in counted.calls.get(part, {}).items()}
-        counters = {**counted.counters, **calls}
+        counted = ask("counts", Counted)
+        made = counted.calls[declared.first_part]
+        counters = dict.fromkeys(declared.counters, 0) | counted.counters
+        counters |= {CALLS + maker: count for maker, count in made.items()}
         return Measured(counted, timed.wall_s, timed.cpu_s, counters, timed.phases)
 
     return Prepared(run, close=upstream.close)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from harness.contract.abilities.series import Series
+from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
+from harness.gate.gate import GateVerdict, judge_cells
 from harness.model.cell import Cell
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import CellId
 from harness.series.commits import Runner
 from harness.series.points import Point, Run
-from harness.suites.expectations import Expectation, Expectations, MadeWith, Rules
-from harness.suites.gate import GateVerdict, judge_cells
 
 DECISION = "decision"
 """The name of the decision itself among the figures of `difference`."""

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from harness.contract import Family
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import Listener, start_server_for
@@ -16,11 +15,9 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.files import legible
-from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
 from harness.store.keys import Task, missing
-from harness.topologies.lookup import placed_on
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,52 +33,6 @@ class Finished:
     request: Request
     cells: list[Cell]
     refused: str = ""
-
-
-def registered_requests(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Request]:
-    """Return requests for the studies that families register; with `large` the large ones too.
-
-    Raise UsageError if a study has an unknown variant or topology.
-    """
-    requests = []
-    for family in families:
-        for study in family.studies:
-            if study.large and not large:
-                continue
-            problem = ProblemId.parse(study.problem)
-            topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
-            against = study.against or family.reference.name
-            variants = (*study.variants, *study.counted)
-            requests.append(
-                Request(
-                    *(family, problem.workload, topology, variants, against),
-                    study.purpose,
-                    study.counted,
-                )
-            )
-    return merged(requests)
-
-
-def merged(requests: Iterable[Request]) -> list[Request]:
-    """Merge the requests for the same problem, so that no cell is measured twice.
-
-    Raise UsageError if they compare with different variants, since their cells would have equal
-    ids.
-    """
-    by_problem: dict[tuple[str, ProblemId], Request] = {}
-    for request in requests:
-        key = (request.family.name, request.problem)
-        first = by_problem.setdefault(key, request)
-        if first.against != request.against:
-            raise UsageError(
-                f"'{request.given}' is to be compared with '{first.against}' and with "
-                f"'{request.against}'; a problem can be compared with one variant in a suite."
-            )
-        variants = tuple(dict.fromkeys((*first.variants, *request.variants)))
-        timed = {name for r in (first, request) for name in r.variants if name not in r.counted}
-        counted = tuple(name for name in variants if name not in timed)
-        by_problem[key] = replace(first, variants=variants, counted=counted)
-    return list(by_problem.values())
 
 
 def tasks_of(

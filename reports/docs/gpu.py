@@ -1,7 +1,7 @@
 """Blocks of Markdown drawn from the results of machines with a GPU, in `record/gpu/`."""
 
 from harness.model.files import read_file
-from harness.record.record import Record
+from harness.suites.record import Record
 from reports.core.formatting import names
 from reports.docs import blocks
 from reports.report.recorded import gpus, provenance

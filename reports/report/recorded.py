@@ -7,8 +7,7 @@ from pathlib import Path
 from harness.measuring.statements import Cells
 from harness.model.cell import Cell, Ratio
 from harness.model.files import read_file
-from harness.record.parts import profile_name
-from harness.record.record import Record
+from harness.suites.record import Record, profile_name
 from reports.core.formatting import factor_with_interval, listing, names, number, percent, plural
 from reports.core.page import Finding
 from reports.family.flame_links import FlamePage, FlamePair

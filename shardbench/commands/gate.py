@@ -14,27 +14,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.contract.registry import load_registry
+from harness.gate.expectations import Expectations, load_expectations, to_toml
+from harness.gate.expected_problems import (
+    as_results_name_them,
+    expected_problems,
+    first_suite,
+)
+from harness.gate.gate import HARNESS_FAILED, GateVerdict, judge_cells
+from harness.gate.proposals import is_as_it_must_be, renewed, without_noise
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore, read_whole
-from harness.store.lines import check_is_file, hold
-from harness.suites.expectations import Expectations, load_expectations, to_toml
-from harness.suites.expected_problems import (
-    as_results_name_them,
-    expected_problems,
-    first_suite,
-    measure,
-)
-from harness.suites.gate import HARNESS_FAILED, GateVerdict, judge_cells
-from harness.suites.proposals import is_as_it_must_be, renewed, without_noise
 from reports import gate as words
 from reports.core.formatting import plural
 from shardbench import options
 from shardbench.command import Command, command
-from shardbench.progress import progress_display
-from shardbench.results_file import keep_earlier
+from shardbench.results_file import measure, measuring_into
 from shardbench.streams import write_out
 
 _USAGE = 2
@@ -139,7 +135,7 @@ def gate(
         _init(expectations, judge, results or _DEFAULT_RESULTS, settings)
         return
     new = new or expectations.with_name(f"{expectations.stem}.new.toml")
-    page = options.file_named(markdown)
+    page = None if markdown in ("", "-") else Path(markdown)
     _check_distinct(expectations, judge, results, new, page)
     options.check_writable(new)
     with _told_in_markdown(page, on_standard_output=markdown == "-"):
@@ -172,7 +168,8 @@ def _check_distinct(*paths: Path | None) -> None:
 @contextmanager
 def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
     """Write "did not finish" to the file `page`, and replace it by the error if the block fails."""
-    options.check_writable(page)
+    if page is not None:
+        options.check_writable(page)
     if page is not None and (page.is_file() or not page.exists()):
         options.write(page, words.UNFINISHED)
     try:
@@ -220,18 +217,14 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
 def _measure(
     expected: Expectations, results: Path, settings: Settings
 ) -> tuple[Expectations, Mapping[CellId, CellId]]:
-    problems = expected_problems(expected, options.found_registry(), settings, load_registry)
+    problems = expected_problems(expected, options.found_registry())
     expected, renamed = as_results_name_them(expected, problems)
-    check_is_file(results)
     store = CellStore(results)
-    with hold(results):
-        keep_earlier(store)
-        with progress_display("", len(problems)) as listen:
-            for problem, cells in measure(problems, store, listen):
-                ended = ", ".join(
-                    f"{cell.variant} {cell.status}" for cell in cells if cell.status != "ok"
-                )
-                listen.finished(problem.title, ended or "all ok")
+    with measuring_into(store):
+        _, done = measure([problem.request for problem in problems], store, settings, fresh=True)
+    for finished in done:
+        if finished.refused:
+            raise UsageError(finished.refused)
     return expected, renamed
 
 

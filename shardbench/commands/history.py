@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
+from harness.gate.gate import HARNESS_FAILED
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner
@@ -17,20 +18,13 @@ from harness.series.repository import Repository
 from harness.series.steps import DECISION, Step, difference, find, judge, steps
 from harness.store.cells import CellStore
 from harness.store.keys import ELSEWHERE
-from harness.suites.gate import HARNESS_FAILED
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
 from reports.series import View, caveats, changed_figures, findings, step_sentences
 from shardbench import completion, display, options
 from shardbench.command import command, resumable
 from shardbench.commands.gate import GateCommand
-from shardbench.options import (
-    check_folder,
-    found_registry,
-    messages,
-    warn,
-    write,
-)
+from shardbench.options import check_folder, found_registry, messages, warn, write
 from shardbench.results_file import measuring_into
 from shardbench.series import find_library, shown_tables, write_series
 
@@ -73,14 +67,17 @@ from shardbench.series import find_library, shown_tables, write_series
 )
 @click.option(
     "--least",
-    type=float,
+    type=options.Number("a factor of at least 1", lambda factor: 1 <= factor < math.inf),
     default=1.1,
     help="Report commits that change the calls by this factor or more.",
 )
 @click.option(
-    "--repeat", type=int, default=0, help="Calls of each commit to time; none by default."
+    "--repeat",
+    type=click.IntRange(0),
+    default=0,
+    help="Calls of each commit to time.",
 )
-@click.option("--jobs", type=int, default=1, help="Commits that run at a time.")
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Commits that run at a time.")
 @click.option(
     "--budget", type=options.POSITIVE, default=300.0, help="Seconds that a commit may take."
 )
@@ -106,11 +103,6 @@ def history(
     A commit runs from its checkout, without installation. Results are stored, and a stopped
     command resumes from them.
     """
-    if not 1 <= least < float("inf"):
-        raise UsageError(f"--least must be a factor of at least 1, not {least:g}.")
-    for option, value, lowest in (("--repeat", repeat, 0), ("--jobs", jobs, 1)):
-        if value < lowest:
-            raise UsageError(f"{option} must be at least {lowest}, not {value}.")
     family, declared = find_library(found_registry(), library, "commits")
     if sought:
         difference(declared, [sought])  # raises for an unknown name

@@ -1,6 +1,5 @@
 """`shardbench record`: the declared suite, measured at the sizes of the claims into `record/`."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,13 @@ import click
 from harness.contract.registry import load_registry
 from harness.measuring.jobs import Event, Listener
 from harness.model.errors import UsageError
-from harness.record.device import RecordedDevice
-from harness.record.parts import RecordPart
-from harness.record.record import Record
 from harness.store.cells import CellStore
+from harness.suites.record import Record, RecordedDevice, RecordPart
 from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import display, options
-from shardbench.command import INTERRUPTED, command
+from shardbench.command import command, resumable
 from shardbench.options import check_folder, found_registry, messages, write
 from shardbench.results_file import measuring_into
 
@@ -70,11 +67,8 @@ def record(
             print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {held.folder}.")
             return
         check_folder(held.folder)
-        try:
+        with resumable(held.folder):
             outcomes = _measure(held, left)
-        except KeyboardInterrupt:
-            messages.print(f"Interrupted: finished cells are kept in {held.folder}; run it again.")
-            os._exit(INTERRUPTED)  # without waiting for calls that take minutes
     if device:
         ended = [(part.name, outcomes.get(part.name, "measured already")) for part in parts]
         display.show(as_terminal(table_of(ended, text("part", 0), text("outcome", 1))))

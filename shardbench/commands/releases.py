@@ -10,7 +10,7 @@ from rich.text import Text
 from harness.contract import Series
 from harness.measuring.request import Request
 from harness.model.cell import Cell
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError
 from harness.model.ids import ProblemId
 from harness.series.installing import (
     INSTALLED,
@@ -29,17 +29,11 @@ from reports.core.formatting import plural
 from reports.series import View, findings, release_views
 from shardbench import completion, display, options
 from shardbench.command import command, resumable
-from shardbench.options import (
-    check_folder,
-    found_registry,
-    messages,
-    warn,
-)
+from shardbench.options import check_folder, found_registry, messages, warn
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 from shardbench.series import find_library, shown_tables, write_series
 
-_LEAST_TURNS = 2
 DEFAULT_FOLDER = Path("upstreams/releases")
 
 
@@ -70,7 +64,7 @@ DEFAULT_FOLDER = Path("upstreams/releases")
     default=DEFAULT_FOLDER,
     help="Install releases here, each in a folder of its own.",
 )
-@click.option("--repeat", type=int, default=5, help="Turns that each release takes.")
+@click.option("--repeat", type=click.IntRange(2), default=5, help="Turns that each release takes.")
 @click.option(
     "--seconds",
     type=options.POSITIVE,
@@ -105,19 +99,21 @@ def releases(
 
     Installs missing releases first, each in its own folder.
     """
-    if repeat < _LEAST_TURNS:
-        raise UsageError(f"--repeat must be at least {_LEAST_TURNS}, not {repeat}.")
     base, declared = find_library(found_registry(), library, "releases")
     problems = [ProblemId.parse(text) for text in problem or declared.problems]
     topologies = [find_topology(asked.topology, asked.gpus) for asked in problems]
     for asked in problems:
         base.label(asked.workload)  # raises for an unknown workload
-    given = [given_place(declared.library, text) for text in at or ()]
+    given = [given_place(declared.library, text) for text in at]
     words = wanted or ([] if given else kept_releases(declared.library, folder) or [INSTALLED])
     names = releases_in(words, lambda: _on_index(declared.library, folder))
     check_folder(out)
-    places = _places(declared, names, given, folder)
-    family = family_of(declared, places, base)
+    places = {place.release: place for place in given}
+    for name in names:
+        if name not in places:
+            place = _place(declared, name, folder)
+            places[place.release] = place
+    family = family_of(declared, list(places.values()), base)
     settings = settings_of(repeat, seconds, budget)
     path = out / "history.jsonl"
     found: list[Cell] = []
@@ -126,7 +122,7 @@ def releases(
         for asked, topology in zip(problems, topologies, strict=True):
             request = Request(family, asked.workload, topology, purpose="releases")
             with progress_display(str(request.problem)) as listen:
-                found += measure(request, declared, places, settings, store, listen)
+                found += measure(request, declared, [*places.values()], settings, store, listen)
             write_series(release_views(declared, found), out)
     display.show(Group(*(_shown(view) for view in release_views(declared, found))))
     messages.print(f"Wrote the history to {out}")
@@ -142,32 +138,21 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
         return kept_releases(library, folder)
 
 
-def _places(
-    declared: Series, names: Sequence[str], given: Sequence[Place], folder: Path
-) -> list[Place]:
-    """Install missing releases; return a place for each, with the reason if that failed."""
-    found: dict[str, Place] = {place.release: place for place in given}
-    for name in names:
-        if name in found:
-            continue
-        try:
-            place = _place(declared, name, folder)
-            found[place.release] = place
-        except ShardbenchError as error:
-            if name == INSTALLED:
-                raise
-            warn(str(error))
-            found[name] = Place(name, missing=str(error))
-    return list(found.values())
-
-
 def _place(declared: Series, name: str, folder: Path) -> Place:
+    """Return the place of a release, which is installed if it is missing.
+
+    If that fails, the place has the reason.
+    """
     if name == INSTALLED:
         return installed_place(declared.library)
     by_hand = declared.releases.by_hand if declared.releases else ""
-    if by_hand and name not in kept_releases(declared.library, folder):
-        raise ShardbenchError(f"{declared.library} {name} is not installed: {by_hand}")
-    return install(declared.library, name, folder)
+    try:
+        if by_hand and name not in kept_releases(declared.library, folder):
+            raise ShardbenchError(f"{declared.library} {name} is not installed: {by_hand}")
+        return install(declared.library, name, folder)
+    except ShardbenchError as error:
+        warn(str(error))
+        return Place(name, missing=str(error))
 
 
 def _shown(view: View) -> RenderableType:

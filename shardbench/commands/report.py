@@ -17,7 +17,7 @@ from harness.model.ids import ProblemId
 from harness.model.settings import Settings
 from harness.model.statement import TIMES_FASTER
 from harness.store.cells import CellStore, stored_cells
-from harness.suites.sweep import merged, registered_requests
+from harness.suites.declared import merged, registered_requests
 from shardbench import options
 from shardbench.command import command, resumable
 from shardbench.problem_options import find_problem
@@ -132,20 +132,20 @@ def report(
         f"Measures for at most {minutes:g} min, the headlines first; meanwhile the page grows: "
         f"{(out or Path('report')) / 'index.html'}"
     )
-    page = _GrowingPage(lambda: write(results), minutes)
+    page = GrowingPage(lambda: write(results), minutes)
     store = CellStore(results)
     with measuring_into(store), resumable(results, fresh), page.time_limit():
-        measure(_headlines(requests), store, settings, fresh, then=page.grow)
+        measure(headlines(requests), store, settings, fresh, then=page.grow)
         _profile(results, profiles, settings, with_ladders=flames)
         measure(requests, store, settings, False, then=page.grow)
     _tell(write(results))
 
 
-class _TimeIsUp(KeyboardInterrupt):
+class TimeIsUp(KeyboardInterrupt):
     """The end of the time for measuring; what is running ends as by an interrupt."""
 
 
-class _GrowingPage:
+class GrowingPage:
     """A page that is written again and again while its results are measured, for some minutes.
 
     The minutes are wall time, and begin now.
@@ -166,13 +166,13 @@ class _GrowingPage:
 
         def end(*_: Any) -> None:
             if not self._is_writing:
-                raise _TimeIsUp
+                raise TimeIsUp
 
         before = signal.signal(signal.SIGALRM, end)
         signal.setitimer(signal.ITIMER_REAL, max(0.001, self._end - time.monotonic()))
         try:
             yield
-        except _TimeIsUp:
+        except TimeIsUp:
             pass
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -189,10 +189,10 @@ class _GrowingPage:
         now = time.monotonic()
         self._next = now + _WRITING_PAUSE * (now - began)
         if now >= self._end:
-            raise _TimeIsUp
+            raise TimeIsUp
 
 
-def _headlines(requests: Sequence[Request]) -> list[Request]:
+def headlines(requests: Sequence[Request]) -> list[Request]:
     """Return requests for the headlines alone, of times before those of qualities."""
     timed: list[Request] = []
     rated: list[Request] = []

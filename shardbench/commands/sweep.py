@@ -19,8 +19,8 @@ from harness.model.errors import UsageError, printable, unknown
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
 from harness.suites.cluster import Cluster, connected
-from harness.suites.suite_file import read_suite
-from harness.suites.sweep import Finished, registered_requests, resumed, tasks_of
+from harness.suites.declared import read_suite, registered_requests
+from harness.suites.sweep import Finished, resumed, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, display, options
 from shardbench.command import command, resumable

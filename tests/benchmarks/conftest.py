@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from made_up_suite import Run, asv_benchmark, made_up, suite_of
 
-from benchmarks.outline import OUTLINE_FILE
+from benchmarks import OUTLINE_FILE
 
 
 @pytest.fixture(autouse=True)

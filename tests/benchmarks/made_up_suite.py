@@ -8,7 +8,7 @@ from typing import Any
 from asv_runner.discovery import _get_benchmark
 
 from benchmarks import families
-from benchmarks.outline import outlines
+from benchmarks.families import outlines
 from harness.contract import (
     Counter,
     Family,

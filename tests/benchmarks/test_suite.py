@@ -14,8 +14,8 @@ from asv_runner.discovery import _get_benchmark
 from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, suite_of
 
 from benchmarks import families
-from benchmarks.outline import registered
-from harness.contract import Prepared, Quality
+from benchmarks.families import registered
+from harness.contract import Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import check
 from harness.measuring.timing.turns import SystemClock
@@ -43,24 +43,6 @@ class TestDiscovery:
             "families.dice.track_throws",
             "families.dice.track_misses",
         }
-
-    def test_parameters_are_variants_and_problems_under_their_own_names(self) -> None:
-        suite = suite_of(made_up())["dice"]
-        benchmark = asv_benchmark(suite, "time_plan", "same", None)
-        assert benchmark.param_names == ["variant", "problem"]
-        assert benchmark.params[0][:2] == ["'reference'", "'same'"]
-        assert benchmark.params[1] == [f"'{PROBLEM}'"]
-        assert benchmark._current_params == ("same", PROBLEM)
-
-    def test_figures_carry_unit_and_direction(self) -> None:
-        suite = suite_of(made_up())["dice"]
-        eyes = asv_benchmark(suite, "track_eyes", "same", None)
-        throws = asv_benchmark(suite, "track_throws", "same", None)
-        assert (eyes.unit, eyes.less_is_better) == ("dots", False)
-        assert (throws.unit, throws.less_is_better) == ("count", True)
-
-    def test_a_name_with_a_hyphen_becomes_one_that_asv_can_find(self) -> None:
-        assert list(suite_of(made_up("two-dice"))) == ["two_dice"]
 
     def test_asv_finds_nothing_but_the_families(self) -> None:
         code = """
@@ -92,9 +74,6 @@ for found in disc_benchmarks("benchmarks"):
         with pytest.raises(RegistryError, match="'cards' could not be loaded: No module"):
             registered(registry)
 
-    def test_the_version_is_explicit(self) -> None:
-        assert asv_benchmark(suite_of(made_up())["dice"], "time_plan", "same", None).version == "2"
-
     def test_importing_the_suite_imports_no_planner(self) -> None:
         code = "import sys, benchmarks.families; assert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
@@ -125,27 +104,6 @@ class TestFigures:
         assert run("track_luck", variant) == checked.quality["luck"]
         assert run("track_throws", variant) == checked.counters.get("throws", 0)
         assert run("track_misses", variant) == 0
-
-    def test_a_bound_and_a_gap_are_tracked_like_any_quality(self) -> None:
-        family = made_up(
-            qualities=(
-                Quality("eyes", "dots", "lower", ""),
-                Quality("least", "dots", "higher", "", bounds="eyes"),
-                Quality("gap", "", "lower", ""),
-            ),
-            quality=lambda problem, eyes: {"eyes": eyes, "least": 10, "gap": eyes / 10 - 1},
-        )
-        suite = suite_of(family)["dice"]
-        cache = suite().setup_cache()
-        tracked = {
-            name: asv_benchmark(suite, f"track_{name}", "own", cache) for name in ("least", "gap")
-        }
-        assert {name: each.do_run() for name, each in tracked.items()} == {
-            "least": 10,
-            "gap": pytest.approx(1.4),
-        }
-        assert not tracked["least"].less_is_better
-        assert tracked["gap"].less_is_better
 
     def test_a_decision_must_equal_that_of_the_nearest_checked_variant(self, run: Run) -> None:
         assert run("track_different_decision", "same") == 0

@@ -1,42 +1,116 @@
-"""`shardbench report`, with two files and with flame graphs of real variants."""
+"""`shardbench report`: measured within minutes, of one file, and of two."""
 
+import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+import toy
 
-from shardbench.cli import program
+from harness.contract.registry import load_registry
+from harness.model.ids import ProblemId
+from harness.store.cells import read_cells
+from harness.suites.sweep import registered_requests
+from shardbench.commands.report import GrowingPage, headlines
 
-SMALL = ["reshard", "-w", "micro[ops=50,inserts=5]", "-t", "dgx_a100_80gb", "-n", "4"]
-SOME = ["--variants", "sync-once,delta-sync", "--seconds", "0.05"]
+REPORT = ["report", "--seconds", "0.1", "--budget", "30"]
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("measured") / "results.jsonl"
-    made = CliRunner().invoke(program, ["compare", *SMALL, *SOME, "--results", str(path)])
-    assert made.exit_code == 0, made.output
-    return path
+@pytest.fixture
+def toys(use_families):
+    """Make the toy family, with a large study, the only family, also in child processes."""
+    use_families(toy.bounded_registry)
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "purposes"),
+    [
+        ([], "report.jsonl", {"against another"}),
+        (["--large"], "report-large.jsonl", {"against another", "large"}),
+    ],
+)
+def test_a_report_measures_the_suite_once(shardbench, toys, options, file, purposes):
+    """What is stored already is not measured again; large problems are measured on request."""
+    code, out, err = shardbench(*REPORT, *options)
+    assert code == 0, err
+    assert out.strip().endswith("report/index.html")
+    assert "Compared with same" in Path("report/index.html").read_text()
+    results = Path("results", file)
+    assert {cell.purpose for cell in read_cells(results)} == purposes
+    before = results.read_bytes()
+    _, _, err = shardbench(*REPORT, *options)
+    assert f"{len(purposes)} of {len(purposes)} problem" in err
+    assert results.read_bytes() == before
+
+
+def test_a_report_without_time_is_written_of_what_there_is(shardbench, toys):
+    """The end of the minutes is no error, although nothing is measured yet."""
+    code, out, err = shardbench(*REPORT, "--minutes", "0.0001")
+    assert code == 0, err
+    assert Path(out.strip()).stat().st_size
+    assert not list(read_cells(Path("results/report.jsonl")))
+
+
+def test_the_end_of_the_minutes_ends_what_is_measured_but_no_page_that_is_written():
+    """The time limit is an interrupt, which waits for a page."""
+    written = []
+
+    def write() -> Path:
+        time.sleep(0.3)
+        written.append(time.monotonic())
+        return Path()
+
+    page = GrowingPage(write, minutes=0.1 / 60)
+    began = time.monotonic()
+    with page.time_limit():
+        page.grow()
+        raise AssertionError("went on after the end")
+    with page.time_limit():
+        time.sleep(60)
+    assert len(written) == 1
+    assert time.monotonic() - began < 30
+
+
+def test_the_headlines_are_measured_first_and_alone():
+    """Each system's pair comes first, of times before those of qualities."""
+    registry = load_registry()
+    requests = headlines(registered_requests(registry.families))
+    pairs = {
+        (statement.family, pair.problem): {pair.before, pair.after}
+        for family in registry.families
+        for statement in family.statements
+        for pair in (statement.pairs if statement.use == "headline" else ())
+    }
+    measured = {(request.family.name, request.given): set(request.variants) for request in requests}
+    for (family, problem), names in pairs.items():
+        assert names <= measured.get((family, ProblemId.parse(problem)), names)
+    assert {request.family.name for request in requests[:5]} >= {"embedding", "dtensor", "dimspec"}
+
+
+@pytest.fixture
+def results(shardbench) -> str:
+    """A results file of two variants."""
+    small = ["reshard", "-w", "micro[ops=50,inserts=5]", "-t", "dgx_a100_80gb", "-n", "4"]
+    some = ["--variants", "sync-once,delta-sync", "--seconds", "0.05"]
+    code, _, err = shardbench("compare", *small, *some, "--results", "results.jsonl")
+    assert code == 0, err
+    return "results.jsonl"
 
 
 @pytest.mark.long
-def test_flame_graphs_of_each_step_are_made_and_linked(results, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made = CliRunner().invoke(program, ["report", str(results), "--flames"])
-    assert made.exit_code == 0, made.output
-    text = (tmp_path / "report" / "index.html").read_text()
-    pages = sorted((tmp_path / "report" / "flames").iterdir())
-    assert len(pages) == 4, "of today's release and ours, and of each step"
+def test_flame_graphs_of_each_step_are_made_and_linked(shardbench, results):
+    """--flames profiles today's release and ours, and each step of the published changes."""
+    code, _, err = shardbench("report", results, "--flames")
+    assert code == 0, err
+    text = Path("report/index.html").read_text()
+    pages = sorted(Path("report/flames").iterdir())
+    assert len(pages) == 4
     for page in pages:
         assert f'href="flames/{page.name}"' in text
         assert "shardbench profile" in page.read_text()
-    assert len(list((tmp_path / "profiles").iterdir())) == 4
 
 
-def test_two_files_make_a_comparison(results, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made = CliRunner().invoke(program, ["report", str(results), str(results)])
-    assert made.exit_code == 0, made.output
-    text = (tmp_path / "comparison" / "index.html").read_text()
-    assert "As expected: all" in text
-    assert "CPU time in A" in text
+def test_two_files_make_a_comparison(shardbench, results):
+    """The page says what changed from one file to the other."""
+    code, _, err = shardbench("report", results, results)
+    assert code == 0, err
+    assert "As expected: all" in Path("comparison/index.html").read_text()

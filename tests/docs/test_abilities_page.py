@@ -14,15 +14,14 @@ from harness.contract.registry import Registry
 from harness.estimates.calibration import calibrate
 from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
 from harness.measuring.request import Request
-from harness.model.declared import checked
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
 from harness.planning.plan import explain, plan
-from harness.series.points import Counted, Timed, libraries, request_of
+from harness.series import driving
+from harness.series.points import libraries
 from harness.store.keys import Key
 from harness.store.lines import Store
 from harness.topologies.lookup import find_topology
-from harness.topologies.traps import find_traps
 from shardbench.display.inventory import outcome
 
 ANY_NAME = WorkloadSpec.parse("any-name[and=parameter]")
@@ -46,7 +45,7 @@ def family(tmp_path_factory):
     package = folder / "my_planners"
     package.mkdir()
     declared, *rest = blocks("abilities.md")
-    (driver,) = (block for block in rest if "HANDLERS" in block)
+    (driver,) = (block for block in rest if "def drive" in block)
     smallest = block_with("adding-a-variant.md", "FAMILY = ")
     (package / "__init__.py").write_text(f"{smallest}\n{declared}")
     (package / "abilities.py").write_text("\n".join(b for b in rest if b is not driver))
@@ -86,17 +85,6 @@ def test_the_smallest_family_accepts_any_workload_name_and_plans(request_of_loop
     assert len(planned.ranks.rows) == 8
 
 
-def test_a_label_refuses_other_names_parameters_and_values():
-    held = {"__name__": __name__}
-    exec(block_with("adding-a-variant.md", "def label"), held)
-    label = held["label"]
-    known = WorkloadSpec.parse("numbers[count=3]")
-    assert label(known) == known
-    for text in ("any-name", "numbers[size=3]", "numbers[count=0]"):
-        with pytest.raises(UsageError):
-            label(WorkloadSpec.parse(text))
-
-
 def test_a_decision_is_explained(request_of_loop):
     found = explain(request_of_loop, rank=3).explanation
     assert found.sentences == ("The numbers make 28.",)
@@ -105,13 +93,6 @@ def test_a_decision_is_explained(request_of_loop):
         explain(request_of_loop, rank=8)
     found = explain(request_of_loop, table="3").explanation
     assert found.sentences == ("3 is a part of 28.",)
-
-
-def test_a_known_figure_is_not_computed_again(able):
-    problem = {"gpus": 8}
-    assert able("figures")(problem, {}) == {"bound": 7}
-    assert able("figures")({"gpus": 8}, {"bound": 5}) == {"bound": 5}
-    assert problem["bound"] == 7
 
 
 def test_the_parts_of_a_workload_are_shown(able):
@@ -143,24 +124,13 @@ def test_a_running_job_is_captured_and_left_as_it_was(family, tmp_path, monkeypa
 def test_the_driver_answers_as_the_series_needs(family):
     series = libraries(Registry([family]), "releases")["my-library"][1]
     assert libraries(Registry([family]), "commits")["my-library"][1] is series
-    handlers = importlib.import_module("my_planners.driver").HANDLERS
-    asked = request_of(ANY_NAME, GPUS)
-    timed = checked(handlers["times"](asked), Timed, "times")
-    counted = checked(handlers["counts"](asked), Counted, "counts")
-    assert (timed.release, timed.fingerprint, counted.fingerprint) == ("1.0", "28", "28")
+    driver = importlib.import_module("my_planners.driver").__file__
+    request = driving.Request(driver, str(ANY_NAME), GPUS, tuple(series.parts))
+    timed, counted = driving.times(request), driving.counts(request)
+    assert (timed.fingerprint, counted.fingerprint) == ("28", "28")
     assert timed.phases.keys() == set(series.releases.phases)
     assert counted.calls.keys() == series.parts.keys()
     assert counted.counters.keys() == series.counters.keys()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [(b'{"world_size": 16}', ["local_size"]), (b'{"world_size": 16, "local_size": 8}', [])],
-)
-def test_misleading_arguments_are_found(able, arguments, found):
-    row = able("topology").read(arguments, "arguments.json")
-    traps = [trap for trap in find_traps(row) if trap.column == "local_size"]
-    assert [trap.column for trap in traps] == found
 
 
 class TickingClock(FakeClock):

@@ -1,6 +1,5 @@
 """The example package, installed as a reader would install it, and used by every command."""
 
-import hashlib
 import json
 import os
 import re
@@ -16,15 +15,6 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own_planners"
 PROBLEM = ("-w", "uneven[layers=30,seed=1]", "-t", "dgx_a100_80gb", "-n", "4")
-
-
-def content(folder: Path) -> dict[str, str]:
-    """Return a hash of each file of the example, without the caches of Python and pytest."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.startswith((".", "__")) for part in path.parts[-3:-1])
-    }
 
 
 class User:
@@ -80,15 +70,6 @@ def test_its_family_is_compared(user: User):
     assert set(rows["exact"]["phases"]) >= {"bounding", "cutting"}
 
 
-def test_its_variant_stands_beside_those_of_shardbench(user: User):
-    said = user.shardbench(
-        "compare", "embedding", "-w", "synthetic[tables=3]", "-t", "dgx_h100", "-n", "8",
-        "--variants", "memory-balanced", "--against", "upstream", "--seconds", "0.1", "--json", "-",
-    )  # fmt: skip
-    rows = {row["variant"]: row for row in json.loads(said)["rows"]}
-    assert (rows["memory-balanced"]["status"], rows["memory-balanced"]["decision"]) == ("ok", "own")
-
-
 def test_it_plans_explains_and_shows_what_there_is(user: User):
     problem = ("-w", "gpt3-175b", "-t", "dgx_a100_80gb", "-n", "16")
     assert "slowest_stage" in user.shardbench("plan", "--family", "pipeline", *problem)
@@ -139,21 +120,3 @@ def test_asv_measures_its_commit(user: User, monkeypatch: pytest.MonkeyPatch):
 def test_its_own_tests_pass(user: User):
     passed = user.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=user.package)
     assert re.search(r"\d+ passed", passed)
-
-
-def test_nothing_here_changes_and_without_it_all_is_as_before(user: User):
-    assert content(EXAMPLE) == {
-        name: digest
-        for name, digest in content(user.package).items()
-        if not name.startswith("build/") and ".egg-info/" not in name
-    }
-    assert not (EXAMPLE / "build").exists()
-    away = user.site.rename(user.site.with_name("away"))
-    try:
-        listed = user.shardbench("list")
-        assert "pipeline/" not in listed
-        assert "memory-balanced" not in listed
-        assert "embedding/certified" in listed
-        assert "table" in user.shardbench("workload", "show", "synthetic[tables=3]")
-    finally:
-        away.rename(user.site)

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
-from harness.contract import Recorder, Upstream
+from harness.contract import Recorder, Topology, Upstream
 from harness.contract.family import load
 from harness.model.ids import ProblemId, WorkloadSpec
+from harness.series import driving
 from harness.series.installing import Place, installed_place
-from harness.series.points import request_of
 from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 
@@ -23,10 +24,13 @@ PROBLEMS = (
 
 
 def request(problem: str, kind: str) -> dict[str, object]:
-    found = ProblemId.parse(problem)
-    topology = find_topology(found.topology, found.gpus)
-    asked = request_of(found.workload, topology)
-    return asked | {"kind": kind, "parts": [SERIES.first_part]}
+    parsed = ProblemId.parse(problem)
+    return asked(parsed.workload, find_topology(parsed.topology, parsed.gpus), kind)
+
+
+def asked(workload: WorkloadSpec, topology: Topology, kind: str) -> dict[str, object]:
+    wanted = driving.Request(str(SERIES.driver), str(workload), topology, (SERIES.first_part,))
+    return to_builtins(wanted) | {"kind": kind}
 
 
 SERIES = load(FAMILY.abilities.series)
@@ -35,7 +39,7 @@ SERIES = load(FAMILY.abilities.series)
 @pytest.fixture(scope="module")
 def installed():
     place = installed_place("torchrec")
-    with Upstream("torchrec", SERIES.driver, place.folder) as upstream:
+    with Upstream("torchrec", driving.__name__, place.folder) as upstream:
         yield upstream
 
 
@@ -55,7 +59,7 @@ def test_it_decides_and_counts_as_the_upstream_variant(installed, problem):
     counters = dict(recorder.counters)
     assert counters.pop("option_hashes") > 0
     assert counters.pop("option_sums") > 0
-    assert answer["counters"] == dict.fromkeys(SERIES.counters, 0) | counters
+    assert answer["counters"] == {name: count for name, count in counters.items() if count}
 
 
 def test_it_decides_as_the_upstream_variant_for_every_kind_of_lookup(installed, tmp_path):
@@ -66,9 +70,10 @@ def test_it_decides_as_the_upstream_variant_for_every_kind_of_lookup(installed, 
         "2e6,64,20,sequence\n3e5,128,50,sequence\n5e6,64,9,weighted\n4e6,32,9,pooled\n"
     )
     workload, topology = WorkloadSpec(str(file)), find_topology("dgx_h100", 16)
-    asked = request_of(workload, topology) | {"kind": "counts", "parts": [SERIES.first_part]}
     plan = FAMILY.find("upstream").prepared(FAMILY.work.build(workload, topology)).run()
-    assert installed.ask(asked)["fingerprint"] == FAMILY.work.fingerprint(plan)
+    assert installed.ask(asked(workload, topology, "counts"))[
+        "fingerprint"
+    ] == FAMILY.work.fingerprint(plan)
 
 
 def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them(installed):
@@ -98,7 +103,7 @@ def kept() -> list[Place]:
 @pytest.mark.skipif(not kept(), reason="shardbench releases torchrec installs them")
 @pytest.mark.parametrize("place", kept(), ids=lambda place: place.release)
 def test_every_installed_release_decides_as_this_one(installed, place):
-    with Upstream(place.release, SERIES.driver, place.folder) as upstream:
+    with Upstream(place.release, driving.__name__, place.folder) as upstream:
         answer = upstream.ask(request(PROBLEMS[0], "times"))
-    assert answer["release"] == place.release
+    assert Path(answer["imported_from"]).is_relative_to(place.folder)
     assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]

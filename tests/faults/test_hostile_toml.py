@@ -9,8 +9,8 @@ from hostile import NUMBERS, TEXTS, change, changes, no_files, read_or_refused, 
 from hypothesis import given, settings, strategies as st
 
 from harness.contract.registry import load_registry
-from harness.suites.expectations import load_expectations, to_toml
-from harness.suites.suite_file import read_suite
+from harness.gate.expectations import load_expectations, to_toml
+from harness.suites.declared import read_suite
 
 EXPECTATIONS = """
 schema = 1

@@ -36,7 +36,7 @@ REVIEWED = {
     "harness/measuring/profile/frame_names.py: compile": "a frame's source, for names; never run",
     "harness/execution/worker.py: runpy.run_path": "a driver that a family names",
     "planners/experts/loads.py: torch.load": "with weights_only, which makes tensors alone",
-    "harness/series/commits.py: runpy.run_path": "the same, on a commit of the user's choice",
+    "harness/series/driving.py: runpy.run_path": "the same, on a version of the user's choice",
 }
 
 

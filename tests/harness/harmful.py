@@ -135,7 +135,7 @@ def writes_elsewhere(problem: ToyProblem) -> None:
 def sends_garbage(_: ToyProblem) -> None:
     gc.unfreeze()  # what is frozen is not listed
     for each in gc.get_objects():
-        if isinstance(each, Connection) and each.writable:
+        if isinstance(each, Connection) and each.writable and not each.closed:
             os.write(each.fileno(), b"no message at all")
 
 
@@ -143,7 +143,7 @@ def sends_garbage(_: ToyProblem) -> None:
 def sends_something_else(_: ToyProblem) -> None:
     gc.unfreeze()
     for each in gc.get_objects():
-        if isinstance(each, Connection) and each.writable:
+        if isinstance(each, Connection) and each.writable and not each.closed:
             each.send_bytes(pickle.dumps({"not": "a message"}))
 
 

@@ -13,7 +13,8 @@ from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.store.cells import CellStore
 from harness.store.lines import hold
-from harness.suites.sweep import merged, resumed, sweep, tasks_of
+from harness.suites.declared import merged
+from harness.suites.sweep import resumed, sweep, tasks_of
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))

@@ -6,38 +6,31 @@ from typing import Any
 
 import toy
 
-from harness.contract import Abilities, Commits, Family, Quality, Releases, Series, calls
+from harness.contract import Abilities, Commits, Family, Quality, Releases, Series
 
 LIBRARY = "toylib"
 PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
 
-DRIVER = f"""
-import runpy
-import time
+DRIVER = """
 import toylib
 import toylib.planning
+from contextlib import contextmanager
+from harness.contract.abilities.series import Driven
 
-# Importing it with its package would be most of what a child does.
-count_calls = runpy.run_path({calls.__file__!r})["count_calls"]
+def drive(workload, topology, planner):
+    plan = lambda: toylib.planning.plan(int(workload.parameters.get("size", 3)))
 
-def plan(request):
-    return toylib.planning.plan(int(request["workload"].partition("size=")[2].rstrip("]") or 3))
+    def run(recorder):
+        recorder.phases.update(enumerate=0.25, other=0.5)
+        return plan()
 
-def times(request):
-    wall, cpu = time.perf_counter(), time.process_time()
-    found = plan(request)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {{"release": toylib.RELEASE, "fingerprint": str(found),
-            "wall_s": wall + 0.001, "cpu_s": cpu + 0.001,
-            "phases": {{"enumerate": 0.25, "other": 0.5}}}}
+    @contextmanager
+    def observe(recorder):
+        yield
+        recorder.counters["copies"] = toylib.COPIES
 
-def counts(request):
-    found, calls = count_calls(lambda: plan(request))
-    return {{"imported_from": toylib.__file__, "fingerprint": str(found),
-            "quality": {{"cost": float(len(found))}}, "counters": {{"copies": toylib.COPIES}},
-            "calls": {{"enumerate": calls}}}}
-
-HANDLERS = {{"times": times, "counts": counts}}
+    quality = lambda decision: {"cost": float(len(decision))}
+    return Driven(toylib, run, str, lambda: {"enumerate": plan}, observe, quality)
 """
 
 INIT = "RELEASE = '{release}'\nCOPIES = {copies}\n"

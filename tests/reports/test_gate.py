@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import pytest
 from made_up_cells import PROBLEM, ended, line
 
+from harness.gate.difference import Deviation
+from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
+from harness.gate.gate import GateVerdict, Judged, judge_cells
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.suites.difference import Deviation
-from harness.suites.expectations import Expectation, Expectations, MadeWith, Rules
-from harness.suites.gate import GateVerdict, Judged, judge_cells
 from reports.core.escaping import code
 from reports.gate import failure_markdown, headline, look_closer, markdown, notes, rows
 

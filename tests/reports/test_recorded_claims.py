@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.model.statement import Claim, Statement
-from harness.record.record import Record
+from harness.suites.record import Record
 from reports.core.frames import read_results
 from reports.docs import blocks, gpu
 from reports.report.page import write_report

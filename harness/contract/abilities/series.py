@@ -1,10 +1,41 @@
 """Declare a library's releases and commits, which are measured as a series over time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from harness.contract.recorder import Recorder
 from harness.model.quality import Quality
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """A problem, built with the release or commit of a library that a child process imports.
+
+    A new problem is called once before it is measured, because a first call differs from later
+    ones; only commits whose call takes minutes, and is not counted, are not.
+
+    Attributes:
+        library: the library's module.
+        run: makes one call, records its phases, and returns the decision.
+        fingerprint: returns the hash of a decision.
+        parts: returns, by part of a call, a function that makes its Python calls, which are
+            counted; calls that the part before it makes are left out.
+        observe: a context in which `run` fills the counters of a recorder.
+        quality: returns the figures of a decision.
+        renew: called before each call, untimed.
+    """
+
+    library: ModuleType
+    run: Callable[[Recorder], Any]
+    fingerprint: Callable[[Any], str]
+    parts: Callable[[], Mapping[str, Callable[[], Any]]]
+    observe: Callable[[Recorder], AbstractContextManager[Any]] = lambda recorder: nullcontext()
+    quality: Callable[[Any], Mapping[str, float]] = lambda decision: {}
+    renew: Callable[[], Any] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +43,7 @@ class Releases:
     """The settings of a series that only releases need.
 
     Attributes:
-        phases: all phases in the answers to `times`, in order.
+        phases: all phases of a call, in order.
         by_hand: the reason why users must install the releases themselves, as a whole sentence;
             empty if they are fetched from the package index.
     """
@@ -49,19 +80,8 @@ class Series:
     """A library to measure at a series of versions: its releases, its commits, or both.
 
     The driver is a file that runs in a child process, which imports one release or one commit of
-    the library. Its `HANDLERS` maps the requests `times` and `counts` to functions from a request
-    to an answer. A request has `workload`, in the form that ids use, and `topology`, the fields of
-    a `Topology`. Both handlers call a new problem once before they measure, because a first call
-    differs from later calls.
-
-    `times` makes one call and answers with `release`, the version that the child has loaded (only
-    needed for releases), `fingerprint` of the decision, `wall_s` and `cpu_s`, seconds of the call,
-    and `phases`, CPU seconds by phase. `counts` answers with figures that do not depend on the
-    machine: `imported_from`, the file that the library was imported from, `fingerprint` and
-    `quality` of the decision, `counters`, and `calls`, the number of calls that each function
-    makes, by part and by function. Its request also has `parts`, the names of the parts to count.
-    A request may have `planner`, one of the names in `planners`, and `warm_up`, which is false if
-    the first call is to be timed too, since it takes minutes.
+    the library. Its function `drive(workload, topology, planner)` builds a problem: it gets a
+    `WorkloadSpec`, a `Topology` and the name of one of the `planners`, and returns a `Driven`.
 
     Attributes:
         library: the library's name on the package index.

@@ -22,7 +22,7 @@ SERIES = Series(
     qualities=(
         Quality("reported_millions", "M", "lower", "the costs that were reported, in millions"),
     ),
-    earlier=("f055fd11e437", "27b2f17a032c"),
+    earlier=("97674c959221", "f055fd11e437", "27b2f17a032c"),
     commits=Commits(
         package="colossalai",
         paths=(

@@ -1,58 +1,38 @@
-"""Count and time the conversions of a commit of ColossalAI, in a child process that imports it.
-
-`harness.series` sends the requests; `harness.contract.Series` describes them.
-"""
+"""Drive a commit of ColossalAI's conversions, in a child process that imports it."""
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 from colossalai.tensor import shape_consistency
 
-from harness.contract import Topology, WorkloadSpec, count_calls
+from harness.contract import Driven, Recorder, Topology, WorkloadSpec
 from planners.dimspec.problem import stream_of
-from planners.dimspec.upstream import stream
-from planners.instruments import replaced
+from planners.dimspec.upstream.running import counting, forget
+from planners.dimspec.upstream.stream import answers_of, converter
 
 
-def times(request: dict[str, Any]) -> dict[str, Any]:
-    """Convert a stream once, and return its times and fingerprint."""
-    answer = stream.answer(_stream(request))
-    measured = {name: answer[name] for name in ("wall_s", "cpu_s")}
-    return {"fingerprint": _fingerprint(answer), **measured, "phases": {}}
+def drive(workload: WorkloadSpec, topology: Topology, _: str) -> Driven:
+    """Return a stream of conversions on a topology, with an empty cache of paths in each call."""
+    convert = converter(stream_of(workload, topology))
 
+    @contextmanager
+    def observe(recorder: Recorder) -> Iterator[None]:
+        with counting() as counters:
+            yield
+        recorder.counters.update(counters, searches=counters["conversions"])
 
-def counts(request: dict[str, Any]) -> dict[str, Any]:
-    """Convert a stream with counters, then again with a count of all Python calls."""
-    given = _stream(request)
-    counted = stream.answer(given | {"count": True})
-    calls: dict[str, int] = {}
+    def fingerprint(decision: tuple[list[Any], list[float]]) -> str:
+        return hashlib.sha256(json.dumps(answers_of(decision[0])).encode()).hexdigest()[:16]
 
-    def profiled(_: dict[str, Any], call: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
-        result, found = count_calls(call)
-        calls.update(found)
-        return result, {}
-
-    with replaced([(stream, "run", profiled)]):
-        stream.answer(given)
-    return {
-        "imported_from": shape_consistency.__file__,
-        "fingerprint": _fingerprint(counted),
-        "quality": {"reported_millions": sum(counted["costs"]) / 1e6},
-        "counters": counted["counters"],
-        "calls": {"conversion": calls},
-    }
-
-
-def _stream(request: dict[str, Any]) -> dict[str, Any]:
-    asked = stream_of(WorkloadSpec.parse(request["workload"]), Topology(**request["topology"]))
-    return {"queries": msgspec.to_builtins(asked.queries), "sequence": [*asked.sequence]}
-
-
-def _fingerprint(answer: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(answer["answers"]).encode()).hexdigest()[:16]
-
-
-HANDLERS = {"times": times, "counts": counts}
+    return Driven(
+        library=shape_consistency,
+        run=lambda _: convert(),
+        fingerprint=fingerprint,
+        parts=lambda: {"conversion": convert},
+        observe=observe,
+        quality=lambda decision: {"reported_millions": sum(decision[1]) / 1e6},
+        renew=forget,
+    )

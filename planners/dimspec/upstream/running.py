@@ -39,6 +39,11 @@ def counting() -> AbstractContextManager[Counter[str]]:
     )
 
 
+def forget() -> None:
+    """Empty ColossalAI's cache of paths."""
+    ShapeConsistencyManager().cached_spec_pairs_transform_path.clear()
+
+
 def run(request: dict[str, Any], call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
     """Call once; return the result, with `wall_s`, `cpu_s` (process CPU time) and `counters`.
 
@@ -48,7 +53,7 @@ def run(request: dict[str, Any], call: Callable[[], T]) -> tuple[T, dict[str, An
     answered_by = request.get("answered_by", "colossalai")
     if answered_by not in ANSWERED_BY:
         raise ValueError(f"answered_by is '{answered_by}'; known are: {', '.join(ANSWERED_BY)}")
-    ShapeConsistencyManager().cached_spec_pairs_transform_path.clear()
+    forget()
     with ExitStack() as stack:
         ours = stack.enter_context(accelerate()) if answered_by == "interned" else None
         counters = stack.enter_context(counting()) if request.get("count") else None

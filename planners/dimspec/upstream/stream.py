@@ -1,5 +1,6 @@
 """Answer a stream of conversions with ColossalAI's real ShapeConsistencyManager."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,11 +16,19 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Make each distinct spec, then convert in the order of the request.
 
     The request has `queries` and `sequence` of a `Stream`, and the keys of `running.run`. Returns
-    the measurements of `run`; `answers`, for each query its path, comms (pattern, gather and shard
-    dimension, mesh axis) and cost (forward, backward, total, in cost units), or None if no call
-    made the query; and `costs`, the total cost of each call in order.
+    the measurements of `run`; `answers_of` all answers; and `costs`, the total cost of each call.
     """
-    stream = msgspec.convert(request, Stream)
+    convert = converter(msgspec.convert(request, Stream))
+    (answers, costs), measured = run(request, convert)
+    return {**measured, "answers": answers_of(answers), "costs": costs}
+
+
+def converter(stream: Stream) -> Callable[[], tuple[list[Any], list[float]]]:
+    """Return a function that makes a stream's specs and its conversions.
+
+    It returns ColossalAI's answers, by query, None if no call made the query; and the total cost of
+    each call in order.
+    """
     pairs = stream.pairs
     meshes = {
         mesh: device_mesh(mesh.shape, mesh.alpha, mesh.beta)
@@ -41,12 +50,16 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             costs.append(found[2]["total"])
         return answers, costs
 
-    (answers, costs), measured = run(request, convert)
-    return {
-        **measured,
-        "answers": [None if found is None else _answer(*found) for found in answers],
-        "costs": [float(cost) for cost in costs],
-    }
+    return convert
+
+
+def answers_of(answers: list[Any]) -> list[Any]:
+    """Return ColossalAI's answers in JSON types.
+
+    Each has its path, comms (pattern, gather and shard dimension, mesh axis) and cost (forward,
+    backward, total, in cost units).
+    """
+    return [None if answer is None else _answer(*answer) for answer in answers]
 
 
 def _answer(path: list[Any], comms: list[Any], cost: dict[str, float]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ SERIES = Series(
         "objects_kept": "Python objects that outlive a step, for each of 50 steps",
         "bytes_kept": "bytes of these objects",
     },
-    earlier=("e07b8bbe11b1", "d3dbf0c6c5b3", "6ba2af53124a"),
+    earlier=("f103b5085372", "e07b8bbe11b1", "d3dbf0c6c5b3", "6ba2af53124a"),
     releases=Releases(
         phases=("miss", "hit"),
         by_hand="the index has torch only with CUDA, in half a gigabyte and more that does not "

@@ -1,17 +1,15 @@
 """Measure DTensor in one release of torch, in a child process that imports this release.
 
-`harness.series` sends the requests that `harness.contract.Series` describes. The programs `ops` and
-`mlp` are the family's, rewritten with public names that exist since torch 2.5. Only the fake
-process group and the caches need private names: no release has public ones. The other programs are
-the family's own, which run since torch 2.10. The phase `miss` is one step on cold caches; the phase
-`hit` is the next step.
+The programs `ops` and `mlp` are the family's, rewritten with public names that exist since torch
+2.5. Only the fake process group and the caches need private names: no release has public ones. The
+other programs are the family's own, which run since torch 2.10. The phase `miss` is one step on
+cold caches; the phase `hit` is the next step.
 """
 
 import hashlib
 import importlib
-import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -22,10 +20,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from harness.contract import Topology, UsageError, WorkloadSpec, count_calls
+from harness.contract import Driven, Recorder, Topology, UsageError, WorkloadSpec, count_calls
 from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.workloads import ROUNDS, parameters_of
-from planners.instruments import timed
 
 Step = Callable[[], Sequence[torch.Tensor]]
 
@@ -34,50 +31,43 @@ _PROGRAMS = ("ops", "mlp", "optimizer", "dynamic", "fsdp2-step")
 _PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
 
 
-def times(request: dict[str, Any]) -> dict[str, Any]:
-    """Time a step on cold caches and the next step, in CPU seconds of this process."""
-    step = _step(request)
+def drive(workload: WorkloadSpec, topology: Topology, _: str) -> Driven:
+    """Return a step of a program; a call is a step on cold caches and the next step."""
+    step = _step(workload, topology)
+    step()  # its first run differs from later ones
 
-    def cold_and_warm() -> tuple[Sequence[torch.Tensor], dict[str, float]]:
-        start = time.process_time()
-        outputs = step()
-        between = time.process_time()
+    def cold_and_warm(recorder: Recorder) -> Sequence[torch.Tensor]:
+        with recorder.phase("miss"):
+            outputs = step()
+        with recorder.phase("hit"):
+            step()
+        return outputs
+
+    @contextmanager
+    def observe(recorder: Recorder) -> Iterator[None]:
+        yield
+        _forget()
         step()
-        return outputs, {"miss": between - start, "hit": time.process_time() - between}
+        hits = _hits()
+        _, warm = count_calls(step)
+        hits = _hits() - hits
+        kept = kept_per_step(step)
+        recorder.counters.update(
+            misses=_misses(step),
+            hits=hits,
+            warm_calls=sum(warm.values()),
+            objects_kept=kept.objects,
+            bytes_kept=kept.bytes,
+        )
 
-    _forget()
-    (outputs, phases), measured = timed(cold_and_warm)
-    return {
-        "release": str(torch.__version__),
-        "fingerprint": _fingerprint(outputs, request["workload"]),
-        **measured,
-        "phases": phases,
-    }
-
-
-def counts(request: dict[str, Any]) -> dict[str, Any]:
-    """Count calls, cache hits and misses of a step on cold caches and of the next step."""
-    step = _step(request)
-    _forget()
-    outputs, calls = count_calls(step)
-    hits = _hits()
-    _, warm = count_calls(step)
-    hits = _hits() - hits
-    kept = kept_per_step(step)
-    counters = {
-        "misses": _misses(step),
-        "hits": hits,
-        "warm_calls": sum(warm.values()),
-        "objects_kept": kept.objects,
-        "bytes_kept": kept.bytes,
-    }
-    return {
-        "imported_from": torch.__file__,
-        "fingerprint": _fingerprint(outputs, request["workload"]),
-        "quality": {},
-        "counters": counters,
-        "calls": {"miss": calls},
-    }
+    return Driven(
+        library=torch,
+        run=cold_and_warm,
+        fingerprint=lambda outputs: _fingerprint(outputs, has_new_sizes=workload.name == "dynamic"),
+        parts=lambda: {"miss": step},
+        observe=observe,
+        renew=_forget,
+    )
 
 
 def _forget() -> None:
@@ -117,35 +107,24 @@ def _misses(step: Step) -> int:
     return max(made, int(_PROPAGATOR.propagate_op_sharding.cache_info().misses))
 
 
-def _step(request: dict[str, Any]) -> Step:
-    return _build(request["workload"], Topology(**request["topology"]))
-
-
-@cache
-def _build(workload: str, topology: Topology) -> Step:
-    """Build a step and run it once, because its first run differs from later ones."""
-    spec = WorkloadSpec.parse(workload)
-    parameters = parameters_of(spec)
-    if spec.name not in _PROGRAMS or "dims" in spec.parameters:
+def _step(workload: WorkloadSpec, topology: Topology) -> Step:
+    parameters = parameters_of(workload)
+    if workload.name not in _PROGRAMS or "dims" in workload.parameters:
         raise UsageError(
-            f"Releases are measured on {', '.join(_PROGRAMS)} of one dimension, not on {spec}."
+            f"Releases are measured on {', '.join(_PROGRAMS)} of one dimension, not on {workload}."
         )
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if dist.is_initialized():
         dist.destroy_process_group()
-    if spec.name in _PROGRAMS[2:]:
+    if workload.name in _PROGRAMS[2:]:
         from planners.dtensor.programs.build import build_program  # older releases lack its names
 
-        step = build_program(spec, topology).step
-        step()
-        return step
+        return build_program(workload, topology).step
     ranks = topology.gpus
     dist.init_process_group(backend="fake", rank=0, world_size=ranks, store=FakeStore())
     mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tensor",))
-    step = _ops(mesh, parameters.op) if spec.name == "ops" else _mlp(mesh)
-    step()
-    return step
+    return _ops(mesh, parameters.op) if workload.name == "ops" else _mlp(mesh)
 
 
 def _ops(mesh: DeviceMesh, names: tuple[str, ...]) -> Step:
@@ -186,15 +165,11 @@ def _mlp(mesh: DeviceMesh) -> Step:
     return step
 
 
-def _fingerprint(outputs: Sequence[torch.Tensor], workload: str) -> str:
+def _fingerprint(outputs: Sequence[torch.Tensor], has_new_sizes: bool) -> str:
     """Return a hash of placements, types and shapes (no shapes for `dynamic`, which vary)."""
     digest = hashlib.sha256()
-    has_new_sizes = WorkloadSpec.parse(workload).name == "dynamic"
     for output in outputs:
         placements = str(output.placements) if isinstance(output, DTensor) else "local"
         shape = "any" if has_new_sizes else list(output.shape)
         digest.update(f"{placements} {shape} {output.dtype}\n".encode())
     return digest.hexdigest()[:16]
-
-
-HANDLERS = {"times": times, "counts": counts}

@@ -1,16 +1,17 @@
 """Run one release's balancer, in a child process that has its files on the import path.
 
-`harness.contract.Upstream` sends the requests. This process takes the times.
+`harness.contract.Upstream` sends the requests.
 """
 
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+
+from planners.instruments import timed
 
 _FOLDER = Path(next(path for path in sys.path if Path(path).name.split("-")[-2:-1] == ["eplb"]))
 # The files import each other as a package; its own __init__ imports the whole engine.
@@ -42,10 +43,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     weight = torch.tensor(request["loads"], dtype=torch.float64)
     call = _CALLS[request["engine"]]
     call(weight[:1], request)  # the first call imports
-    wall, cpu = time.perf_counter(), time.process_time()
-    placed = call(weight, request)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return {"slots": placed.tolist(), "wall_s": wall, "cpu_s": cpu}
+    placed, measured = timed(lambda: call(weight, request))
+    return {"slots": placed.tolist(), **measured}
 
 
 HANDLERS = {"rebalance": answer}

@@ -8,10 +8,10 @@ import toy
 from gated import WIDE, results
 from made_up_cells import ended, line, write
 
+from harness.gate.expectations import Expectation, Expectations, load_expectations
+from harness.gate.gate import judge_cells
 from harness.model.ids import CellId
 from harness.store.cells import read_cells, read_whole
-from harness.suites.expectations import Expectation, Expectations, load_expectations
-from harness.suites.gate import judge_cells
 
 QUICK = CellId.parse(line()["cell"])
 

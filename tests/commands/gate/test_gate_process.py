@@ -84,7 +84,7 @@ class TestProcess:
             "import signal\n"
             # which a shell ignores for what it runs in the background
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "import harness.suites.expectations as e\n"
+            "import harness.gate.expectations as e\n"
             "def wait(path):\n"
             "    open('ready', 'w').close()\n"
             "    import time; time.sleep(60)\n"

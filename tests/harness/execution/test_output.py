@@ -6,7 +6,7 @@ from multiprocessing import Pipe
 
 import pytest
 
-from harness.execution.output import Output
+from harness.execution.child import Output
 
 
 @pytest.fixture

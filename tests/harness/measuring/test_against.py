@@ -13,7 +13,8 @@ from harness.measuring.request import Request
 from harness.model.errors import UsageError
 from harness.model.settings import SamplingRule, Settings
 from harness.store.cells import CellStore, read_cells
-from harness.suites.sweep import registered_requests, resumed, sweep, tasks_of
+from harness.suites.declared import registered_requests
+from harness.suites.sweep import resumed, sweep, tasks_of
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05))
 

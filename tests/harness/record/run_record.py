@@ -8,8 +8,7 @@ from pathlib import Path
 
 import toy
 
-from harness.record.device import RecordedDevice
-from harness.record.record import Record
+from harness.suites.record import Record, RecordedDevice
 
 SUITE = """
 [[study]]

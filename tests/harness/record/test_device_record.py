@@ -7,10 +7,8 @@ from run_record import measure
 from toy import toy_registry
 
 from harness.model.errors import ShardbenchError
-from harness.record.declared import RecordedTable
-from harness.record.device import RecordedDevice
-from harness.record.parts import table_part
-from harness.record.record import Record
+from harness.suites.declared import RecordedSuite, RecordedTable
+from harness.suites.record import Record, RecordedDevice, RecordPart
 
 STUDY = """
 [[study]]
@@ -62,6 +60,11 @@ def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
     assert len(Record.of_gpus(folder)) == 2
 
 
+def part_of_table(folder: Path, declared: RecordedTable) -> RecordPart:
+    (part,) = Record(folder, RecordedSuite(table=(declared,))).parts(toy_registry, {}, print)
+    return part
+
+
 def test_a_script_runs_as_from_a_shell(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONHASHSEED", "random")
@@ -70,9 +73,8 @@ def test_a_script_runs_as_from_a_shell(tmp_path, monkeypatch):
         "print('|', os.getcwd(), os.environ['PYTHONHASHSEED'], soft == hard)\n"
         "print('|', signal.getsignal(signal.SIGINT).__name__)\n"
     )
+    part_of_table(tmp_path, RecordedTable("shown.py", "toy")).measure(lambda event: None)
     file = tmp_path / "tables" / "shown.md"
-    part = table_part(RecordedTable("shown.py", "toy"), file, {}, toy_registry(), False)
-    part.measure(lambda event: None)
     assert file.read_text() == f"| {tmp_path} random True\n| default_int_handler\n"
 
 
@@ -90,7 +92,7 @@ def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, script, outc
     path.write_text(script)
     budget = 0.5 if "sleep" in script else 60.0
     declared = RecordedTable(str(path), "toy", budget=budget)
-    part = table_part(declared, tmp_path / "tables" / "bad.md", {}, toy_registry(), False)
+    part = part_of_table(tmp_path, declared)
     with pytest.raises(ShardbenchError, match=outcome):
         part.measure(lambda event: None)
     assert not (tmp_path / "tables").exists()

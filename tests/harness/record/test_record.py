@@ -16,11 +16,10 @@ from toy_repository import ToyRepository
 from harness.contract.registry import Registry
 from harness.measuring import comparison
 from harness.model.errors import UsageError
-from harness.record.parts import MeasuredPart, RecordPart
-from harness.record.record import Record
 from harness.store.cells import CellStore, read_cells
 from harness.store.keys import Key
 from harness.store.lines import Entry
+from harness.suites.record import MeasuredPart, Record, RecordPart
 
 SCRIPT = Path(__file__).with_name("run_record.py")
 KILLS = 20
@@ -173,7 +172,7 @@ def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studi
             running.remove((name, kind))
             return "ok"
 
-        return RecordPart(name, kind, True, False, gib, measure)
+        return RecordPart(name, kind, False, measure, is_long=True, gib=gib)
 
     sizes = {"a": 1.0, "b": 1.0, "huge": 1e6, "c": 1.0}
     parts = [part(name, kind, gib) for kind in ("study", "commits") for name, gib in sizes.items()]
@@ -192,7 +191,11 @@ def test_the_longest_parts_begin_first(folder):
     begun = []
 
     def part(name: str) -> RecordPart:
-        return RecordPart(name, "study", True, False, 1e6, lambda _: begun.append(name) or "ok")
+        def measure(_: object) -> str:
+            begun.append(name)
+            return "ok"
+
+        return RecordPart(name, "study", False, measure, is_long=True, gib=1e6)
 
     last = {"a": 10.0, "b": 300.0, "c": 20.0}
     record = Record.read(folder)

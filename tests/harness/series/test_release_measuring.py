@@ -11,7 +11,7 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.series.installing import Place, install, kept_releases
+from harness.series.installing import Place, install
 from harness.series.points import Point, Run
 from harness.series.releases import family_of, measure, settings_of
 from harness.store.cells import CellStore, read_cells
@@ -100,23 +100,14 @@ def test_stored_releases_are_not_measured_again_and_a_killed_run_goes_on(
     assert [cell.variant for cell in read_cells(path)] == list(again)
 
 
-def test_another_release_is_measured_beside_those_that_are_stored(
+def test_a_new_release_is_measured_beside_those_that_are_stored(
     library: Series, places: list[Place], path: Path
 ) -> None:
-    first = measured(library, places[:2], path)
-    content = path.read_bytes()
-    found = measured(library, places, path)
-    assert {name: found[name] for name in first} == first
-    assert path.read_bytes().startswith(content)
-    assert len(CellStore(path).entries) == 3
-    newest = found["3.0.0"]
-    assert (newest.against, newest.ratio is not None) == ("1.0.0", True)
-
-
-def test_an_older_release_is_what_all_are_compared_with_from_then_on(
-    library: Series, places: list[Place], path: Path
-) -> None:
-    measured(library, places[1:], path)
+    """If it is the oldest, all are compared with it from then on."""
+    first = measured(library, places[1:2], path)
+    both = measured(library, places[1:], path)
+    assert both["2.0.0"] == first["2.0.0"]
+    assert (both["3.0.0"].against, both["3.0.0"].ratio is not None) == ("2.0.0", True)
     found = measured(library, places, path)
     assert {cell.against for cell in found.values()} == {"1.0.0"}
     assert measured(library, places, path) == found
@@ -141,8 +132,7 @@ def test_lines_of_another_environment_are_left_alone(
     [
         ("raise ImportError('needs CUDA')", "ImportError: needs CUDA"),
         ("import os; os._exit(3)", "ended with exit code 3"),
-        ("RELEASE = '7.0.0'\nCOPIES = 0", "holds 7.0.0"),
-        ("RELEASE = '9.0.0'\nCOPIES = -1", "counters"),
+        ("COPIES = -1; __file__ = '/elsewhere'", "It was not imported, but /elsewhere"),
         ("import time; time.sleep(60)", "stopped after 3 s"),
     ],
 )
@@ -160,9 +150,12 @@ def test_a_release_that_cannot_run_says_why_and_the_others_go_on(
 def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
     library: Series, places: list[Place], path: Path, tmp_path: Path
 ) -> None:
-    given = [broken(tmp_path, "raise ImportError('needs CUDA')", "0.5.0"), *places[:2]]
+    """A release that is not there is no reference, either."""
+    needs_cuda = broken(tmp_path, "raise ImportError('needs CUDA')", "0.5.0")
+    given = [Place("0.1.0", missing="It is gone."), needs_cuda, *places[:2]]
     found = measured(library, given, path)
-    assert [cell.status for cell in found.values()] == ["failed", "ok", "ok"]
+    assert [cell.status for cell in found.values()] == ["failed", "failed", "ok", "ok"]
+    assert found["0.1.0"].reason == "It is gone."
     assert all(cell.cpu_s and cell.counters for cell in found.values() if cell.status == "ok")
     again = measured(library, given, path)
     assert {name: again[name] for name in ("1.0.0", "2.0.0")} == {
@@ -171,47 +164,12 @@ def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
     assert "needs CUDA" in (again["0.5.0"].reason or "")
 
 
-def test_what_is_not_there_is_no_reference_and_says_why(
-    library: Series, places: list[Place], path: Path
-) -> None:
-    found = measured(library, [Place("0.1.0", missing="It is gone."), *places[:2]], path)
-    assert (found["0.1.0"].status, found["0.1.0"].reason) == ("failed", "It is gone.")
-    assert {cell.against for cell in found.values()} == {"1.0.0"}
-
-
 def test_turns_end_with_the_time_but_four_are_taken(
     library: Series, places: list[Place], path: Path
 ) -> None:
+    """An interval needs four."""
     found = measured(library, places[:2], path, settings_of(turns=50, seconds=1e-6, budget=60))
     assert [len(cell.cpu_s.samples) for cell in found.values() if cell.cpu_s] == [4, 4]
-
-
-@pytest.mark.parametrize(
-    ("handler", "after", "reason"),
-    [
-        ("times", "answer.pop('phases')", "phases"),
-        ("times", "answer['cpu_s'] = 'long'", "cpu_s"),
-        ("times", "answer['fingerprint'] = ''", "fingerprint"),
-        ("times", "answer['release'] = 'none'", "'none' is no release"),
-        ("counts", "answer['calls'] = {'enumerate': {'x': True}}", "calls"),
-    ],
-)
-def test_a_wrong_answer_of_a_driver_is_a_reason(
-    library: Series, places: list[Place], path: Path, handler: str, after: str, reason: str
-) -> None:
-    library.driver.write_text(
-        f"{DRIVER}\ndef wrong(request):\n    answer = {handler}(request)\n    {after}\n"
-        f"    return answer\n\nHANDLERS['{handler}'] = wrong\n"
-    )
-    found = measured(library, places[:1], path)["1.0.0"]
-    assert found.status == "failed"
-    assert reason in (found.reason or "")
-
-
-def test_the_folder_tells_which_releases_it_has(places: list[Place], folder: Path) -> None:
-    (folder / "other-1.0.0").mkdir()
-    assert sorted(kept_releases(LIBRARY, folder)) == ["1.0.0", "2.0.0", "3.0.0"]
-    assert kept_releases(LIBRARY, folder / "none") == []
 
 
 def recursive(depth: int) -> int:

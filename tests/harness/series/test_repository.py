@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -77,24 +76,6 @@ def test_no_setting_of_the_user_changes_what_is_read(
     assert read(toy.folder) == expected
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
-def test_a_signed_commit_is_read_as_any_other(
-    toy: ToyRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """A user may have git show signatures in its log."""
-    key, signers = tmp_path / "key", tmp_path / "signers"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    signers.write_text(f"tester@example.org {key.with_suffix('.pub').read_text()}")
-    toy.git("config", "gpg.format", "ssh")
-    toy.git("config", "gpg.ssh.allowedSignersFile", str(signers))
-    toy.git("config", "log.showSignature", "true")
-    toy.git("-c", f"user.signingkey={key}", "commit", "-q", "-S", "--allow-empty", "-m", "signed")
-    assert "Good" in toy.git("log", "-1"), "git shows the signature"
-    commit = Repository(toy.folder).commit("HEAD")
-    assert (commit.title, commit.date) == ("signed", "2026-01-02")
-    assert len(commit.id) == 40
-
-
 @pytest.mark.parametrize(
     ("message", "title"),
     [
@@ -120,31 +101,16 @@ def test_a_message_may_have_any_bytes(
     assert len(repository.commits(None, last, [])) == 4
 
 
-def test_a_declared_encoding_is_honoured(toy: ToyRepository, tmp_path: Path):
-    """A commit can name the encoding of its message."""
-    file = tmp_path / "message"
-    file.write_bytes("\u00e9t\u00e9\n".encode("latin-1"))
-    declared = ("-c", "i18n.commitEncoding=ISO-8859-1")
-    toy.git(*declared, "commit", "-q", "--allow-empty", "-F", str(file))
-    assert Repository(toy.folder).commit("HEAD").title == "\u00e9t\u00e9"
-
-
-def test_a_folder_below_the_root_is_the_repository(toy: ToyRepository):
-    """Paths are those of the repository's root, wherever the command runs."""
-    path = Path(PLANNING)
-    above, below = Repository(toy.folder), Repository(toy.folder / path)
-    last = above.commit("HEAD")
-    assert below.commits(None, last, [PLANNING]) == above.commits(None, last, [PLANNING])
-    assert below.tree(last, [PLANNING], []) == above.tree(last, [PLANNING], [])
-
-
-def test_a_bare_repository_and_a_worktree_are_read_too(toy: ToyRepository, tmp_path: Path):
-    """Their folders differ from that of a usual clone."""
+def test_folders_of_all_kinds_of_clones_are_the_repository(toy: ToyRepository, tmp_path: Path):
+    """Paths are those of the root; bare clones and worktrees have other folders."""
     last = Repository(toy.folder).commit("HEAD")
     toy.git("clone", "-q", "--mirror", ".", str(tmp_path / "bare.git"))
     toy.git("worktree", "add", "-q", "--detach", str(tmp_path / "tree"))
-    for folder in ("bare.git", "tree"):
-        assert Repository(tmp_path / folder).commit("HEAD") == last
+    expected = Repository(toy.folder).commits(None, last, [PLANNING])
+    for folder in (toy.folder / PLANNING, tmp_path / "bare.git", tmp_path / "tree"):
+        other = Repository(folder)
+        assert other.commits(None, other.commit("HEAD"), [PLANNING]) == expected
+        assert other.tree(last, [PLANNING], []) == Repository(toy.folder).tree(last, [PLANNING], [])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a repository of another user")

@@ -4,10 +4,10 @@ from typing import Any
 
 from made_up_cells import PROBLEM
 
+from harness.gate.expectations import Expectation, Expectations, Rules
+from harness.gate.gate import GateVerdict, judge_cells
 from harness.model.cell import Cell
 from harness.model.ids import CellId
-from harness.suites.expectations import Expectation, Expectations, Rules
-from harness.suites.gate import GateVerdict, judge_cells
 
 QUICK, SLOW = (CellId.parse(f"boxing/{name}@{PROBLEM}") for name in ("quick", "slow"))
 

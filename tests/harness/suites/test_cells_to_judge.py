@@ -9,9 +9,6 @@ from made_up_cells import line, write
 
 from harness.model.errors import ShardbenchError
 from harness.store.cells import read_whole
-from harness.suites.expectations import Expectations, load_expectations, to_toml
-from harness.suites.gate import judge_cells
-from harness.suites.proposals import renewed
 
 
 class TestReadingCells:
@@ -46,10 +43,3 @@ class TestReadingCells:
         path = write(tmp_path / "r.jsonl", line(), line(fingerprint="decaf"))
         with pytest.raises(ShardbenchError, match="twice, with different contents"):
             read_whole(path)
-
-    def test_a_name_that_is_no_text_can_be_expected_all_the_same(self, tmp_path: Path):
-        found = read_whole(write(tmp_path / "r.jsonl", line(problem="a\udcffb/toy_rack:4")))
-        expectations = renewed(Expectations({}), judge_cells(Expectations({}), found))
-        path = tmp_path / "new.toml"
-        path.write_text(to_toml(expectations), encoding="utf-8")
-        assert judge_cells(load_expectations(path), found).exit_code == 0

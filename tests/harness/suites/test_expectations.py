@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from harness.model.errors import UsageError
-from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.suites.expectations import (
+from harness.gate.expectations import (
     Expectation,
     Expectations,
     MadeWith,
@@ -15,6 +13,8 @@ from harness.suites.expectations import (
     load_expectations,
     to_toml,
 )
+from harness.model.errors import UsageError
+from harness.model.ids import CellId, ProblemId, WorkloadSpec
 
 TEXT = "boxing/quick@crates[boxes=10]/toy_rack:4"
 CELL = CellId.parse(TEXT)

@@ -10,19 +10,19 @@ import toy
 
 from harness.contract import Statement
 from harness.contract.registry import Registry
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.ids import CellId
-from harness.model.settings import SamplingRule, Settings
-from harness.store.cells import read_whole
-from harness.suites.expectations import Expectation, Expectations
-from harness.suites.expected_problems import (
+from harness.gate.expectations import Expectation, Expectations
+from harness.gate.expected_problems import (
     as_results_name_them,
     expected_problems,
     first_suite,
-    measure,
 )
-from harness.suites.gate import judge_cells
-from harness.suites.proposals import renewed
+from harness.gate.gate import judge_cells
+from harness.gate.proposals import renewed
+from harness.model.errors import ShardbenchError, UsageError
+from harness.model.ids import CellId
+from harness.model.settings import SamplingRule, Settings
+from harness.store.cells import CellStore, read_whole
+from harness.suites.sweep import sweep
 
 SETTINGS = Settings(30.0, SamplingRule(seconds=0.1))
 SMALL, LARGE = "toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"
@@ -34,7 +34,7 @@ def expecting(*cells: str, **changes: Any) -> Expectations:
 
 def problems(expectations: Expectations, registry: Any = toy.toy_registry) -> list[Any]:
     found: Registry = registry()
-    return expected_problems(expectations, found, SETTINGS, registry)
+    return expected_problems(expectations, found)
 
 
 def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
@@ -57,7 +57,7 @@ def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
 def test_each_problem_is_one_comparison_of_its_variants():
     expected = expecting(f"toy/same@{SMALL}", f"toy/own@{LARGE}", f"toy/own@{SMALL}")
     found = problems(expected)
-    assert [each.title for each in found] == [f"toy on {SMALL}", f"toy on {LARGE}"]
+    assert [str(each.request.given) for each in found] == [SMALL, LARGE]
     assert [list(each.expected) for each in found] == [["same", "own"], ["own"]]
 
 
@@ -65,8 +65,10 @@ def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
     results = tmp_path / "gate.jsonl"
     expected = expecting(f"toy/same@{SMALL}", against="own")
     found = problems(expected)
-    stored = [str(cell.id) for _, cells in measure(found, results) for cell in cells]
-    assert stored == [f"toy/same@{SMALL}", f"toy/own@{SMALL}"]
+    requests, store = [problem.request for problem in found], CellStore(results)
+    done = sweep(requests, store, SETTINGS, registry=toy.toy_registry)
+    stored = [str(cell.id) for finished in done for cell in finished.cells]
+    assert sorted(stored) == [f"toy/own@{SMALL}", f"toy/same@{SMALL}"]
     cells = read_whole(results)
     assert {each.against for each in cells.values()} == {"own"}
     verdict = judge_cells(expected, cells)
@@ -76,10 +78,9 @@ def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
 
 def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it_is():
     cell = f"toy/same@{SMALL}"
-    (problem,) = problems(expecting(cell, ratio=(0.1, 0.25)))
-    assert problem.comparison._limits() == {"same": [0.25]}
-    (problem,) = problems(expecting(cell, ratio=(0.1, 0.25), ignore=("ratio",)))
-    assert problem.comparison._limits() == {}
+    for more, limits in (({}, {"same": 0.25}), ({"ignore": ("ratio",)}, {})):
+        (problem,) = problems(expecting(cell, ratio=(0.1, 0.25), **more))
+        assert problem.request.limits == limits
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from judged import EXPECTED, QUICK, SLOW, cells, deviations, judge
 from made_up_cells import ended, line
 from msgspec.structs import replace
 
+from harness.gate.expectations import Expectation, Expectations, MadeWith
+from harness.gate.gate import Deviation, GateVerdict, judge_cells
 from harness.model.errors import ShardbenchError
-from harness.suites.expectations import Expectation, Expectations, MadeWith
-from harness.suites.gate import Deviation, GateVerdict, judge_cells
 
 
 def test_what_is_as_expected_is_nothing_to_say():

@@ -8,10 +8,10 @@ from judged import EXPECTED, QUICK, cells, deviations, expecting, judge
 from made_up_cells import ended, line
 from msgspec.structs import replace
 
+from harness.gate.expectations import Expectation, Expectations, load_expectations, to_toml
+from harness.gate.gate import judge_cells
+from harness.gate.proposals import renewed, without_noise
 from harness.model.ids import CellId
-from harness.suites.expectations import Expectation, Expectations, load_expectations, to_toml
-from harness.suites.gate import judge_cells
-from harness.suites.proposals import renewed, without_noise
 
 
 def test_counts_that_do_not_repeat_are_ignored():

@@ -6,7 +6,7 @@ import pytest
 import toy
 
 from harness.model.errors import UsageError
-from harness.suites.suite_file import Suite, read_suite
+from harness.suites.declared import Suite, read_suite
 
 STUDY = """
 [[study]]

@@ -13,12 +13,8 @@ from harness.measuring import environment as machine
 from harness.measuring.request import Request
 from harness.model.settings import SamplingRule, Settings
 from harness.store.cells import CellStore, read_cells
-from harness.suites.sweep import (
-    registered_requests,
-    resumed,
-    sweep,
-    tasks_of,
-)
+from harness.suites.declared import registered_requests
+from harness.suites.sweep import resumed, sweep, tasks_of
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
 PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]

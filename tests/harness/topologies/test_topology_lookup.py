@@ -8,14 +8,12 @@ from toy import TOY
 
 from harness.contract import Study
 from harness.contract.registry import Registry
+from harness.gate.expectations import Expectation, Expectations
+from harness.gate.expected_problems import expected_problems
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, WorkloadSpec
-from harness.model.settings import Settings
 from harness.model.topology import captured_topology
-from harness.suites.expectations import Expectation, Expectations
-from harness.suites.expected_problems import expected_problems
-from harness.suites.suite_file import read_suite
-from harness.suites.sweep import registered_requests
+from harness.suites.declared import read_suite, registered_requests
 from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from shardbench.problem_options import find_problem
 
@@ -79,8 +77,8 @@ def test_studies_and_the_gate_find_it():
     assert request.topology.gpus == 6
     cell = CellId.parse("toy/own@brings/captured:6")
     expectations = Expectations({cell: Expectation()})
-    (problem,) = expected_problems(expectations, REGISTRY, Settings())
-    assert str(problem.comparison.problem) == "brings/captured:6"
+    (problem,) = expected_problems(expectations, REGISTRY)
+    assert str(problem.request.problem) == "brings/captured:6"
 
 
 def test_no_machine_of_a_file_may_be_called_so():

@@ -1,47 +1,30 @@
-"""Measure each problem of an expectations file with one comparison."""
+"""The problems of an expectations file, each to be measured with one comparison."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from harness.contract import Family
-from harness.contract.registry import Registry, load_registry
-from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import Event, start_server_for
+from harness.contract.registry import Registry
+from harness.gate.expectations import Expectation, Expectations
 from harness.measuring.request import Request
-from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, ProblemId
-from harness.model.settings import Settings
-from harness.store.cells import CellStore
-from harness.suites.expectations import Expectation, Expectations
 from harness.topologies.lookup import placed_on
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of an expectations file: its comparison, and its expectations by variant."""
+    """A problem of an expectations file: its request, and its expectations by variant."""
 
-    comparison: Comparison
+    request: Request
     expected: Mapping[str, tuple[CellId, Expectation]]
 
-    @property
-    def title(self) -> str:
-        """A title for display with the family and the problem."""
-        return f"{self.comparison.family.name} on {self.comparison.problem}"
 
-
-def expected_problems(
-    expectations: Expectations,
-    families: Registry,
-    settings: Settings,
-    registry: Callable[[], Registry] = load_registry,
-) -> list[Problem]:
-    """Prepare a comparison for each problem, with the variants that have an expectation on it.
-
-    `registry` is the function with which child processes load the families.
+def expected_problems(expectations: Expectations, families: Registry) -> list[Problem]:
+    """Return a request for each problem, with the variants that have an expectation on it.
 
     Raises:
         ShardbenchError: the file has no cell.
@@ -60,8 +43,7 @@ def expected_problems(
         given = ProblemId.parse(expected.given) if expected.given else cell.problem
         grouped.setdefault((cell.family, given), []).append((cell, expected))
     return [
-        _problem(families.find(family), given, cells, settings, registry)
-        for (family, given), cells in grouped.items()
+        _problem(families.find(family), given, cells) for (family, given), cells in grouped.items()
     ]
 
 
@@ -69,8 +51,6 @@ def _problem(
     family: Family[Any, Any],
     given: ProblemId,
     cells: Sequence[tuple[CellId, Expectation]],
-    settings: Settings,
-    registry: Callable[[], Registry],
 ) -> Problem:
     expected: dict[str, tuple[CellId, Expectation]] = {}
     for cell, expectation in cells:
@@ -93,7 +73,9 @@ def _problem(
     request = Request(
         family, given.workload, topology, tuple(expected), against, "gate", limits=limits
     )
-    return Problem(Comparison(request, settings, registry), expected)
+    request.names()  # raises for an unknown variant
+    str(request.problem)  # raises for an unknown workload
+    return Problem(request, expected)
 
 
 def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
@@ -137,7 +119,7 @@ def as_results_name_them(
     changed: dict[CellId, CellId] = {}
     for problem in problems:
         for variant, (before, expected) in problem.expected.items():
-            cell = problem.comparison.cell_id(variant)
+            cell = problem.request.cell_id(variant)
             if cell in cells:
                 raise UsageError(f"'{cell}' is expected twice.")
             cells[cell] = expected
@@ -147,17 +129,3 @@ def as_results_name_them(
             elif cell != before:
                 cells[cell] = replace(expected, given=str(before.problem))
     return Expectations(cells, expectations.rules), changed
-
-
-def measure(
-    problems: Sequence[Problem],
-    store: CellStore,
-    listen: Callable[[Event], None] = lambda event: None,
-) -> Iterator[tuple[Problem, list[Cell]]]:
-    """Measure each problem, and store its cells before the next problem starts."""
-    store.add()  # fails before the measurement if the file cannot be written
-    start_server_for(problem.comparison.family for problem in problems)
-    for problem in problems:
-        cells = problem.comparison.run(listen)
-        store.add_cells(cells)
-        yield problem, cells

@@ -8,10 +8,7 @@ from typing import TypeVar, get_args
 
 from msgspec.structs import replace
 
-from harness.model.cell import Cell
-from harness.model.errors import ShardbenchError
-from harness.model.ids import CellId
-from harness.suites.difference import (
+from harness.gate.difference import (
     Deviation,
     Kind,
     compare_counters,
@@ -20,7 +17,10 @@ from harness.suites.difference import (
     compare_texts,
     compare_work,
 )
-from harness.suites.expectations import Expectation, Expectations, Rules
+from harness.gate.expectations import Expectation, Expectations, Rules
+from harness.model.cell import Cell
+from harness.model.errors import ShardbenchError
+from harness.model.ids import CellId
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field as item
 from pathlib import Path
@@ -13,7 +12,7 @@ from msgspec import Meta, Struct, field, to_builtins
 
 from harness.model.declared import Amount, Count, Name, Number, checked
 from harness.model.errors import UsageError
-from harness.model.files import read_file
+from harness.model.files import read_toml
 from harness.model.ids import CellId
 
 Share = Annotated[float, Meta(ge=0, lt=1)]
@@ -128,18 +127,6 @@ def load_expectations(path: Path) -> Expectations:
             raise UsageError(f"{path}: '{cell}' is expected twice.")
         found[cell] = checked(values, Expectation, f"{path}, cell '{text}'")
     return Expectations(found, rules)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file. Raise UsageError if it cannot be read or is not TOML."""
-    try:
-        return tomllib.loads(read_file(path).decode())
-    except RecursionError:
-        raise UsageError(f"{path} cannot be read: it is nested too deeply.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
-    except ValueError as error:  # includes tomllib.TOMLDecodeError
-        raise UsageError(f"{path} is not TOML: {' '.join(str(error).split())}.") from None
 
 
 def to_toml(expectations: Expectations) -> str:

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from harness.gate.expectations import Expectation, Expectations, MadeWith
+from harness.gate.gate import GateVerdict, Judged, without
 from harness.model.cell import Cell, Ratio
-from harness.suites.expectations import Expectation, Expectations, MadeWith
-from harness.suites.gate import GateVerdict, Judged, without
 
 T = TypeVar("T")
 

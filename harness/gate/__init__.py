@@ -1,0 +1,1 @@
+"""Judge measured cells by a file of expectations."""

@@ -1,0 +1,115 @@
+"""Time and count calls of one release or commit, in a child process that imports it."""
+
+import runpy
+import time
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from harness.contract.abilities.series import Driven
+from harness.contract.calls import collection_off, count_calls
+from harness.contract.recorder import Recorder
+from harness.model.ids import WorkloadSpec
+from harness.model.topology import Topology
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to measure: a problem, with the path of the library's driver.
+
+    Attributes:
+        driver: the driver's file.
+        workload: the workload, in the form that ids use.
+        topology: the machines.
+        parts: the parts of a call whose Python calls are counted.
+        planner: one of the library's planners; its default if empty.
+        warm_up: whether a new problem is called once before it is measured.
+    """
+
+    driver: str
+    workload: str
+    topology: Topology
+    parts: tuple[str, ...]
+    planner: str = ""
+    warm_up: bool = True
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """The decision and the seconds of one call; `imported_from` is the library's file."""
+
+    imported_from: str
+    fingerprint: str
+    wall_s: float
+    cpu_s: float
+    phases: dict[str, float]
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What a call decides and counts.
+
+    `calls` counts the function calls in each part of the planner call, by calling function.
+    """
+
+    imported_from: str
+    fingerprint: str
+    quality: dict[str, float]
+    counters: dict[str, int]
+    calls: dict[str, dict[str, int]]
+
+
+@cache
+def _driven(request: Request) -> Driven:
+    drive = runpy.run_path(request.driver)["drive"]
+    workload = WorkloadSpec.parse(request.workload)
+    driven: Driven = drive(workload, request.topology, request.planner)
+    if request.warm_up:
+        driven.renew()
+        driven.run(Recorder())
+    return driven
+
+
+def times(request: Request) -> Timed:
+    """Make one call, in seconds of this process."""
+    driven = _driven(request)
+    recorder = Recorder(time.process_time)
+    driven.renew()
+    # A long call that copies tensors needs the garbage collector to stay within memory.
+    with collection_off() if request.warm_up else nullcontext():
+        wall, cpu = time.perf_counter(), time.process_time()
+        decision = driven.run(recorder)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    name = str(driven.library.__file__)
+    return Timed(name, driven.fingerprint(decision), wall, cpu, dict(recorder.phases))
+
+
+def counts(request: Request) -> Counted:
+    """Make a call with counters, then count the Python calls of each part in a call of its own."""
+    driven = _driven(request)
+    recorder = Recorder()
+    driven.renew()
+    with driven.observe(recorder):
+        decision = driven.run(recorder)
+    parts = driven.parts()
+    calls: dict[str, dict[str, int]] = {}
+    before: dict[str, int] = {}
+    for part in request.parts:
+        driven.renew()
+        _, made = count_calls(parts[part])
+        left = {name: count - before.get(name, 0) for name, count in made.items()}
+        calls[part], before = {name: count for name, count in left.items() if count > 0}, made
+    return Counted(
+        imported_from=str(driven.library.__file__),
+        fingerprint=driven.fingerprint(decision),
+        quality=dict(driven.quality(decision)),
+        counters=dict(recorder.counters),
+        calls=calls,
+    )
+
+
+def _answering(measure: Any) -> Any:
+    """Return a handler for requests to an upstream, which are JSON objects."""
+    return lambda request: msgspec.to_builtins(measure(msgspec.convert(request, Request)))
+
+
+HANDLERS = {"times": _answering(times), "counts": _answering(counts)}
