@@ -97,9 +97,7 @@ class GateCommand(Command):
     type=options.PATH,
     help="Write new expectations here if something differs; by default next to the old.",
 )
-@options.budget(60.0)
-@options.seconds(10.0)
-@options.seed
+@options.measuring(budget_s=60.0, seconds_s=10.0)
 def gate(
     expectations: Path | None,
     judge: Path | None,
@@ -107,9 +105,7 @@ def gate(
     results: Path | None,
     markdown: str,
     new: Path | None,
-    budget: float,
-    seconds: float,
-    seed: int,
+    settings: Settings,
 ) -> None:
     """Judge decisions, counters and times by a file of expectations.
 
@@ -118,7 +114,6 @@ def gate(
     Exit codes: 0 as expected; 1 something differs, for worse or for better; 2 a ratio may have
     become worse; 3 the harness failed, or something was not measured.
     """
-    settings = options.settings_of(budget, seconds, seed)
     if expectations is None and not init:
         raise UsageError(
             "Name a file of expectations; 'shardbench gate --init expectations.toml' makes one."

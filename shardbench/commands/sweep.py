@@ -60,10 +60,7 @@ _MOST_FAILED = 20
     default=1,
     help="How many problems to measure at once here; more than one disturb each other.",
 )
-@options.budget(options.SUITE_BUDGET)
-@options.seconds(options.SUITE_SECONDS)
-@options.seed
-@options.memory
+@options.measuring(budget_s=options.SUITE_BUDGET, seconds_s=options.SUITE_SECONDS)
 @options.machine
 @options.fresh
 @click.option("--dry-run", is_flag=True, help="List what would run, and measure nothing.")
@@ -73,15 +70,11 @@ def sweep_command(
     executor: str,
     scheduler: str,
     workers: int,
-    budget: float,
-    seconds: float,
-    seed: int,
-    memory: float | None,
+    settings: Settings,
     fresh: bool,
     dry_run: bool,
 ) -> None:
     """Measure a suite of problems, or resume a stopped run."""
-    settings = options.settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
     name, requests = _suite(suite, options.found_registry())
     path = results or Path("results") / f"{name}.jsonl"
