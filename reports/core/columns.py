@@ -62,6 +62,11 @@ def median(times: Summary | None) -> float | None:
     return times.median if times else None
 
 
+def first_quality(cell: Cell) -> float | None:
+    """Return the first quality that the family declares; None if the cell has none."""
+    return cell.quality.get(cell.qualities[0].name) if cell.qualities else None
+
+
 def gap_of(cell: Cell) -> float:
     """Return the distance of the first quality from its proven bound, as a share; NaN if unknown.
 

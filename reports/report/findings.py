@@ -19,12 +19,11 @@ from reports.core.formatting import (
 )
 from reports.core.page import Finding
 from reports.family.data import FamilyView
-from reports.family.measured_findings import effects
 from reports.statements import System, reading_text, time_text
 
 _KINDS = (
-    *("gain", "better decision", "published", "record", "goals", "different decisions", "failed"),
-    *("repeated work", "phases", "quality", "over budget", "growth", "inconclusive"),
+    *("gain", "better decision", "record", "goals", "different decisions", "failed"),
+    *("repeated work", "over budget", "inconclusive"),
     "not installed",
 )
 _REASON_LENGTH = 160
@@ -147,7 +146,6 @@ def family_findings(
     goals = (Finding("goals", sentence) for sentence in goals_in_a_line(family.goals))
     findings = [
         *_gains(family, here),
-        *effects(family),
         *goals,
         *repetition(family.records),
         *shortfalls(family.records),

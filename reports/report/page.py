@@ -3,14 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from harness.contract.registry import installed_statements
 from harness.estimates.validation import Validation
 from harness.measuring.selftest import last_selftests
 from harness.measuring.statements import Cells
+from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.statement import Statement
 from harness.suites.record import Record
+from reports.core.columns import cell_table
 from reports.core.formatting import MISSING, count, gap, number, percent, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import (
@@ -21,7 +24,7 @@ from reports.core.page import (
 )
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.estimates_page import read_validations, validation_chapter
-from reports.family.data import FamilyView, Row, environments, families, rows_of
+from reports.family.data import FamilyView, environments, families
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.page import family_sections
 from reports.report.figure import draw_gains, draw_published
@@ -287,7 +290,7 @@ def environment_table(results: Results) -> Table:
     shown = environments(results)
     packages = [environment.get("packages") or {} for environment in shown]
 
-    def row(name: str, values: Sequence[Row]) -> tuple[str, ...]:
+    def row(name: str, values: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         return (name, *(str(found.get(name, MISSING)) for found in values))
 
     rows = [
@@ -311,11 +314,12 @@ def _range(values: Sequence[str]) -> str:
 def sources_table(family: FamilyView) -> Table:
     """Return a row per variant: its summary, the decision that it must reproduce, its source."""
 
-    def must(row: Row) -> str:
-        if row["variant"] == row["reference"]:
+    def must(cell: Cell) -> str:
+        if cell.variant == cell.reference:
             return "it is the reference"
-        return f"the same as {row['same_as']}" if row["same_as"] else "on its own"
+        return f"the same as {cell.same_as}" if cell.same_as else "on its own"
 
-    last = {row["variant"]: row for row in rows_of(family.cells)}
-    columns = (code("variant"), text("what it does", "summary"))
-    return table_of(last.values(), *columns, text("must decide", must), text("source"))
+    last = {cell.variant: cell for cell in family.records}
+    return cell_table(
+        list(last.values()), "variant", "summary", text("must decide", must), "source"
+    )
