@@ -23,7 +23,7 @@ from harness.suites.declared import read_suite, registered_requests
 from harness.suites.sweep import Finished, resumed, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, display, options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
 
 _EXECUTORS = ("processes", "dask")
@@ -88,10 +88,8 @@ def sweep_command(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
             "their times are not as good as those of one at a time."
         )
-    with dask as cluster, measuring_into(store), resumable(path, fresh):
-        requests, finished = measure(
-            requests, store, settings, fresh, cluster=cluster, at_once=workers
-        )
+    with dask as cluster, measuring_into(store, fresh):
+        requests, finished = measure(requests, store, settings, cluster=cluster, at_once=workers)
     _summarise(requests, finished, path)
 
 
