@@ -7,8 +7,7 @@ from toy import TOY
 
 from harness.contract import Study
 from harness.contract.registry import Registry
-from harness.gate.expectations import Expectation, Expectations
-from harness.gate.expected_problems import expected_problems
+from harness.gate.expectations import Expectation, Expectations, expected_problems
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, WorkloadSpec
 from harness.model.topology import captured_topology
