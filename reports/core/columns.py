@@ -1,10 +1,9 @@
 """The columns of tables of cells, each declared once: a table is a list of their names."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.measuring.statements import MIB
+from harness.measuring.statements import MIB, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell, Ratio, Summary, by_problem, projected_speedup
 from harness.model.decisions import models_of
@@ -65,14 +64,6 @@ def median(times: Summary | None) -> float | None:
 def first_quality(cell: Cell) -> float | None:
     """Return the first quality that the family declares; None if the cell has none."""
     return cell.quality.get(cell.qualities[0].name) if cell.qualities else None
-
-
-def gap_of(cell: Cell) -> float:
-    """Return the distance of the first quality from its proven bound, as a share; NaN if unknown.
-
-    The gap of 0.01 is 1 %.
-    """
-    return cell.bound.gap(cell.quality) if cell.bound else math.nan
 
 
 def note(cell: Cell) -> str:

@@ -1,15 +1,11 @@
 """The results of one family of planners, and the choice of problems for its figures."""
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
-
-from msgspec import to_builtins
 
 from harness.contract.registry import installed_statements
 from harness.measuring.statements import Reading, evaluate
@@ -26,7 +22,6 @@ _IDS_OF_THE_PAGE = (
     *("overview", "findings", "published", "published-changes", "provenance"),
     *("environment", "sources"),
 )
-_ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,20 +235,3 @@ def _fastest(family: FamilyView) -> Iterator[Statement]:
         against = family.against[family.ladder_problem]
         name = f"{family.name}: {ours} against {against}"
         yield Statement("headline", name, family.ladder_problem, against, ours, family=family.name)
-
-
-def environments(results: Results) -> list[dict[str, Any]]:
-    """Return the different environments of cells; load and start time make no difference.
-
-    Each has versions, machine and seed, and the lists `cells`, `loads` and `starts` of its cells.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for cell in results.records:
-        stored = to_builtins(cell.environment)
-        fixed = {name: stored[name] for name in _ENVIRONMENT if name in stored}
-        key = json.dumps(fixed, sort_keys=True)
-        held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
-        held["cells"].append(str(cell.id))
-        held["loads"] += [stored["load"]] if "load" in stored else []
-        held["starts"] += [stored["started"]] if "started" in stored else []
-    return list(found.values())
