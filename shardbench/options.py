@@ -43,6 +43,37 @@ class Number(click.ParamType[float]):
 
 POSITIVE = Number("a positive number", lambda number: 0 < number < math.inf)
 
+
+class OutFile(click.ParamType[Path]):
+    """A file to write, in a folder that exists; its name ends in one of the `suffixes`, if any."""
+
+    name = "path"
+
+    def __init__(self, *suffixes: str) -> None:
+        self.suffixes = suffixes
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        """Return the path; fails now if it cannot be written, not after minutes of measuring."""
+        path = Path(value)
+        if self.suffixes and path.suffix.lower() not in self.suffixes:
+            self.fail(f"{path} must end in {' or '.join(self.suffixes)}.", param, ctx)
+        try:
+            check_writable(path)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+        return path
+
+
+class _JsonFile(click.ParamType[str]):
+    name = "path"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Return the name of a file, `-` for standard output, or "" for none."""
+        if value not in ("", "-"):
+            OutFile().convert(value, param, ctx)
+        return str(value)
+
+
 memory = click.option(
     "--memory",
     type=POSITIVE,
@@ -54,6 +85,7 @@ seed = click.option(
 )
 json = click.option(
     "--json",
+    type=_JsonFile(),
     default="",
     metavar="[FILE.json]",
     help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
@@ -152,28 +184,14 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def file_named(option: str) -> Path | None:
-    """Return an option's value as a path, or None if it is empty or `-` (standard output)."""
-    return None if option in ("", "-") else Path(option)
-
-
-def check_writable(path: Path | None) -> None:
-    """Raise UsageError if a file cannot be written; call this before minutes of measuring."""
-    if path is None:
-        return
+def check_writable(path: Path) -> None:
+    """Raise UsageError if a file cannot be written."""
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: {path.parent} is not a folder.")
     if path.is_dir():
         raise UsageError(f"{path} cannot be written: it is a folder.")
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"{path} cannot be written: {path.parent} is read-only.")
-
-
-def check_out(out: Path | None, *suffixes: str) -> None:
-    """Raise UsageError if `out` is given and has another suffix or cannot be written."""
-    if out is not None and out.suffix.lower() not in suffixes:
-        raise UsageError(f"{out} must end in {' or '.join(suffixes)}.")
-    check_writable(out)
 
 
 def check_folder(folder: Path) -> None:
@@ -194,12 +212,12 @@ def write(path: Path, text: str | bytes) -> None:
         raise ShardbenchError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
-def show_or_write(option: str, document: Any, rendered: RenderableType) -> None:
+def show_or_write(json_file: str, document: Any, rendered: RenderableType) -> None:
     """Show `rendered`, and write `document` to the file of `--json`; for `-`, print only JSON."""
     text = to_json(document, indent=2) + "\n"
-    if option == "-":
+    if json_file == "-":
         sys.stdout.write(text)
         return
     display.show(rendered)
-    if file := file_named(option):
-        write(file, text)
+    if json_file:
+        write(Path(json_file), text)

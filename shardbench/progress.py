@@ -1,7 +1,5 @@
 """Progress on standard error: a bar on a terminal, else a line for each problem."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,7 +9,6 @@ from rich.table import Column
 
 from harness.measuring.jobs import Event
 
-_SILENT_SECONDS = 10.0
 _OTHER_COLUMNS = 34  # characters of the bar, the time, and the spaces between
 
 
@@ -99,44 +96,25 @@ def progress_display(title: str, total: int = 0) -> Iterator[ProgressDisplay]:
 
 
 @contextmanager
-def stage_display() -> Iterator[Callable[[str], None]]:
-    """Show the stage of a command on standard error; the `with` block calls a function with it.
+def stage_display() -> Iterator[Callable[..., None]]:
+    """Show the stage of a command on standard error while the `with` block runs.
 
-    Without a terminal, each stage gets a line, and another line every ten seconds that it takes.
+    The block calls a function with the name of a stage, and perhaps with how much of it is done, of
+    how much. Without a terminal, each new stage gets a line.
     """
     console = Console(stderr=True)
-    stage, began, has_changed = "", 0.0, threading.Event()
-    is_over = False
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True, highlight=False)
-
-    def repeat() -> None:
-        while not is_over:
-            if has_changed.wait(_SILENT_SECONDS):
-                has_changed.clear()
-            elif stage:
-                say(f"{stage}, {time.monotonic() - began:.0f} s so far")
-
+    stage = ""
     with progress_bar(console) as bar:
         task = bar.add_task("starting", total=None)
 
-        def begin(text: str) -> None:
-            nonlocal stage, began
-            stage, began = text, time.monotonic()
-            has_changed.set()
-            bar.update(task, description=text)
-            if not console.is_terminal:
-                say(text)
+        def begins(name: str, done: int = 0, total: int | None = None) -> None:
+            nonlocal stage
+            bar.update(task, description=name, completed=done, total=total)
+            if name != stage and not console.is_terminal:
+                console.print(name, markup=False, soft_wrap=True, highlight=False)
+            stage = name
 
-        thread = threading.Thread(target=repeat, daemon=True)
-        if not console.is_terminal:
-            thread.start()
-        try:
-            yield begin
-        finally:
-            is_over = True
-            has_changed.set()
+        yield begins
 
 
 def progress_bar(console: Console) -> Progress:

@@ -1,26 +1,20 @@
 """Capture a planning problem as a training script has it, and plan it again.
 
-    python docs/examples/capture_embedding.py problem.json
+    python docs/examples/capture_embedding.py problem.json [--hash-names]
 
 No GPU and no process group is needed: TorchRec's planner only computes, so 16 GPUs that are not
 there are planned for like any others. In a script of your own, what is new is the line that begins
 with `with capture`.
 """
 
-import argparse
+import sys
 
 import torch
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import (
-    HardwareConfig,
-    KernelConfig,
-    ParameterConstraints,
-    TopologyFactory,
-    TrainerConfig,
-)
+from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
@@ -35,50 +29,37 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sparse = EmbeddingBagCollection(
-            device=torch.device("meta"),
-            tables=[
-                EmbeddingBagConfig(
-                    name=name,
-                    num_embeddings=rows,
-                    embedding_dim=dim,
-                    feature_names=[f"{name}_clicked", f"{name}_seen"],
-                )
-                for name, (rows, dim) in TABLES.items()
-            ],
-        )
+        tables = [
+            EmbeddingBagConfig(
+                name=name,
+                num_embeddings=rows,
+                embedding_dim=dim,
+                feature_names=[f"{name}_clicked", f"{name}_seen"],
+            )
+            for name, (rows, dim) in TABLES.items()
+        ]
+        self.sparse = EmbeddingBagCollection(tables, device=torch.device("meta"))
         self.over = nn.Linear(448, 1, device="meta")
 
 
-def main() -> None:
+def main(path: str, hash_names: bool) -> None:
     """Plan a model for 16 GPUs, and capture what the planner is given."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("path", help="the file to write, which ends in .json or .json.gz")
-    parser.add_argument("--hash-names", action="store_true", help="write hashes for names")
-    asked = parser.parse_args()
+    constraints = ParameterConstraints(
+        sharding_types=["table_wise", "column_wise", "row_wise"], pooling_factors=[3.0, 20.0]
+    )
     planner = EmbeddingShardingPlanner(
-        topology=TopologyFactory.create_topology(
-            TrainerConfig(world_size=16, local_world_size=8),
-            HardwareConfig(hbm_cap_bytes=4 * 2**30, ddr_cap_bytes=64 * 2**30),
-            KernelConfig(compute_device="cuda"),
-        ),
+        topology=Topology(16, "cuda", local_world_size=8, hbm_cap=4 * 2**30, ddr_cap=64 * 2**30),
         batch_size=4096,
         storage_reservation=FixedPercentageStorageReservation(percentage=0.15),
-        constraints={
-            name: ParameterConstraints(
-                sharding_types=["table_wise", "column_wise", "row_wise"],
-                pooling_factors=[3.0, 20.0],
-            )
-            for name in TABLES
-        },
+        constraints=dict.fromkeys(TABLES, constraints),
         debug=False,
         stats=[],
     )
-    with capture("embedding", asked.path, hash_names=asked.hash_names):
+    with capture("embedding", path, hash_names=hash_names):
         plan = planner.plan(Model(), [EmbeddingBagCollectionSharder()])
     for name, sharding in plan.plan["sparse"].items():
         print(name, sharding.sharding_type, *sharding.ranks)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], "--hash-names" in sys.argv)

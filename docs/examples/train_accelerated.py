@@ -10,7 +10,6 @@ of all steps and the weights at the end must be the same to the last bit.
 
 import tempfile
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -31,7 +30,6 @@ from shardbench import accelerate, accelerate_optimizer
 RANKS = 2
 WIDTH, HIDDEN = 32, 128
 STEPS = 40
-SECONDS = 120
 
 
 def shard_parameters(model: nn.Sequential, mesh: DeviceMesh) -> None:
@@ -78,10 +76,7 @@ def train(
 
 
 def compare(
-    rank: int,
-    name: str,
-    distribute: Callable[[nn.Sequential, DeviceMesh], None],
-    seed_of_batches: int,
+    name: str, distribute: Callable[[nn.Sequential, DeviceMesh], None], seed_of_batches: int
 ) -> None:
     """Train without acceleration and with it; the results must be the same to the last bit."""
     losses, weights = train(distribute, seed_of_batches)
@@ -95,7 +90,7 @@ def compare(
         info = accelerated.cache_info()
     assert losses_again == losses
     assert all(map(torch.equal, weights_again, weights))
-    if rank == 0:
+    if dist.get_rank() == 0:
         print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f} in {STEPS} steps, equal: yes")
         print(info)
         print(steps[0].info())
@@ -103,26 +98,14 @@ def compare(
 
 def run(rank: int, meeting_point: str) -> None:
     """Train as one of the ranks."""
-    dist.init_process_group(
-        "gloo",
-        init_method=meeting_point,
-        rank=rank,
-        world_size=RANKS,
-        timeout=timedelta(seconds=SECONDS),
-    )
+    dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=RANKS)
     torch.set_num_threads(1)
-    compare(rank, "FSDP2", shard_parameters, seed_of_batches=rank)  # a batch of its own
-    compare(rank, "tensor parallel", split_layers, seed_of_batches=0)
+    compare("FSDP2", shard_parameters, seed_of_batches=rank)  # a batch of its own
+    compare("tensor parallel", split_layers, seed_of_batches=0)
     dist.barrier()
     dist.destroy_process_group()
 
 
-def main() -> None:
-    """Run the ranks."""
-    with tempfile.TemporaryDirectory() as folder:
-        meeting_point = (Path(folder) / "meeting-point").as_uri()
-        mp.spawn(run, (meeting_point,), nprocs=RANKS)
-
-
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(run, ((Path(folder) / "meeting-point").as_uri(),), nprocs=RANKS)

@@ -10,11 +10,8 @@ same but for rounding.
 """
 
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -28,15 +25,8 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import (
-    HardwareConfig,
-    KernelConfig,
-    ParameterConstraints,
-    Topology,
-    TopologyFactory,
-    TrainerConfig,
-)
-from torchrec.distributed.types import ShardingPlan, ShardingType
+from torchrec.distributed.planner.types import ParameterConstraints, Topology
+from torchrec.distributed.types import ShardingPlan
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.optim.keyed import CombinedOptimizer, KeyedOptimizerWrapper
@@ -51,66 +41,9 @@ SAMPLES = 16  # a rank and step
 DENSE_FEATURES = 8
 MOST_LOOKUPS = 5  # of a sample in a table; the fewest are none
 LEARNING_RATE = 0.1
-SECONDS = 600  # it takes 20, and minutes more where the planner is not compiled yet
 
 TABLES = {"user": (6000, 64), "item": (8000, 256), "shop": (400, 32), "city": (100, 16)}
 """Rows and dimension of each table."""
-
-
-class Model(nn.Module):
-    """Scores samples by their dense features and the pooled embeddings of their sparse ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embeddings = EmbeddingBagCollection(
-            tables=[
-                EmbeddingBagConfig(
-                    name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[name]
-                )
-                for name, (rows, dim) in TABLES.items()
-            ]
-        )
-        width = DENSE_FEATURES + sum(dim for _, dim in TABLES.values())
-        self.over = nn.Sequential(nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, 1))
-
-    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
-        """Return a score for each sample, shape (B, 1), from dense features of shape (B, D)."""
-        pooled = self.embeddings(sparse)
-        return self.over(torch.cat([dense, *(pooled[name] for name in TABLES)], dim=1))
-
-
-class Sharder(EmbeddingBagCollectionSharder):
-    """Offers the model-parallel sharding types that one host can run with gloo.
-
-    TorchRec's own sharder offers the row-wise ones on GPUs alone, though they run on CPUs too.
-    """
-
-    def sharding_types(self, compute_device_type: str) -> list[str]:  # noqa: ARG002 - torchrec's
-        """Return the types that the planner may choose from."""
-        return [
-            ShardingType.TABLE_WISE.value,
-            ShardingType.COLUMN_WISE.value,
-            ShardingType.ROW_WISE.value,
-            ShardingType.TABLE_ROW_WISE.value,
-            ShardingType.TABLE_COLUMN_WISE.value,
-        ]
-
-
-def topology() -> Topology:
-    """Describe one host: capacities in bytes a rank, bandwidths in bytes per millisecond."""
-    gib = 2**30
-    return TopologyFactory.create_topology(
-        TrainerConfig(world_size=RANKS, local_world_size=RANKS),
-        HardwareConfig(
-            ddr_cap_bytes=gib,
-            ddr_mem_bw=20 * gib / 1000,
-            intra_host_bw=5 * gib / 1000,
-            inter_host_bw=gib / 1000,
-        ),
-        # TorchRec ignores the bandwidths unless it is told to use them.
-        KernelConfig(compute_device="cpu", use_hardware_based_bandwidth=True),
-    )
-
 
 PLANNERS = {
     "TorchRec's planner": EmbeddingShardingPlanner,
@@ -119,20 +52,25 @@ PLANNERS = {
 }
 
 
-def planned(model: Model, planner_of: Callable[..., EmbeddingShardingPlanner]) -> ShardingPlan:
-    """Plan the model on rank 0 and return the plan on every rank."""
-    planner = planner_of(
-        topology=topology(),
-        batch_size=SAMPLES,
-        # A planner would not cut so small a table by rows; the example shows it all the same.
-        constraints={
-            "user": ParameterConstraints(sharding_types=[ShardingType.ROW_WISE.value]),
-        },
-        # TorchRec's default, heuristical reservation warns that it is deprecated.
-        storage_reservation=FixedPercentageStorageReservation(percentage=0.15),
-        stats=[],
-    )
-    return planner.collective_plan(model, [Sharder()], dist.GroupMember.WORLD)
+class Model(nn.Module):
+    """Scores samples by their dense features and the pooled embeddings of their sparse ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        tables = [
+            EmbeddingBagConfig(
+                name=name, num_embeddings=rows, embedding_dim=dim, feature_names=[name]
+            )
+            for name, (rows, dim) in TABLES.items()
+        ]
+        self.embeddings = EmbeddingBagCollection(tables=tables)
+        width = DENSE_FEATURES + sum(dim for _, dim in TABLES.values())
+        self.over = nn.Sequential(nn.Linear(width, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def forward(self, dense: torch.Tensor, sparse: KeyedJaggedTensor) -> torch.Tensor:
+        """Return a score for each sample, shape (B, 1), from dense features of shape (B, D)."""
+        pooled = self.embeddings(sparse)
+        return self.over(torch.cat([dense, *(pooled[name] for name in TABLES)], dim=1))
 
 
 @dataclass(frozen=True)
@@ -146,35 +84,56 @@ class Batch:
     @classmethod
     def random(cls, samples: int) -> "Batch":
         """Draw a batch."""
-        return cls(
-            dense=torch.randn(samples, DENSE_FEATURES),
-            labels=torch.rand(samples, 1),
-            lookups={
-                name: [
-                    torch.randint(rows, (int(torch.randint(MOST_LOOKUPS + 1, ())),))
-                    for _ in range(samples)
-                ]
-                for name, (rows, _) in TABLES.items()
-            },
-        )
+        lookups = {
+            name: [
+                torch.randint(rows, (int(torch.randint(MOST_LOOKUPS + 1, ())),))
+                for _ in range(samples)
+            ]
+            for name, (rows, _) in TABLES.items()
+        }
+        return cls(torch.randn(samples, DENSE_FEATURES), torch.rand(samples, 1), lookups)
 
     def part(self, rank: int) -> "Batch":
         """Return the samples of one rank."""
         mine = slice(rank * SAMPLES, (rank + 1) * SAMPLES)
-        return Batch(
-            self.dense[mine],
-            self.labels[mine],
-            {name: rows[mine] for name, rows in self.lookups.items()},
-        )
+        lookups = {name: rows[mine] for name, rows in self.lookups.items()}
+        return Batch(self.dense[mine], self.labels[mine], lookups)
 
     def sparse(self) -> KeyedJaggedTensor:
         """Return the lookups as TorchRec wants them, table by table and then sample by sample."""
-        rows = [each for name in TABLES for each in self.lookups[name]]
+        rows = [lookups for name in TABLES for lookups in self.lookups[name]]
         return KeyedJaggedTensor.from_lengths_sync(
             keys=list(TABLES),
             values=torch.cat(rows),
-            lengths=torch.tensor([len(each) for each in rows], dtype=torch.int32),
+            lengths=torch.tensor([len(lookups) for lookups in rows], dtype=torch.int32),
         )
+
+
+class Sharder(EmbeddingBagCollectionSharder):
+    """Offers the model-parallel sharding types that one host can run with gloo.
+
+    TorchRec's own sharder offers the row-wise ones on GPUs alone, though they run on CPUs too.
+    """
+
+    def sharding_types(self, compute_device_type: str) -> list[str]:  # noqa: ARG002 - torchrec's
+        """Return the types that the planner may choose from."""
+        return ["table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise"]
+
+
+def plan_with(planner_type: type[EmbeddingShardingPlanner], model: Model) -> ShardingPlan:
+    """Plan the model on rank 0 and return the plan on every rank."""
+    planner = planner_type(
+        topology=Topology(
+            world_size=RANKS, local_world_size=RANKS, compute_device="cpu", ddr_cap=2**30
+        ),
+        batch_size=SAMPLES,
+        # A planner would not cut so small a table by rows; the example shows it all the same.
+        constraints={"user": ParameterConstraints(sharding_types=["row_wise"])},
+        # TorchRec's default, heuristical reservation warns that it is deprecated.
+        storage_reservation=FixedPercentageStorageReservation(percentage=0.15),
+        stats=[],
+    )
+    return planner.collective_plan(model, [Sharder()], dist.GroupMember.WORLD)
 
 
 def sharded(model: Model, plan: ShardingPlan) -> tuple[nn.Module, CombinedOptimizer]:
@@ -227,62 +186,24 @@ def train(start: Model, plan: ShardingPlan, batches: list[Batch]) -> list[float]
 def run(rank: int, meeting_point: str) -> None:
     """Plan, train and compare, as one of the ranks."""
     warnings.simplefilter("ignore", FutureWarning)  # of torch and torchrec about each other
-    dist.init_process_group(
-        "gloo",
-        init_method=meeting_point,
-        rank=rank,
-        world_size=RANKS,
-        timeout=timedelta(seconds=SECONDS),
-    )
+    dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=RANKS)
     torch.manual_seed(0)  # the same weights on every rank, and the same batches to take a part of
     start = Model()
     batches = [Batch.random(RANKS * SAMPLES).part(rank) for _ in range(STEPS)]
-    plans = {name: planned(start, planner_of) for name, planner_of in PLANNERS.items()}
-    losses = {name: train(start, plan, batches) for name, plan in plans.items()}
-
+    losses = {}
+    for name, planner_type in PLANNERS.items():
+        plan = plan_with(planner_type, start)
+        losses[name] = train(start, plan, batches)
+        if rank == 0:
+            print(f"{name}: loss {losses[name][0]:.4f} to {losses[name][-1]:.4f}")
+            print(plan, flush=True)
     upstream = losses["TorchRec's planner"]
     assert losses["same-plan"] == upstream
     torch.testing.assert_close(losses["best-plan"], upstream)
     dist.barrier()  # equal on every rank
-    for name, plan in plans.items():
-        say(rank, f"{name}: loss {losses[name][0]:.4f} to {losses[name][-1]:.4f}")
-        say(rank, *described(plan))
     dist.destroy_process_group()
 
 
-def described(plan: ShardingPlan) -> Iterator[str]:
-    """Yield a line for each table: how it is sharded, and which rank holds what of it."""
-    for name, table in sorted(plan.plan["embeddings"].items()):
-        shards = []
-        for shard in table.sharding_spec.shards:
-            (row, column), (rows, columns) = shard.shard_offsets, shard.shard_sizes
-            shards.append(
-                f"rank {shard.placement.rank()}: rows {row}-{row + rows - 1}, "
-                f"columns {column}-{column + columns - 1}"
-            )
-        yield f"  {name:5} {table.sharding_type:12} {'; '.join(shards)}"
-
-
-def say(rank: int, *lines: str) -> None:
-    """Print lines, once for all ranks."""
-    if rank == 0:
-        print(*lines, sep="\n", flush=True)
-
-
-def main() -> None:
-    """Run the ranks, and stop them where they take too long."""
-    deadline = time.monotonic() + SECONDS
-    with tempfile.TemporaryDirectory() as folder:
-        meeting_point = (Path(folder) / "meeting-point").as_uri()
-        ranks = mp.spawn(run, (meeting_point,), nprocs=RANKS, join=False)
-        try:
-            while not ranks.join(timeout=1):
-                if time.monotonic() > deadline:
-                    raise SystemExit(f"Stopped after {SECONDS} seconds.")
-        finally:
-            for process in ranks.processes:
-                process.kill()
-
-
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(run, ((Path(folder) / "meeting-point").as_uri(),), nprocs=RANKS)

@@ -20,7 +20,8 @@ from harness.suites.record import Record
 from reports.core.formatting import MISSING, count, factor, gap, number, with_interval
 from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
-from reports.family.data import FamilyView, Row, families, rows_of
+from reports.family.data import FamilyView, families
+from reports.family.growth import Series
 from reports.report.recorded import provenance as provenance_of
 from reports.statements import (
     System,
@@ -303,19 +304,17 @@ def steps(problem: str, pull_requests: str) -> str:
 
 def growth(family: str) -> str:
     """Return the growth of planning time with size: sizes, times, and exponents."""
-    fits = family_views()[family].exponents
 
-    def sizes(row: Row) -> Entry:
-        return Entry(f"{count(row['smallest'])} to {count(row['largest'])} {row['size_name']}")
+    def sizes(row: Series) -> str:
+        sizes = [point.size for point in row.measured]
+        return f"{count(min(sizes))} to {count(max(sizes))} {row.size_name}"
 
-    def exponent(row: Row) -> Entry:
-        return Entry(
-            with_interval(row["exponent"], row["low"], row["high"], partial(number, digits=2))
-        )
+    def exponent(row: Series) -> str | None:
+        return with_interval(*row.fit, partial(number, digits=2)) if row.fit else None
 
     return as_markdown(
         table_of(
-            rows_of(fits),
+            family_views()[family].series,
             code("problems", "sweep"),
             code("variant", "variant"),
             text("sizes", sizes),

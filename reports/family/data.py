@@ -1,37 +1,81 @@
 """The results of one family of planners, and the choice of problems for its figures."""
 
 import hashlib
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
-
-import pandas as pd
-from msgspec import to_builtins
 
 from harness.contract.registry import installed_statements
 from harness.measuring.statements import Reading, evaluate
 from harness.model.cell import Cell
 from harness.model.decisions import models_of
-from harness.model.quality import Bound
-from harness.model.statement import Statement
-from reports.core.formatting import listing, plural
+from harness.model.statement import Claim, Statement
+from reports.core.columns import compared, first_quality
+from reports.core.formatting import change, listing, number, plural
 from reports.core.frames import Results
-from reports.family.scaling import exponents, long_series, sweeps
+from reports.family.growth import Series, series_of
 
 _LONGEST_SLUG = 60
 _IDS_OF_THE_PAGE = (
     *("overview", "findings", "published", "published-changes", "provenance"),
     *("environment", "sources"),
 )
-_ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 
 
-Row = Mapping[str, Any]
-"""A row of a frame: its values by column."""
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A step of the ladder: its claim, and its cell on `ladder_problem` if it was measured there.
+
+    The ladder is the reference and the variants that must make its decision.
+
+    `share` is the published share of the ladder's starting cost, see `published_shares`.
+    """
+
+    variant: str
+    source: str
+    claim: Claim | None
+    share: float | None
+    cell: Cell | None
+
+    @property
+    def published(self) -> str:
+        """The published figures as text, or the reason why there are none."""
+        step = ""
+        if self.claim:
+            step = change(self.claim.before, self.claim.after, self.claim.unit)
+        if self.share is not None:
+            return f"{number(self.share)} ({step})" if step else "the published start"
+        if step:
+            return f"{step} published, on another problem"
+        if self.source == "shardbench":
+            return "ours, not upstream"
+        return f"no figure published ({self.source})" if self.source else "no figure published"
+
+
+def published_shares(claims: Iterable[Claim | None]) -> list[float | None]:
+    """Return the claimed share of the ladder's starting cost after each rung; None if unknown.
+
+    A rung's share is the product of after / before over the claims so far, or only its own
+    after / before if its `before` is the starting cost. A claim under other conditions than those
+    of the first claim has no share.
+    """
+    first: Claim | None = None
+    share = 1.0
+    shares: list[float | None] = []
+    for claim in claims:
+        if claim is None or not (claim.before > 0 and claim.after > 0):
+            shares.append(None)
+            continue
+        first = first or claim
+        if claim.conditions != first.conditions:
+            shares.append(None)
+            continue
+        starts = (claim.before, claim.unit) == (first.before, first.unit)
+        share = (1.0 if starts else share) * claim.ratio
+        shares.append(share)
+    return shares
 
 
 @dataclass(frozen=True)
@@ -53,13 +97,12 @@ class FamilyView(Results):
     @property
     def reference(self) -> str:
         """The family's reference, which the others are compared with by default."""
-        return str(self.cells["reference"].iloc[-1])
+        return self.records[-1].reference
 
     @cached_property
     def against(self) -> dict[str, str]:
         """For each problem, the variant that the others are compared with there."""
-        pairs = zip(self.cells["problem"], self.cells["against"], strict=True)
-        return {str(problem): str(name) for problem, name in pairs}
+        return {str(cell.problem): cell.against for cell in self.records}
 
     @property
     def compared_with(self) -> str:
@@ -75,96 +118,72 @@ class FamilyView(Results):
         return f"The variants are compared {listing(compared)}."
 
     @cached_property
-    def bound(self) -> Bound | None:
-        """The quality that is a proven bound on the first quality, or None."""
-        found = (cell.bound for cell in self.records)
-        return next(filter(None, found), None)
-
-    @cached_property
     def variants(self) -> list[str]:
         """All variants, in the order of the results."""
-        return [str(name) for name in self.cells["variant"].unique()]
+        return list(dict.fromkeys(cell.variant for cell in self.records))
 
     @cached_property
-    def rungs(self) -> list[str]:
-        """The reference, and the variants compared with it that must make its decision."""
-        compared = self.cells["variant"][self.cells["against"] == self.reference].unique()
-        return [str(name) for name in compared if self._root(str(name)) == self.reference]
-
-    @cached_property
-    def _models(self) -> dict[str, str | None]:
-        """For each variant its `same_as`: the variant that it must decide the same as, or ""."""
-        pairs = zip(self.cells["variant"], self.cells["same_as"], strict=True)
-        return {str(variant): str(target) for variant, target in pairs}
-
-    def _root(self, name: str) -> str:
-        """Return the last variant in the chain of models (see `_models`) that starts at `name`."""
-        return [name, *models_of(name, self._models)][-1]
-
-    def whose_decision(self, cell: Mapping[str, Any]) -> str:
-        """Return a cell's decision: "same" means the same as the variant that it is compared with.
-
-        If the decision must equal that of another variant, return "as NAME" instead.
-        """
-        decision = str(cell["decision"])
-        if decision == "same" and self._root(cell["variant"]) != self._root(cell["against"]):
-            return f"as {cell['same_as']}"
-        return decision
-
-    def on(self, problem: str) -> dict[str, dict[str, Any]]:
-        """Return the cells of one problem, as rows by variant."""
-        found = self.cells[self.cells["problem"] == problem]
-        return {str(row["variant"]): row for row in rows_of(found)}
+    def _by_problem(self) -> dict[str, dict[str, Cell]]:
+        cells: dict[str, dict[str, Cell]] = {}
+        for cell in self.records:
+            cells.setdefault(str(cell.problem), {})[cell.variant] = cell
+        return cells
 
     def variants_on(self, problem: str) -> dict[str, Cell]:
         """Return the cells of one problem, by variant."""
-        return {cell.variant: cell for cell in self.records if str(cell.problem) == problem}
+        return self._by_problem.get(problem, {})
+
+    @cached_property
+    def _rungs(self) -> list[str]:
+        """The reference, and the variants compared with it that must make its decision."""
+        models = {cell.variant: cell.same_as for cell in self.records}
+        compared = (cell.variant for cell in self.records if cell.against == self.reference)
+        return [
+            variant
+            for variant in dict.fromkeys(compared)
+            if [variant, *models_of(variant, models)][-1] == self.reference
+        ]
+
+    @cached_property
+    def ladder(self) -> list[Rung]:
+        """The rungs of the ladder; the reference has the share 1 if any rung has a claim."""
+        last = {cell.variant: cell for cell in self.records}
+        measured = self.variants_on(self.ladder_problem)
+        shares = published_shares(last[rung].claim for rung in self._rungs)
+        if any(shares) and shares[0] is None and self._rungs[0] == self.reference:
+            shares[0] = 1.0
+        return [
+            Rung(name, last[name].source, last[name].claim, share, measured.get(name))
+            for name, share in zip(self._rungs, shares, strict=True)
+        ]
 
     @cached_property
     def ladder_problem(self) -> str:
-        """The problem with ratios for most of the ladder's variants; of several, the largest.
-
-        If no variant is compared with the reference, it is the problem with most of the variants
-        that must make the reference's decision.
-        """
-        compared = self.cells["ratio"].notna() & self.cells["variant"].isin(self.rungs)
-        compared &= self.cells["against"] == self.reference
-        if not compared.any():
-            is_rung = self.cells["variant"].map(
-                lambda name: self._root(str(name)) == self.reference
+        """The problem with ratios for most rungs; of several, the largest."""
+        return self._problem_with_most(
+            lambda cell: (
+                cell.variant in self._rungs
+                and cell.against == self.reference
+                and compared(cell) is not None
             )
-            compared = is_rung.astype(bool) & (self.cells["status"] == "ok")
-        return self._best_problem(compared)
+        )
 
     @cached_property
     def quality_problem(self) -> str:
         """The problem on which most variants with a quality decide on their own."""
-        rated = self.cells["cell"].isin(self.primary_qualities["cell"])
-        return self._best_problem(rated & (self.cells["decision"] == "own"))
+        return self._problem_with_most(
+            lambda cell: cell.decision == "own" and first_quality(cell) is not None
+        )
 
-    @cached_property
-    def phase_problem(self) -> str:
-        """`ladder_problem` if its phases are known, else the problem with phases in most cells."""
-        if (self.phases["problem"] == self.ladder_problem).any():
-            return self.ladder_problem
-        return self._best_problem(self.cells["cell"].isin(self.phases["cell"]))
+    def _problem_with_most(self, is_wanted: Callable[[Cell], bool]) -> str:
+        """Return the problem with most cells that are wanted; then the largest one."""
 
-    def _best_problem(self, wanted: "pd.Series[bool]") -> str:
-        score = pd.DataFrame(
-            {
-                "wanted": wanted.astype(int),
-                "ok": (self.cells["status"] == "ok").astype(int),
-                "size": self.cells["size"].fillna(0.0),
-            }
-        ).groupby(self.cells["problem"], sort=False)
-        totals = score.agg({"wanted": "sum", "ok": "sum", "size": "max"})
-        ranked = totals.sort_values(["wanted", "size", "ok"], ascending=False, kind="stable")
-        return str(ranked.index[0])
+        def score(problem: str) -> tuple[int, float, int]:
+            cells = self.variants_on(problem).values()
+            measured = sum(cell.status == "ok" for cell in cells)
+            return sum(map(is_wanted, cells)), max(cell.size or 0.0 for cell in cells), measured
 
-    @cached_property
-    def primary_qualities(self) -> pd.DataFrame:
-        """The first quality that the family declares, a row per cell."""
-        return self.qualities[self.qualities["primary"].astype(bool)]
+        return max(self._by_problem, key=score)
 
     @cached_property
     def goals(self) -> list[Reading]:
@@ -174,14 +193,9 @@ class FamilyView(Results):
         return [goal for goal in goals if goal.after]
 
     @cached_property
-    def sweep_points(self) -> pd.DataFrame:
-        """The points of the family's sweeps over size, without variants on few sizes."""
-        return long_series(sweeps(self.cells))
-
-    @cached_property
-    def exponents(self) -> pd.DataFrame:
-        """The fitted exponents of these sweeps, see `reports.family.scaling.exponents`."""
-        return exponents(self.sweep_points)
+    def series(self) -> list[Series]:
+        """The times of variants on problems that differ only in size."""
+        return series_of(self.records)
 
 
 def families(
@@ -215,39 +229,9 @@ def families(
 def _fastest(family: FamilyView) -> Iterator[Statement]:
     """Yield a headline of the fastest variant with the same decision on `ladder_problem`."""
     cells = family.variants_on(family.ladder_problem).values()
-    ratios = {cell.variant: cell.ratio for cell in cells if cell.decision == "same"}
-    compared = {name: ratio.value for name, ratio in ratios.items() if ratio}
-    if compared:
-        ours, against = (
-            min(compared, key=compared.__getitem__),
-            family.against[family.ladder_problem],
-        )
+    ratios = {c.variant: c.ratio.value for c in cells if c.decision == "same" and c.ratio}
+    if ratios:
+        ours = min(ratios, key=ratios.__getitem__)
+        against = family.against[family.ladder_problem]
         name = f"{family.name}: {ours} against {against}"
         yield Statement("headline", name, family.ladder_problem, against, ours, family=family.name)
-
-
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a frame's rows as dictionaries by column."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def environments(results: Results) -> list[dict[str, Any]]:
-    """Return the different environments of cells; load and start time make no difference.
-
-    Each has versions, machine and seed, and the lists `cells`, `loads` and `starts` of its cells.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for cell in results.records:
-        stored = to_builtins(cell.environment)
-        fixed = {name: stored[name] for name in _ENVIRONMENT if name in stored}
-        key = json.dumps(fixed, sort_keys=True)
-        held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
-        held["cells"].append(str(cell.id))
-        held["loads"] += [stored["load"]] if "load" in stored else []
-        held["starts"] += [stored["started"]] if "started" in stored else []
-    return list(found.values())
-
-
-def ratios(cells: pd.DataFrame) -> "pd.Series[float]":
-    """Return the measured ratio of each cell, and 1 for the reference."""
-    return cells["ratio"].mask(cells["outcome"] == "reference", 1.0)

@@ -1,17 +1,21 @@
 """The figures of a family: the ladder, speed-ups, times by size, qualities, ranks, and fronts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from harness.measuring.statements import gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
+from harness.model.cell import Cell, projected_speedup
 from harness.model.quality import Bound, Quality, find_bound
 from harness.planning.plan import Planned
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, MARKERS, ORANGE, Drawing, Mark
+from reports.core.columns import compared, first_quality, median
 from reports.core.formatting import (
     count,
     gap,
@@ -22,13 +26,12 @@ from reports.core.formatting import (
     seconds,
     with_interval,
 )
-from reports.family.data import FamilyView, Row, rows_of
-from reports.family.ladder import claim_text, ladder
-from reports.family.quality import tradeoff
-from reports.family.ranks import ranks
-from reports.family.speedups import factor, speedups
+from reports.family.data import FamilyView
+from reports.family.growth import Point, Series
+from reports.family.ranks import rank_view
 
 _MOST_STEPS = 400
+_CLAIM = ("before", "after", "unit", "conditions")
 
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:
@@ -46,204 +49,283 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
 
 def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     """Draw published and measured shares of the ladder, if two or more rungs were measured."""
-    table = ladder(family)
-    if table["ratio"].notna().sum() < 2:
+    rungs = family.ladder
+    measured = [_share(family, rung.cell) for rung in rungs]
+    if sum(not math.isnan(mark.value) for mark in measured) < 2:
         return
-    rows = rows_of(table)
-    looks = {"published": (GREY, "s"), "measured CPU time": (BLUE, "o")}
-    series = {
-        "published": [Mark(row["published_share"], claim_text(row)) for row in rows],
-        "measured CPU time": [_ladder_mark(row) for row in rows],
-    }
     caption = f"Measured on `{family.ladder_problem}`, with {100 * CONFIDENCE:.0f} % intervals."
-    title = "Claimed and measured"
-    if table["published_share"].notna().any():
-        conditions = listing(list(dict.fromkeys(filter(None, table["published_conditions"]))))
+    title = "Measured shares"
+    looks = {"measured CPU time": (BLUE, "o")}
+    series = {"measured CPU time": measured}
+    if any(rung.share for rung in rungs):
+        title = "Claimed and measured"
+        looks = {"published": (GREY, "s"), **looks}
+        published = [Mark(rung.share or math.nan, rung.published) for rung in rungs]
+        series = {"published": published, **series}
+        conditions = dict.fromkeys(rung.claim.conditions for rung in rungs if rung.claim)
+        said = listing([condition for condition in conditions if condition])
         caption += (
             " Published shares are what remains of the ladder's start, step by step; they were "
-            f"measured elsewhere{f': {conditions}' if conditions else ''}."
+            f"measured elsewhere{f': {said}' if said else ''}."
         )
-    else:
-        title = "Measured shares"
-        del series["published"], looks["published"]
-    figure, axes = canvas.new_figure(0.9 + 0.3 * len(series) * len(rows))
+    figure, axes = canvas.new_figure(0.9 + 0.3 * len(series) * len(rungs))
     scale = f"share of {family.reference}'s cost, log scale (lower is better)"
-    canvas.draw_rows(axes, [row["variant"] for row in rows], series, looks, scale)
+    canvas.draw_rows(axes, [rung.variant for rung in rungs], series, looks, scale)
     canvas.legend_above(figure, looks)
-    yield canvas.finish(figure, f"{family.slug}-ladder", title, caption, table)
+    data = [
+        {
+            "variant": rung.variant,
+            "source": rung.source,
+            "published_share": rung.share,
+            **{f"published_{name}": getattr(rung.claim, name, None) for name in _CLAIM},
+            "cpu_s": rung.cell and median(rung.cell.cpu_s),
+            "ratio": mark.value,
+            "low": mark.low,
+            "high": mark.high,
+            "outcome": rung.cell.outcome if rung.cell else "not run",
+        }
+        for rung, mark in zip(rungs, measured, strict=True)
+    ]
+    frame = pd.DataFrame(data)
+    yield canvas.finish(figure, f"{family.slug}-ladder", title, caption, frame)
 
 
-def _ladder_mark(row: Row) -> Mark:
-    if math.isnan(row["ratio"]):
-        return Mark(math.nan, str(row["outcome"]))
-    if row["outcome"] == "reference":
-        return Mark(row["ratio"], "1, the reference")
-    text = with_interval(row["ratio"], row["low"], row["high"])
-    return Mark(row["ratio"], text, row["low"], row["high"])
+def _share(family: FamilyView, cell: Cell | None) -> Mark:
+    """Return the measured share of the reference's CPU time, or the reason why there is none."""
+    if cell is None or cell.against != family.reference:
+        return Mark(math.nan, "not run")
+    if cell.outcome == "reference":
+        return Mark(1.0, "1, the reference")
+    ratio = compared(cell)
+    if ratio is None:
+        return Mark(math.nan, cell.outcome)
+    ends = ratio.interval
+    return Mark(ratio.value, with_interval(ratio.value, *ends), *ends)
 
 
 def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
-    """Draw the rows of `speedups`, if any speed-up is known."""
-    table = speedups(family)
-    drawn = table[table["variant"] != table["against"]]
-    if not drawn["times_as_fast"].notna().any():
+    """Draw speed-ups on the problems with another baseline than the reference, if any is known."""
+    cells = [
+        cell
+        for problem, against in family.against.items()
+        if against != family.reference
+        for cell in family.variants_on(problem).values()
+        if cell.variant != against
+    ]
+    marks = [_speedup(cell, family.variants_on(str(cell.problem))) for cell in cells]
+    if all(math.isnan(mark.value) for mark in marks):
         return
-    compared_with = drawn["against"].unique()
-    whom = compared_with[0] if len(compared_with) == 1 else "the variant compared with"
+    baselines = list(dict.fromkeys(cell.against for cell in cells))
+    whom = baselines[0] if len(baselines) == 1 else "the variant compared with"
     caption = (
-        f"CPU time of {names(compared_with)} over that of each variant, from calls that took "
+        f"CPU time of {names(baselines)} over that of each variant, from calls that took "
         f"turns, with {100 * CONFIDENCE:.0f} % intervals."
     )
-    if drawn["projected"].any():
+    if any(mark.is_hollow for mark in marks):
         caption += (
             " Hollow marks are no measurements: the call compared with was stopped, and its "
             "projection is set over the variant's wall time."
         )
-    figure, axes = canvas.new_figure(0.7 + 0.4 * len(drawn))
-    rows = rows_of(drawn)
-    shown = [f"{row['variant']}\n{canvas.short(row['problem'], 40)}" for row in rows]
-    marks = {whom: [_speedup_mark(row) for row in rows]}
+    figure, axes = canvas.new_figure(0.7 + 0.4 * len(cells))
+    rows = [f"{cell.variant}\n{canvas.short(str(cell.problem), 40)}" for cell in cells]
     scale = f"times as fast as {whom}, log scale"
-    canvas.draw_rows(axes, shown, marks, {whom: (BLUE, "o")}, scale)
+    canvas.draw_rows(axes, rows, {whom: marks}, {whom: (BLUE, "o")}, scale)
+    data = [
+        {
+            "problem": str(cell.problem),
+            "against": cell.against,
+            "variant": cell.variant,
+            "times_as_fast": mark.value,
+            "low": mark.low,
+            "high": mark.high,
+            "projected": mark.is_hollow,
+            "cpu_s": median(cell.cpu_s),
+            "outcome": cell.outcome,
+            "gap": gap_of(cell),
+        }
+        for cell, mark in zip(cells, marks, strict=True)
+    ]
     title = f"Times as fast as {whom}"
-    yield canvas.finish(figure, f"{family.slug}-against", title, caption, table)
+    yield canvas.finish(figure, f"{family.slug}-against", title, caption, pd.DataFrame(data))
 
 
-def _speedup_mark(row: Row) -> Mark:
-    value, low, high = row["times_as_fast"], row["low"], row["high"]
-    if math.isnan(value):
-        return Mark(math.nan, row["outcome"])
-    text = factor(row) if row["projected"] else with_interval(value, low, high)
-    return Mark(value, text, low, high, row["projected"])
+def _speedup(cell: Cell, variants: Mapping[str, Cell]) -> Mark:
+    """Return a speed-up with its interval, or projected, or the reason why there is none."""
+    baseline = variants.get(cell.against)
+    if baseline and (projected := projected_speedup(cell, baseline)):
+        return Mark(projected, f"≥ {number(projected)} (projected)", is_hollow=True)
+    ratio = compared(cell)
+    if ratio is None:
+        return Mark(math.nan, cell.outcome)
+    low, high = 1 / ratio.high, 1 / ratio.low if ratio.low else math.inf
+    return Mark(1 / ratio.value, with_interval(1 / ratio.value, low, high), low, high)
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:
     """Draw a figure per sweep: CPU time against size, with exponents and stopped calls."""
-    groups = family.sweep_points.groupby(["sweep", "size_name"], sort=False)
-    for place, ((sweep, size), group) in enumerate(groups, start=1):
-        fits = family.exponents.set_index(["sweep", "size_name"]).loc[[(sweep, size)]]
-        fits = fits.set_index("variant")
+    sweeps: dict[tuple[str, str], list[Series]] = {}
+    for series in family.series:
+        sweeps.setdefault((series.sweep, series.size_name), []).append(series)
+    for place, ((sweep, size_name), lines) in enumerate(sweeps.items(), start=1):
         figure, axes = canvas.new_figure(4.2)
         keys: list[Line2D] = []
-        for variant in group["variant"].unique():
-            index = family.variants.index(variant)
+        for line in lines:
+            index = family.variants.index(line.variant)
             look: dict[str, Any] = {"color": canvas.colour_of(index), "markersize": 5}
             marker = MARKERS[index % len(MARKERS)]
-            line = group[group["variant"] == variant].sort_values("size")
-            stopped = line["stopped"].astype(bool)
-            ended = line["projected"].astype(bool) | stopped
-            axes.plot("size", "seconds", data=line[~ended], marker=marker, linewidth=1.5, **look)
-            if ended.any():
-                tail = pd.concat([line[~ended].tail(1), line[ended]])
-                axes.plot("size", "seconds", "--", data=tail, linewidth=1, color=look["color"])
+            _plot(axes, line.measured, marker=marker, linewidth=1.5, **look)
+            ended = [point for point in line.points if not point.is_measured]
+            if ended:
+                tail = sorted([*line.measured[-1:], *ended], key=lambda point: point.size)
+                _plot(axes, tail, linestyle="--", linewidth=1, color=look["color"])
                 hollow = {**look, "markerfacecolor": "white", "linestyle": "none"}
-                for which, shape in ((ended & ~stopped, marker), (stopped, "^")):
-                    axes.plot("size", "seconds", data=line[which], marker=shape, **hollow)
-            keys.append(canvas.key(_fit_label(variant, fits.loc[variant]), marker=marker, **look))
-        for budget in sorted(group["budget_s"].dropna().unique()):
+                _plot(axes, [p for p in ended if p.is_projected], marker=marker, **hollow)
+                _plot(axes, [p for p in ended if not p.is_projected], marker="^", **hollow)
+            keys.append(canvas.key(_fit_label(line), marker=marker, **look))
+        points = [point for line in lines for point in line.points]
+        for budget in sorted({p.budget_s for p in points if p.budget_s}):
             label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
             look = {"color": GREY, "linestyle": ":", "linewidth": 1}
             keys.append(axes.axhline(budget, label=label, **look))
         canvas.log_axis(axes.yaxis, canvas.write_time, canvas.TIMES)
         canvas.log_axis(axes.xaxis, count)
-        axes.set(xlabel=str(size), ylabel="planning time (CPU)")
+        axes.set(xlabel=size_name, ylabel="planning time (CPU)")
         axes.grid(True)
         caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
         look = {"color": GREY, "linestyle": "--", "markerfacecolor": "white"}
-        if group["projected"].any():
+        if any(point.is_projected for point in points):
             keys.append(canvas.key("projection, not measured", marker="o", **look))
             caption += (
                 " Hollow points are projections of calls that passed their budget, from the "
                 "progress they had made; they take no part in the fit."
             )
-        if group["stopped"].any():
+        if any(not point.is_measured and not point.is_projected for point in points):
             keys.append(canvas.key("stopped there, takes longer", marker="^", **look))
             caption += (
                 " Hollow triangles are calls that were stopped at their budget with no progress "
                 "to project from."
             )
         figure.legend(handles=keys, loc="outside right upper")
-        data = group.merge(fits[["exponent", "low", "high"]], left_on="variant", right_index=True)
-        name = "Planning time against size"
-        yield canvas.finish(figure, f"{family.slug}-size-{place}", name, caption, data)
+        data = [
+            {
+                "sweep": sweep,
+                "size_name": size_name,
+                "variant": line.variant,
+                "size": point.size,
+                "seconds": point.seconds,
+                "projected": point.is_projected,
+                "stopped": not point.is_measured and not point.is_projected,
+                "budget_s": point.budget_s,
+                **(line.fit._asdict() if line.fit else {}),
+            }
+            for line in lines
+            for point in line.points
+        ]
+        slug, title = f"{family.slug}-size-{place}", "Planning time against size"
+        yield canvas.finish(figure, slug, title, caption, pd.DataFrame(data))
 
 
-def _fit_label(variant: str, fit: "pd.Series[float]") -> str:
-    if math.isnan(fit["exponent"]):
-        return variant
-    power = with_interval(fit["exponent"], fit["low"], fit["high"], hundredths)
-    return f"{variant}\nsize^{power}"
+def _plot(axes: Axes, points: Sequence[Point], **look: Any) -> None:
+    axes.plot([point.size for point in points], [point.seconds for point in points], **look)
+
+
+def _fit_label(line: Series) -> str:
+    if line.fit is None:
+        return line.variant
+    return f"{line.variant}\nsize^{with_interval(*line.fit, hundredths)}"
 
 
 def draw_quality(family: FamilyView) -> Iterator[Drawing]:
-    """Draw the first quality against planning time, if variants differ in quality."""
-    table = tradeoff(family)
-    if table["quality"].nunique() < 2:
+    """Draw the first quality against planning time, if variants differ in quality.
+
+    Variants that fail to make a required decision are left out: their times are not comparable.
+    """
+    rated = [
+        (cell, time, value)
+        for cell in family.variants_on(family.quality_problem).values()
+        if (time := median(cell.cpu_s)) and cell.decision != "different"
+        if (value := first_quality(cell)) is not None
+    ]
+    if len({value for _, _, value in rated}) < 2:
         return
-    rows = rows_of(table)
-    first = rows[0]
+    first, bound = rated[0][0].qualities[0], rated[0][0].bound
     figure, axes = canvas.new_figure(4.0)
-    for row in rows:
-        index = family.variants.index(row["variant"])
+    data: list[dict[str, Any]] = []
+    bounds: list[float] = []
+    for cell, time, value in rated:
+        index = family.variants.index(cell.variant)
         look: dict[str, Any] = {"color": canvas.colour_of(index), "linestyle": "none"}
-        distance = "" if math.isnan(row["gap"]) else f" ({gap(row['gap'])})"
-        look |= {"marker": MARKERS[index % len(MARKERS)], "label": f"{row['variant']}{distance}"}
-        axes.plot(row["cpu_s"], row["quality"], markersize=7, **look)
+        distance = gap_of(cell)
+        label = cell.variant if math.isnan(distance) else f"{cell.variant} ({gap(distance)})"
+        axes.plot(
+            time, value, marker=MARKERS[index % len(MARKERS)], label=label, markersize=7, **look
+        )
+        proven = cell.quality.get(bound.name) if bound else None
+        bounds += [] if proven is None else [proven]
+        row = {"variant": cell.variant, "cpu_s": time, "decision": cell.decision}
+        data.append({**row, first.name: value, "bound": proven, "gap": distance})
     caption = (
         f"On `{family.quality_problem}`. Variants with the same decision are at the same height."
     )
-    for bound in sorted(table["bound"].dropna(), reverse=first["better"] == "lower")[:1]:
-        axes.axhline(bound, color="black", linestyle="--", linewidth=1, label="proven bound")
+    if bounds:
+        strongest = (max if first.better == "lower" else min)(bounds)
+        axes.axhline(strongest, color="black", linestyle="--", linewidth=1, label="proven bound")
         caption += " In brackets the gap to the bound, which no decision can pass."
     axes.margins(0.1)
     canvas.log_axis(axes.xaxis, canvas.write_time, canvas.TIMES)
-    unit = f" [{first['unit']}]" if first["unit"] else ""
+    unit = f" [{first.unit}]" if first.unit else ""
     axes.set(xlabel="planning time (CPU), log scale")
-    axes.set_ylabel(f"{first['name']}{unit}, {first['better']} is better")
+    axes.set_ylabel(f"{first.name}{unit}, {first.better} is better")
     axes.grid(True)
     figure.legend(loc="outside right upper")
-    yield canvas.finish(figure, f"{family.slug}-quality", "Time against quality", caption, table)
+    slug = f"{family.slug}-quality"
+    yield canvas.finish(figure, slug, "Time against quality", caption, pd.DataFrame(data))
 
 
 def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
     """Draw the plans side by side: a row of steps per figure, with the capacity as a line."""
-    view = ranks(family)
-    if view is None or not view.names:
+    view = rank_view(family)
+    if view is None or not view.figures:
         return
-    figure = canvas.blank_figure(0.9 + 1.75 * len(view.names))
-    shape = (len(view.names), len(view.variants))
+    figure = canvas.blank_figure(0.9 + 1.75 * len(view.figures))
+    shape = (len(view.figures), len(view.plans))
     grid = figure.subplots(*shape, sharex="col", sharey="row", squeeze=False)
     group = math.ceil(view.ranks / _MOST_STEPS)
-    for row, name in zip(grid, view.names, strict=True):
-        for axes, variant in zip(row, view.variants, strict=True):
-            found = view.of(variant, name)
-            values = found["value"].to_numpy()
-            tops = [values[start : start + group].max() for start in range(0, len(values), group)]
+    limits: list[Line2D] = []
+    for row, name in zip(grid, view.figures, strict=True):
+        for axes, load in zip(row, view.loads(name), strict=True):
+            starts = range(0, len(load.values), group)
+            tops = [max(load.values[start : start + group]) for start in starts]
             edges = [place * group - 0.5 for place in range(len(tops) + 1)]
-            axes.stairs(tops, edges, fill=True, color=BLUE, baseline=min(0.0, values.min()))
-            heaviest = int(values.argmax())
-            axes.plot(heaviest, values[heaviest], "v", color=ORANGE, markeredgecolor="black")
-            if not math.isnan(capacity := float(found["capacity"].max())):
-                axes.axhline(capacity, color="black", linestyle="--", linewidth=1)
-            said = f"most {number(float(values.max()))}, mean {number(float(values.mean()))}"
-            plan = f"{canvas.short(variant, 34)}\n" if name == view.names[0] else ""
-            axes.set_title(f"{plan}{said}", loc="left")
+            axes.stairs(tops, edges, fill=True, color=BLUE, baseline=min(0.0, *load.values))
+            axes.plot(load.heaviest, load.most, "v", color=ORANGE, markeredgecolor="black")
+            if load.capacity is not None:
+                axes.axhline(load.capacity, color="black", linestyle="--", linewidth=1)
+                limits = [canvas.key("capacity of a rank", color="black", linestyle="--")]
+            plan = f"{canvas.short(load.variant, 34)}\n" if name == view.figures[0] else ""
+            title = f"{plan}most {number(float(load.most))}, mean {number(load.mean)}"
+            axes.set_title(title, loc="left")
             axes.grid(axis="y")
         row[0].set_ylabel(canvas.short(name, 34))
     for axes in grid[-1]:
         axes.set_xlabel("rank")
-    limit = canvas.key("capacity of a rank", color="black", linestyle="--")
-    limits = [limit] if view.figures["capacity"].notna().any() else []
     canvas.legend_above(figure, {"a rank": (BLUE, "s"), "the heaviest": (ORANGE, "v")}, *limits)
     caption = (
-        f"The plans of {names(view.variants)} on `{view.problem}`, by the planner's own estimate."
+        f"The plans of {names(view.plans)} on `{view.problem}`, by the planner's own estimate."
     )
     if group > 1:
         caption += f" A step is the heaviest of {group} neighbours."
-    if len(view.variants) == 1:
+    if len(view.plans) == 1:
         caption += " No variant has a different plan to compare it with."
-    name = f"{family.slug}-ranks"
-    yield canvas.finish(figure, name, "The load of each rank", caption, view.figures)
+    data = [
+        {"variant": load.variant, "rank": rank, "figure": name, "value": value}
+        | {"capacity": load.capacity}
+        for name in view.figures
+        for load in view.loads(name)
+        for rank, value in enumerate(load.values)
+    ]
+    slug = f"{family.slug}-ranks"
+    yield canvas.finish(figure, slug, "The load of each rank", caption, pd.DataFrame(data))
 
 
 def draw_front(plans: Sequence[Planned]) -> Drawing:

@@ -11,7 +11,6 @@ from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from reports.core.table import Entry, Table, code, table_of, text
 from reports.family.data import FamilyView
-from reports.family.ladder import ladder
 from reports.statements import systems
 
 _MARK = b'content="shardbench profile"'
@@ -50,8 +49,7 @@ def main_pair(family: FamilyView) -> list[FlamePair]:
 
 def ladder_pairs(family: FamilyView) -> list[FlamePair]:
     """Return the ladder's measured variants, each with its predecessor; [] for fewer than two."""
-    rungs = ladder(family)
-    found = [str(name) for name in rungs["variant"][rungs["cpu_s"].notna()]]
+    found = [rung.variant for rung in family.ladder if rung.cell and rung.cell.cpu_s]
     pairs = zip(found, ["", *found[:-1]], strict=True) if len(found) > 1 else ()
     return [FlamePair(family.ladder_problem, variant, before) for variant, before in pairs]
 

@@ -1,32 +1,33 @@
-"""The sections of a report on one family."""
+"""The sections of a report on one family: figures, and tables of cells with named columns."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.core.formatting import listing
+from harness.measuring.statements import Reading
+from harness.model.cell import Cell
+from reports.core.columns import cell_table
+from reports.core.formatting import (
+    change,
+    count,
+    hundredths,
+    interval,
+    listing,
+    quantity,
+)
 from reports.core.page import CaptionedTable, Section
+from reports.core.table import Entry, Table, code, numbers, outcome_entry, table_of, text
 from reports.family.data import FamilyView
 from reports.family.figures import figures
 from reports.family.flame_links import FlamePage, flames_table
-from reports.family.ranks import (
-    RankView,
-    loads_table,
-    ranks,
-    ranks_caption,
-    ranks_table,
+from reports.family.growth import Series
+from reports.family.ranks import loads_table, rank_view, ranks_caption, ranks_table
+
+_COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "qualities", "gap")
+ALL = (
+    *("cell", "size", "machine", "against", "cpu", "wall", "ratio", "reach", "projected"),
+    *("verdict", "qualities", "gap", "peak", "grown", "fingerprint", "note"),
 )
-from reports.family.tables import (
-    cells_table,
-    counters_table,
-    goals_table,
-    growth_table,
-    ladder_table,
-    problems_table,
-    quality_table,
-    shortcomings,
-    speedup_tables,
-)
+"""The columns of the table of all cells."""
 
 
 def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iterator[Section]:
@@ -37,90 +38,162 @@ def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iter
     """
     drawn = figures(family)
 
-    def section(
-        name: str, title: str, *tables: CaptionedTable, needs_figure: bool = False, **options: Any
-    ) -> Section:
-        drawings = drawn.get(name, ())
+    def section(name: str, title: str, *tables: CaptionedTable, **options: Any) -> Section:
         filled = [one for one in tables if one.table.rows and len(one.table.columns) > 1]
-        shown = filled if drawings or not needs_figure else ()
         slug = f"{family.slug}-{name}"
-        return Section(slug, title, drawings=drawings, tables=shown, **options)
+        return Section(slug, title, drawings=drawn.get(name, ()), tables=filled, **options)
 
-    view = ranks(family)
-    others = [name for name in dict.fromkeys(family.against.values()) if name != family.reference]
-    sections = [
-        section(
-            "against",
-            f"Compared with {listing(others)}",
-            *(CaptionedTable(table, caption) for caption, table in speedup_tables(family)),
-            is_folded=not drawn["against"],
-        ),
-        section(
-            "quality",
-            "Time against quality",
-            CaptionedTable(quality_table(family), f"Every quality on `{family.quality_problem}`."),
-            needs_figure=True,
-        ),
-        *([] if view is None else [section("ranks", "The load of each rank", *_loads(view))]),
-        section("front", "Quality against moved weights"),
-        section(
-            "sizes",
-            "Time against size",
-            CaptionedTable(growth_table(family), "Fitted exponents: time grows as size^exponent."),
-        ),
-        section(
-            "ladder",
-            "The published changes, step by step" if _has_claims(family) else "Step by step",
-            _ladder_table(family, pages),
-            needs_figure=True,
-        ),
-        section("flames", "Flame graphs", *_flame_tables(pages)),
-        *_checks(family, partial(section, is_folded=True)),
+    others = {p: name for p, name in family.against.items() if name != family.reference}
+    against = [
+        CaptionedTable(
+            cell_table([*family.variants_on(problem).values()], *_COMPARISON),
+            f"`{problem}`, compared with `{name}`.",
+        )
+        for problem, name in others.items()
     ]
-    yield from (one for one in sections if one.drawings or one.tables)
-
-
-def _has_claims(family: FamilyView) -> bool:
-    return bool(family.cells["claim_after"].notna().any())
-
-
-def _loads(view: RankView) -> Iterator[CaptionedTable]:
-    yield CaptionedTable(loads_table(view), "The heaviest rank, the mean, and the capacity.")
-    yield CaptionedTable(ranks_table(view), ranks_caption(view))
-
-
-def _checks(family: FamilyView, section: Callable[..., Section]) -> Iterator[Section]:
-    """Yield sections of tables that check the figures: problems, goals, counters, cells."""
-    problems = CaptionedTable(
-        problems_table(family), "The planned problems, and why they are here."
+    rated = [cell for cell in family.variants_on(family.quality_problem).values() if cell.quality]
+    quality = CaptionedTable(
+        cell_table(rated, *_COMPARISON), f"Every quality on `{family.quality_problem}`."
     )
-    yield section("problems", "Problems", problems)
-    goals = CaptionedTable(goals_table(family), "Every goal, and whether it is met.")
-    yield section("goals", "Goals", goals, remarks=shortcomings(family))
-    counted = CaptionedTable(
-        counters_table(family),
+    view = rank_view(family)
+    loads = (
+        [
+            CaptionedTable(loads_table(view), "The heaviest rank, the mean, and the capacity."),
+            CaptionedTable(ranks_table(view), ranks_caption(view)),
+        ]
+        if view
+        else []
+    )
+    growth = CaptionedTable(
+        growth_table(family.series), "Fitted exponents: time grows as size^exponent."
+    )
+    links = {p.pair.variant: p.link for p in pages if p.pair.problem == family.ladder_problem}
+    ladder = CaptionedTable(
+        ladder_table(family, links),
+        f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
+    )
+    flames = CaptionedTable(
+        flames_table(pages),
+        "Times in flame graphs are under the profiler, which slows small functions most. "
+        "`shardbench report --flames` adds a page for each step.",
+    )
+    counted = [c for c in family.variants_on(family.ladder_problem).values() if c.counters]
+    counters = CaptionedTable(
+        cell_table(counted, "variant", "counters"),
         f"Work done in one call on `{family.ladder_problem}`, counted while nothing is timed.",
         f"{family.slug}-counters",
         family.counters,
     )
-    yield section("counters", "Counters", counted)
     cells = CaptionedTable(
-        cells_table(family), "Every variant on every problem.", f"{family.slug}-cells", family.cells
+        cell_table(family.records, *ALL),
+        "Every variant on every problem.",
+        f"{family.slug}-cells",
+        family.cells,
     )
-    yield section("cells", "All cells", cells)
+    problems = CaptionedTable(problems_table(family), "The planned problems, and their purpose.")
+    goals = CaptionedTable(goals_table(family.goals), "Every goal, and whether it is met.")
+    title = f"Compared with {listing([*dict.fromkeys(others.values())])}"
+    claimed = any(rung.claim for rung in family.ladder)
+    steps = "The published changes, step by step" if claimed else "Step by step"
+    sections = [
+        section("against", title, *against, is_folded=not drawn["against"]),
+        section("quality", "Time against quality", *[quality] * bool(drawn["quality"])),
+        section("ranks", "The load of each rank", *loads),
+        section("front", "Quality against moved weights"),
+        section("sizes", "Time against size", growth),
+        section("ladder", steps, *[ladder] * bool(drawn["ladder"])),
+        section("flames", "Flame graphs", flames),
+        section("problems", "Problems", problems, is_folded=True),
+        section("goals", "Goals", goals, is_folded=True),
+        section("counters", "Counters", counters, is_folded=True),
+        section("cells", "All cells", cells, is_folded=True),
+    ]
+    yield from (one for one in sections if one.drawings or one.tables)
 
 
-def _ladder_table(family: FamilyView, pages: Sequence[FlamePage]) -> CaptionedTable:
-    on_it = [page for page in pages if page.pair.problem == family.ladder_problem]
-    return CaptionedTable(
-        ladder_table(family, {page.pair.variant: page.link for page in reversed(on_it)}),
-        f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
+def problems_table(family: FamilyView) -> Table:
+    """Return a row per problem: its purpose, its facts, and its machine if there are several."""
+    first: dict[str, Cell] = {}
+    for cell in sorted(family.records, key=lambda cell: not cell.facts):
+        first.setdefault(str(cell.problem), cell)
+    cells = [first[problem] for problem in family.against]
+    return cell_table(cells, "problem", "machine", "purpose", "facts")
+
+
+def ladder_table(family: FamilyView, flames: Mapping[str, str]) -> Table:
+    """Return a row per rung on `ladder_problem`: claim, measurement, first quality.
+
+    `flames` has the address of a page of flame graphs by variant.
+    """
+    rungs = {rung.variant: rung for rung in family.ladder}
+
+    def published(cell: Cell) -> Entry | None:
+        claim = rungs[cell.variant].claim
+        if claim is None:
+            return None
+        return Entry(change(claim.before, claim.after, claim.unit), claim.after)
+
+    def flame_graphs(cell: Cell) -> Entry | None:
+        return Entry("open", link=flames[cell.variant]) if cell.variant in flames else None
+
+    return cell_table(
+        [rung.cell for rung in rungs.values() if rung.cell],
+        "variant",
+        numbers("published step", published),
+        numbers("published share", lambda cell: rungs[cell.variant].share),
+        *("ratio", "reach", "cpu", "verdict", "quality", "gap"),
+        text("flame graphs", flame_graphs),
     )
 
 
-def _flame_tables(pages: Sequence[FlamePage]) -> Iterator[CaptionedTable]:
-    caption = (
-        "Times in flame graphs are under the profiler, which slows small functions most. "
-        "`shardbench report --flames` adds a page for each step."
+def growth_table(series: Sequence[Series]) -> Table:
+    """Return a row per variant and sweep, with its fitted exponent."""
+
+    def sizes(row: Series) -> Entry | None:
+        sizes = [point.size for point in row.measured]
+        return Entry(f"{count(min(sizes))} to {count(max(sizes))}", max(sizes)) if sizes else None
+
+    def exponent(row: Series) -> float | None:
+        return row.fit.exponent if row.fit else None
+
+    def ends(row: Series) -> Entry | None:
+        fit = row.fit
+        return Entry(interval(fit.low, fit.high, hundredths), fit.low) if fit else None
+
+    def first_stopped(row: Series) -> float | None:
+        return min((point.size for point in row.points if not point.is_measured), default=None)
+
+    return table_of(
+        series,
+        code("variant"),
+        code("problems", "sweep"),
+        numbers("sizes", lambda row: len({point.size for point in row.measured}), count),
+        numbers("range", sizes),
+        numbers("exponent", exponent, hundredths),
+        numbers("95 % interval", ends),
+        numbers("over budget from", first_stopped, count),
     )
-    yield CaptionedTable(flames_table(pages), caption)
+
+
+def goals_table(goals: Sequence[Reading]) -> Table:
+    """Return a row per goal: its limit, the measurement, and whether it is met."""
+    return table_of(
+        goals,
+        text("goal", lambda row: row.statement.name),
+        numbers("limit", lambda row: Entry(_limit(row), row.limit)),
+        numbers("measured", lambda row: Entry(row.measured(quantity), row.value)),
+        numbers("interval", lambda row: Entry(interval(*row.interval), row.interval[0])),
+        text("outcome", lambda row: outcome_entry(row.outcome)),
+        code("problem", lambda row: row.pair.problem),
+    )
+
+
+def _limit(goal: Reading) -> str:
+    statement = goal.statement
+    side, limit = "at most", statement.at_most
+    if statement.at_least is not None:
+        side, limit = "at least", statement.at_least
+    if goal.figure:
+        return f"{side} {quantity(goal.limit, goal.figure.unit)}"
+    of = f" of {statement.before}" if statement.before else ""
+    return f"{side} {quantity(limit or 0.0, 'times' if of else '')} {statement.measure}{of}"

@@ -1,105 +1,110 @@
 """The load of each rank under two plans: the reference's plan, and the best different plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pandas as pd
-
-from harness.model.cell import RankTable
+from harness.model.cell import Cell, RankTable
+from reports.core.columns import first_quality
 from reports.core.formatting import count, percent
 from reports.core.table import Table, TableColumn, code, numbers, table_of, text
-from reports.family.data import FamilyView, rows_of
+from reports.family.data import FamilyView
 
-_COLUMNS = ["variant", "rank", "figure", "value", "capacity", "is_bar"]
-_MOST_BARS = 128
+_MOST_ROWS = 128
 _AT_EACH_END = 8
-_MOST_STEPS = 400
-_LONGEST_NAME = 34
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A figure of the ranks under a plan, such as GiB, by rank; `capacity` is a rank's limit."""
+
+    variant: str
+    figure: str
+    values: Sequence[float]
+    capacity: float | None
+
+    @property
+    def most(self) -> float:
+        """The largest value."""
+        return max(self.values)
+
+    @property
+    def heaviest(self) -> int:
+        """The rank with the largest value."""
+        return self.values.index(self.most)
+
+    @property
+    def mean(self) -> float:
+        """The mean over all ranks."""
+        return sum(self.values) / len(self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class RankView:
-    """The ranks' loads under one or two plans on a problem, first the variant compared with.
-
-    `figures` has a row for each variant, rank and figure of `RankTable`. `capacity` is NaN without
-    a limit; `is_bar` marks the figure that measures how heavy a rank's load is.
-    """
+    """The ranks' loads under one or two plans on a problem, first the variant compared with."""
 
     problem: str
-    variants: tuple[str, ...]
-    figures: pd.DataFrame
-
-    def of(self, variant: str, figure: str) -> pd.DataFrame:
-        """Return the rows of one variant and one figure, in the order of the ranks."""
-        held = self.figures
-        return held[(held["variant"] == variant) & (held["figure"] == figure)]
+    plans: dict[str, RankTable]
 
     @property
     def ranks(self) -> int:
         """The number of ranks."""
-        return int(self.figures["rank"].max()) + 1
+        return max(len(plan.rows) for plan in self.plans.values())
 
     @property
-    def names(self) -> list[str]:
+    def figures(self) -> list[str]:
         """The figures that are not 0 for all ranks, first the one that measures the load."""
-        used = self.figures.groupby("figure", sort=False)["value"].max() != 0
-        bars = set(self.figures["figure"][self.figures["is_bar"]])
-        return sorted((str(name) for name in used.index[used]), key=lambda name: name not in bars)
+        plans = self.plans.values()
+        names = dict.fromkeys(name for plan in plans for name in (plan.bar, *plan.columns))
+        return [name for name in names if any(any(load.values) for load in self.loads(name))]
+
+    def loads(self, figure: str) -> list[Load]:
+        """Return a figure's values under each plan that has it."""
+        loads = []
+        for variant, plan in self.plans.items():
+            if figure in plan.columns:
+                place = plan.columns.index(figure)
+                values = [row[place] for row in plan.rows]
+                loads.append(Load(variant, figure, values, plan.capacities[place]))
+        return loads
 
 
-def ranks(family: FamilyView) -> RankView | None:
+def rank_view(family: FamilyView) -> RankView | None:
     """Return the loads of all ranks under two plans: the baseline's, and the best that differs.
 
     They are on `quality_problem`, or on the largest problem with loads if that has none. Return
     None if no plan has loads.
     """
-    loads = {str(cell.id): cell.ranks for cell in family.records if cell.ranks and cell.ranks.rows}
-    cells = family.cells[family.cells["cell"].isin(list(loads))]
-    if cells.empty:
+    cells = [cell for cell in family.records if cell.ranks and cell.ranks.rows]
+    if not cells:
         return None
     problem = family.quality_problem
-    if problem not in set(cells["problem"]):
-        largest = cells.sort_values(["size", "gpus"], ascending=False, kind="stable")
-        problem = str(largest["problem"].iloc[0])
-    plans = _two_plans(family, rows_of(cells[cells["problem"] == problem]))
-    figures = [_figures(plan["variant"], loads[plan["cell"]]) for plan in plans]
-    return RankView(problem, tuple(plan["variant"] for plan in plans), pd.concat(figures))
-
-
-def _two_plans(family: FamilyView, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    against = family.against[str(cells[0]["problem"])]
-    first = next((cell for cell in cells if cell["variant"] == against), cells[0])
-    quality = family.primary_qualities.set_index("cell")
+    if not any(str(cell.problem) == problem for cell in cells):
+        largest = max(cells, key=lambda cell: (cell.size or 0.0, cell.problem.gpus))
+        problem = str(largest.problem)
+    here = [cell for cell in cells if str(cell.problem) == problem]
+    baseline = next((cell for cell in here if cell.variant == cell.against), here[0])
     others = [
         cell
-        for cell in cells
-        if cell["fingerprint"] != first["fingerprint"] and cell["cell"] in quality.index
+        for cell in here
+        if cell.fingerprint != baseline.fingerprint and first_quality(cell) is not None
     ]
-    if not others:
-        return [first]
-    higher = str(quality["better"].iloc[0]) == "higher"
-    others.sort(key=lambda cell: float(quality["value"][cell["cell"]]), reverse=higher)
-    return [first, others[0]]
 
+    def rating(cell: Cell) -> float:
+        """Return the first quality, lower is better."""
+        sign = -1.0 if cell.qualities[0].better == "higher" else 1.0
+        return sign * (first_quality(cell) or 0.0)
 
-def _figures(variant: str, loads: RankTable) -> pd.DataFrame:
-    held = pd.DataFrame(loads.rows, columns=loads.columns, dtype=float).reset_index(names="rank")
-    held = held.melt("rank", var_name="figure").assign(variant=variant)
-    capacities = dict(zip(loads.columns, loads.capacities, strict=True))
-    capacity = held["figure"].map(capacities).astype(float)
-    return held.assign(capacity=capacity, is_bar=held["figure"] == loads.bar)[_COLUMNS]
+    chosen = [baseline, *sorted(others, key=rating)[:1]]
+    return RankView(problem, {cell.variant: cell.ranks for cell in chosen if cell.ranks})
 
 
 def ranks_table(view: RankView) -> Table:
     """Return a row per rank, with the figures of both plans; of many, the ranks at both ends."""
 
-    def column(name: str, variant: str) -> TableColumn:
-        found = view.of(variant, name)
-        held = dict(zip(found["rank"], found["value"], strict=True))
-        return numbers(f"{name}, {variant}", held.get)
+    def column(load: Load) -> TableColumn:
+        return numbers(f"{load.figure}, {load.variant}", lambda rank: load.values[rank])
 
-    columns = (column(name, variant) for name in view.names for variant in view.variants)
+    columns = (column(load) for figure in view.figures for load in view.loads(figure))
     return table_of(_shown(view), numbers("rank", lambda rank: rank, count), *columns)
 
 
@@ -107,44 +112,30 @@ def ranks_caption(view: RankView) -> str:
     """Return the caption of `ranks_table`."""
     if len(_shown(view)) == view.ranks:
         return "Every rank."
-    first = view.variants[0]
-    return f"The {_AT_EACH_END} heaviest and lightest of {view.ranks:,} ranks under `{first}`."
+    baseline = next(iter(view.plans))
+    return f"The {_AT_EACH_END} heaviest and lightest of {view.ranks:,} ranks under `{baseline}`."
 
 
 def _shown(view: RankView) -> Sequence[int]:
-    if view.ranks <= _MOST_BARS or not view.names:
+    if view.ranks <= _MOST_ROWS or not view.figures:
         return range(view.ranks)
-    load = view.of(view.variants[0], view.names[0]).sort_values("value", ascending=False)["rank"]
-    return [*load[:_AT_EACH_END], *load[-_AT_EACH_END:]]
+    values = view.loads(view.figures[0])[0].values
+    heaviest = sorted(range(len(values)), key=lambda rank: -values[rank])
+    return [*heaviest[:_AT_EACH_END], *heaviest[-_AT_EACH_END:]]
 
 
 def loads_table(view: RankView) -> Table:
     """Return a row per plan and figure: the heaviest rank, the mean, and the capacity used."""
-    rows = [_loads(view, name, variant) for name in view.names for variant in view.variants]
     return table_of(
-        rows,
-        code("plan of"),
+        (load for figure in view.figures for load in view.loads(figure)),
+        code("plan of", "variant"),
         text("figure"),
-        numbers("heaviest"),
-        numbers("on rank", write=count),
-        numbers("mean"),
-        numbers("heaviest over mean"),
-        numbers("capacity"),
-        numbers("used of it", write=percent),
+        numbers("heaviest", "most"),
+        numbers("on rank", "heaviest", count),
+        numbers("mean", "mean"),
+        numbers("heaviest over mean", lambda load: load.most / load.mean if load.mean else None),
+        numbers("capacity", "capacity"),
+        numbers(
+            "used of it", lambda load: load.most / load.capacity if load.capacity else None, percent
+        ),
     )
-
-
-def _loads(view: RankView, name: str, variant: str) -> Mapping[str, Any]:
-    found = view.of(variant, name)
-    most, mean = float(found["value"].max()), float(found["value"].mean())
-    capacity = float(found["capacity"].max())
-    return {
-        "plan of": variant,
-        "figure": name,
-        "heaviest": most,
-        "on rank": int(found["value"].to_numpy().argmax()),
-        "mean": mean,
-        "heaviest over mean": most / mean if mean else None,
-        "capacity": capacity,
-        "used of it": most / capacity if capacity > 0 else None,
-    }

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.measuring.statements import Reading
+from harness.measuring.statements import Reading, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell
 from reports.core.columns import stopped_at
@@ -19,12 +19,11 @@ from reports.core.formatting import (
 )
 from reports.core.page import Finding
 from reports.family.data import FamilyView
-from reports.family.measured_findings import effects
 from reports.statements import System, reading_text, time_text
 
 _KINDS = (
-    *("gain", "better decision", "published", "record", "goals", "different decisions", "failed"),
-    *("repeated work", "phases", "quality", "over budget", "growth", "inconclusive"),
+    *("gain", "better decision", "record", "goals", "different decisions", "failed"),
+    *("repeated work", "over budget", "inconclusive"),
     "not installed",
 )
 _REASON_LENGTH = 160
@@ -90,7 +89,7 @@ def _improvement(reading: Reading) -> str:
     assert before
     (quality,) = (quality for quality in after.qualities if quality.name == name)
     values = [quantity(cell.quality[name], quality.unit) for cell in (after, before)]
-    left = gap(reading.gap(after))
+    left = gap(gap_of(after))
     proven = "no decision can be better" if left == gap(0.0) else f"{left} from the proven bound"
     return (
         f"`{reading.pair.after}` reaches `{name}` ({quality.meaning.rstrip('.')}) of {values[0]} "
@@ -147,7 +146,6 @@ def family_findings(
     goals = (Finding("goals", sentence) for sentence in goals_in_a_line(family.goals))
     findings = [
         *_gains(family, here),
-        *effects(family),
         *goals,
         *repetition(family.records),
         *shortfalls(family.records),

@@ -57,7 +57,6 @@ def compare(
         settings = replace(settings, sampling=settings.sampling.quick())
     names = (*request.variants, *options.names_in(variants))
     comparison = Comparison(with_fields(request, variants=names, against=against), settings)
-    options.check_writable(options.file_named(json))
     store = CellStore(results) if results else None
     with measuring_into(store) if store else nullcontext():
         if store:

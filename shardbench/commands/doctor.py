@@ -38,7 +38,6 @@ def doctor(seconds: float, json: str) -> None:
     Lists libraries, releases, GPUs and cores, and measures the noise of this machine: it compares
     equal calls with each other for some seconds.
     """
-    options.check_writable(options.file_named(json))
     registry = options.found_registry()
     gpus, no_gpu = probe.read_gpus()
     found = Diagnosis(

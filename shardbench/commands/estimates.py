@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from msgspec import to_builtins
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Family
@@ -31,7 +31,7 @@ from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problem_options
 from shardbench.command import command, resumable
 from shardbench.commands.memory import validate_the_memory
-from shardbench.progress import progress_bar
+from shardbench.progress import stage_display
 from shardbench.results_file import keep_earlier, measuring_into
 
 _FOLDER = Path("validations")
@@ -86,7 +86,9 @@ indices = click.option(
     default=_FOLDER,
     help="Folder for the results, which the report shows.",
 )
-@click.option("--figure", type=options.PATH, help="File for the figure of one workload, .svg.")
+@click.option(
+    "--figure", type=options.OutFile(".svg"), help="File for the figure of one workload, .svg."
+)
 @options.fresh
 @options.seed
 @options.json
@@ -111,8 +113,6 @@ def validate_command(
 
     Runs the computation of each rank of a plan with real kernels. Communication is not measured.
     """
-    options.check_writable(options.file_named(json))
-    options.check_out(figure, ".svg")
     if figure is not None and len(workload) > 1:
         raise UsageError("--figure is of one workload; the report draws all.")
     if memory and (figure is not None or indices != "uniform"):
@@ -177,7 +177,11 @@ def validate_command(
     shell_complete=completion.topologies,
 )
 @click.option(
-    "--out", "-o", type=options.PATH, default=Path("machine.csv"), help="The topology file, .csv."
+    "--out",
+    "-o",
+    type=options.OutFile(".csv"),
+    default="machine.csv",
+    help="The topology file, .csv.",
 )
 @device
 @indices
@@ -206,10 +210,6 @@ def calibrate_command(
 
     Measures kernels of many sizes, fits coefficients, and tests them on kernels of other sizes.
     """
-    if out.suffix.lower() != ".csv":
-        raise UsageError(f"{out} must end in .csv.")
-    options.check_writable(out)
-    options.check_writable(options.file_named(json))
     base = find_topology(topology, 1)
     found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
     given = BenchOptions(device, indices, None, seed)
@@ -236,20 +236,13 @@ def _measuring(
     workbench = load(family.abilities.measuring)
     if workbench is None:
         raise UsageError(f"Family '{family.name}' does not measure its decisions.")
-    console = Console(stderr=True)
     store = Store(kept, "time", Pair)
-    with measuring_into(store), progress_bar(console) as bar, resumable(kept, fresh):
+    with measuring_into(store), stage_display() as begins, resumable(kept, fresh):
         if fresh:
             keep_earlier(store)
-        task = bar.add_task("preparing", total=None)
-        last = ""
 
         def on_progress(measured: str, done: int, of: int) -> None:
-            nonlocal last
-            bar.update(task, description=f"measuring {measured}", completed=done, total=of)
-            if measured != last and not console.is_terminal:
-                options.messages.print(f"measuring {measured}: {of - done}")
-            last = measured
+            begins(f"measuring {measured}", done, of)
 
         bench: Workbench[Any] = workbench(given)
         key = key_of(environment(given.seed), bench.device, given.inputs, given.seed)

@@ -24,7 +24,9 @@ from shardbench.progress import stage_display
 @click.option(
     "--table", default="", help="Explain the placement of this table, with every option it has."
 )
-@click.option("--out", "-o", type=options.PATH, help="Write it to a file, .md or .json.")
+@click.option(
+    "--out", "-o", type=options.OutFile(".md", ".json"), help="Write it to a file, .md or .json."
+)
 def explain(
     request: Request, against: str, rank: int | None, top: int, table: str, out: Path | None
 ) -> None:
@@ -36,7 +38,6 @@ def explain(
         raise UsageError(
             f"Name the variant to explain: FAMILY/VARIANT, or one id, {problem_options.ID}."
         )
-    options.check_out(out, ".md", ".json")
     try:
         with stage_display() as begins:
             asked = replace(request, against=against)

@@ -14,14 +14,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.gate.expectations import Expectations, load_expectations, to_toml
-from harness.gate.expected_problems import (
+from harness.gate.expectations import (
+    Expectations,
     as_results_name_them,
     expected_problems,
     first_suite,
+    load_expectations,
+    to_toml,
 )
-from harness.gate.gate import HARNESS_FAILED, GateVerdict, judge_cells
-from harness.gate.proposals import is_as_it_must_be, renewed, without_noise
+from harness.gate.judging import (
+    HARNESS_FAILED,
+    GateVerdict,
+    is_as_it_must_be,
+    judge_cells,
+    renewed,
+    without_noise,
+)
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
@@ -135,7 +143,7 @@ def gate(
         _init(expectations, judge, results or _DEFAULT_RESULTS, settings)
         return
     new = new or expectations.with_name(f"{expectations.stem}.new.toml")
-    page = options.file_named(markdown)
+    page = None if markdown in ("", "-") else Path(markdown)
     _check_distinct(expectations, judge, results, new, page)
     options.check_writable(new)
     with _told_in_markdown(page, on_standard_output=markdown == "-"):
@@ -168,7 +176,8 @@ def _check_distinct(*paths: Path | None) -> None:
 @contextmanager
 def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
     """Write "did not finish" to the file `page`, and replace it by the error if the block fails."""
-    options.check_writable(page)
+    if page is not None:
+        options.check_writable(page)
     if page is not None and (page.is_file() or not page.exists()):
         options.write(page, words.UNFINISHED)
     try:

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import to_builtins
-from rich.console import Console, Group, RenderableType
-from rich.progress import Progress, TaskID
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Family
@@ -26,7 +24,7 @@ from reports.core.terminal import as_terminal
 from reports.estimates import peaks_table, terms_table
 from shardbench.command import resumable
 from shardbench.options import messages, show_or_write, warn, write
-from shardbench.progress import progress_bar
+from shardbench.progress import stage_display
 from shardbench.results_file import keep_earlier, measuring_into
 
 
@@ -54,7 +52,7 @@ def validate_the_memory(
             with (
                 measuring_into(store),
                 resumable(out, fresh),
-                progress_bar(Console(stderr=True)) as bar,
+                stage_display() as begins,
             ):
                 if fresh:
                     keep_earlier(store)
@@ -66,7 +64,7 @@ def validate_the_memory(
                     candidates,
                     options.seed,
                     store,
-                    partial(_show_progress, bar, bar.add_task("preparing", total=None)),
+                    lambda what, done, of: begins(f"measuring {what}", done, of),
                 )
                 write(path, to_json(to_builtins(one), indent=1) + "\n")
         except ShardbenchError as error:
@@ -81,10 +79,6 @@ def validate_the_memory(
         show_or_write(json, found, _shown(done))
     if len(done) < len(problems):
         raise click.exceptions.Exit(2)
-
-
-def _show_progress(bar: Progress, task: TaskID, what: str, done: int, of: int) -> None:
-    bar.update(task, description=f"measuring {what}", completed=done, total=of)
 
 
 def _shown(found: Sequence[MemoryValidation]) -> RenderableType:

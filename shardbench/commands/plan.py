@@ -53,7 +53,7 @@ _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 @problem_options.topology
 @problem_options.gpus
 @click.option(
-    "--out", "-o", type=options.PATH, default="plan.json", help="File for the plan, as JSON."
+    "--out", "-o", type=options.OutFile(), default="plan.json", help="File for the plan, as JSON."
 )
 @problem_options.family
 @click.option(
@@ -132,8 +132,6 @@ def plan(
             )
         _write_front(request, near, seconds, pareto)
         return
-    options.check_writable(out)
-    options.check_writable(options.file_named(json))
     try:
         with stage_display() as begins:
             made = make_plan(request, seconds, near, begins=begins)

@@ -40,7 +40,11 @@ def topology() -> None:
     "    --gpu 'H100 SXM'",
 )
 @click.option(
-    "--out", "-o", type=options.PATH, required=True, help="The topology file to write (.csv)."
+    "--out",
+    "-o",
+    type=options.OutFile(".csv"),
+    required=True,
+    help="The topology file to write (.csv).",
 )
 @click.option("--name", default="", help="The topology's name; the file's by default.")
 @click.option(
@@ -68,9 +72,6 @@ def capture_command(
     hosts_per_domain: int | None,
 ) -> None:
     """Write the topology of this machine, or of a saved link matrix."""
-    if out.suffix != ".csv":
-        raise UsageError(f"{out} must end in .csv, as topology files do.")
-    options.check_writable(out)
     name = name or out.stem
     if not re.fullmatch(r"[\w.+-]+", name):
         raise UsageError(f"A topology's name must be of letters, digits and '_.+-', not '{name}'.")

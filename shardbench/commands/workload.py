@@ -31,7 +31,9 @@ def workload() -> None:
 @problem_options.gpus
 @click.option("--sort", default="", help="The column by which parts are ordered.")
 @click.option("--top", type=click.IntRange(min=1), default=10, help="How many parts to show.")
-@click.option("--out", "-o", type=options.PATH, help="Write every part to this file (.csv).")
+@click.option(
+    "--out", "-o", type=options.OutFile(".csv"), help="Write every part to this file (.csv)."
+)
 def show(
     workload: str,
     family: str,
@@ -42,7 +44,6 @@ def show(
     out: Path | None,
 ) -> None:
     """Draw a workload's contents: distributions and the largest parts."""
-    options.check_out(out, ".csv")
     spec = WorkloadSpec.parse(workload)
     registry = options.found_registry()
     taking = problem_options.able_family(registry, family, "inventory", "show this", spec)
@@ -67,7 +68,7 @@ def show(
 
 @command("shardbench workload import tables.parquet -o my_tables.csv")
 @click.argument("source", help="A file, or module:function, whose code is run.")
-@click.option("--out", "-o", type=options.PATH, required=True, help="The file to write.")
+@click.option("--out", "-o", type=options.OutFile(), required=True, help="The file to write.")
 @click.option(
     "form", "--format", default="auto", help="What the source is; by its name unless given."
 )
@@ -90,7 +91,6 @@ def import_workload(
     read = load(able.abilities.importing)
     if read is None:
         raise UsageError(f"Workloads of family '{family}' cannot be imported.")
-    options.check_writable(out)
     if any(sign in str(out) for sign in "[]@"):
         raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
     if out.exists() and Path(source).exists() and out.samefile(source):

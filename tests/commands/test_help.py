@@ -188,7 +188,7 @@ WITH_JSON = {
         ("", ""),
         ("--json", "-"),
         ("--json -", "-"),
-        ("--json a/b.json", "a/b.json"),
+        ("--json b.json", "b.json"),
         ("--json=a.txt", "a.txt"),
     ],
 )

@@ -118,7 +118,7 @@ def plan_fixed(use_families, shardbench):
         variant="infeasible",
         remedies=lambda problem, seconds: Remedies(("Item 5 fits nowhere.",), (), (*changes,)),
     )
-    other = replace(family, abilities=Abilities(planning=planning), overview=())
+    other = replace(family, abilities=Abilities(planning=planning), statements=())
     use_families(lambda: Registry([other]))
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -158,7 +158,7 @@ def test_a_change_that_does_not_exist_is_refused(plan_fixed, tmp_path):
 def test_several_families_that_can_plan_have_to_be_told_apart(plan, use_families):
     """Without --family, a single family must be able to plan the workload."""
     (family,) = toy.bounded_registry().families
-    other = replace(family, name="other", studies=(), goals=())
+    other = replace(family, name="other", studies=(), statements=())
     use_families(lambda: Registry([family, other]))
     code, _, err = plan("--tables", "toy")
     assert code == 2

@@ -44,7 +44,7 @@ def benchmark(name: str, parameters: str) -> str:
         (f"{COMPARE} -t none.csv", "none.csv cannot be read"),
         (f"{COMPARE} --variants ''", "--variants must not be empty."),
         (f"{COMPARE} --against=", "--against must not be empty."),
-        ("compare embedding -w dlrm-856", "is placed on no machine yet: name one"),
+        ("compare embedding -w dlrm-856", "name one with --topology"),
         (f"compare embedding@{ID} -n 8", "names the problem already; leave out -w, -t"),
         # report
         ("report none.jsonl", "none.jsonl"),

@@ -32,14 +32,13 @@ def test_two_ranks_train_the_same_with_and_without_acceleration(tmp_path):
 def test_two_ranks_train_alike_with_every_plan(tmp_path):
     """The losses are equal, and same-plan has TorchRec's plan."""
     printed = run_python(str(EXAMPLES / "train_with_plan.py"), folder=tmp_path)
-    jobs = re.findall(r"^(\S.*): loss (\S+) to (\S+)\n((?:  .*\n)+)", printed, re.MULTILINE)
-    names, first, last, plans = zip(*jobs, strict=True)
-    assert names == ("TorchRec's planner", "same-plan", "best-plan")
+    parts = re.split(r"^(\S.*): loss (\S+) to (\S+)\n", printed, flags=re.MULTILINE)[1:]
+    names, first, last, plans = (parts[at::4] for at in range(4))
+    assert names == ["TorchRec's planner", "same-plan", "best-plan"]
     assert len(set(first)) == len(set(last)) == 1
     assert float(last[0]) < float(first[0])
     assert plans[0] == plans[1]
-    for plan in plans:
-        assert set(re.findall(r"rank (\d+):", plan)) == {"0", "1"}
+    assert "row_wise" in plans[2]
 
 
 def test_a_captured_planners_decision_is_made_again_and_planned(tmp_path):

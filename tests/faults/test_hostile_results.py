@@ -10,10 +10,10 @@ from hypothesis import example, given, settings, strategies as st
 from made_up_results import DECLARED, cell, family_lines, over_budget, past_lines, write
 
 from harness.store.cells import CellStore
+from reports.core.columns import cell_table
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.page import family_sections
-from reports.family.tables import cells_table, goals_table, problems_table
+from reports.family.page import ALL, family_sections, goals_table, problems_table
 from reports.report.findings import answers, family_findings
 from reports.report.page import environment_table, gains_table, write_report
 from reports.statements import systems
@@ -30,15 +30,16 @@ def path(tmp_path_factory):
 def told(path):
     """Read results and make all parts of a report except the figures, which take seconds."""
     results = read_results(path)
-    environment_table(results)
+    environment_table(results.records)
     cells = {cell.id: cell for cell in results.records}
     for family in families(results, DECLARED):
         rows = systems(family.statements, cells)
         answers(rows, {}, results.records, family.goals, results.notes)
         gains_table(rows, {}, {}, {})
         family_findings(family, rows)
-        for table in (cells_table, goals_table, problems_table):
-            table(family)
+        cell_table(family.records, *ALL)
+        goals_table(family.goals)
+        problems_table(family)
     return results
 
 

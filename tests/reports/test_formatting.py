@@ -1,72 +1,69 @@
+"""Numbers and lists written for readers."""
+
 import math
+from functools import partial
 
 import pytest
 
-from reports.core import formatting
+from reports.core import formatting as write
+
+TIMES = partial(write.quantity, unit="s")
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("function", "value", "text"),
     [
-        (0.125, "0.125"),
-        (0.4, "0.400"),
-        (12.345, "12.3"),
-        (999.6, "1,000"),
-        (1234.5, "1,230"),
-        (0.00999999, "0.0100"),
-        (1e-9, "1.00e-09"),
-        (-2.5, "-2.50"),
-        (0.0, "0"),
-        (1234567, "1,234,567"),
-        (math.nan, "—"),
-        (math.inf, "—"),
+        (write.number, 0.125, "0.125"),
+        (write.number, 0.4, "0.400"),
+        (write.number, 12.345, "12.3"),
+        (write.number, 999.6, "1,000"),
+        (write.number, 1234.5, "1,230"),
+        (write.number, 0.00999999, "0.0100"),
+        (write.number, 1e-9, "1.00e-09"),
+        (write.number, -2.5, "-2.50"),
+        (write.number, 0.0, "0"),
+        (write.number, 1234567, "1,234,567"),
+        (write.seconds, 2.5e-8, "25.0 ns"),
+        (write.seconds, 4.2e-5, "42.0 µs"),
+        (write.seconds, 0.0123, "12.3 ms"),
+        (write.seconds, 119.0, "119 s"),
+        (write.seconds, 150.0, "2.50 min"),
+        (write.seconds, 9000.0, "2.50 h"),
+        (write.seconds, 0.0, "0 s"),
+        (TIMES, 1200, "20 min"),
+        (partial(write.quantity, unit="lookups"), 1500.0, "1,500 lookups"),
+        (write.percent, 0.004, "< 1 %"),
+        (write.percent, 0.456, "46 %"),
+        (write.gap, 0.0005, "0.05 %"),
+        (write.factor, 123.4, "123\N{MULTIPLICATION SIGN}"),
     ],
 )
-def test_three_significant_digits(value, text):
-    assert formatting.number(value) == text
+def test_values_have_few_digits_and_fitting_units(function, value, text):
+    """Three significant digits, and the unit that fits the size."""
+    assert function(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (2.5e-8, "25.0 ns"),
-        (4.2e-5, "42.0 µs"),
-        (0.0123, "12.3 ms"),
-        (1.5, "1.50 s"),
-        (119.0, "119 s"),
-        (150.0, "2.50 min"),
-        (9000.0, "2.50 h"),
-        (0.0, "0 s"),
-        (math.nan, "—"),
-    ],
+    "function",
+    [write.number, write.seconds, TIMES, write.percent, write.gap, write.factor, write.count],
 )
-def test_times_choose_their_unit(value, text):
-    assert formatting.seconds(value) == text
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_missing_values_are_a_dash(function, value):
+    """No sentence and no table has "nan" or a unit without a number."""
+    assert function(value) == "—"
 
 
-def test_quantities():
-    assert formatting.quantity(1200, "s") == "20 min"
-    assert formatting.quantity(2.5, "ms") == "2.5 ms"
-    assert formatting.quantity(1500.0, "lookups") == "1,500 lookups"
-    assert formatting.quantity(1.3, "") == "1.3"
-
-
-def test_factors_say_their_direction():
-    assert formatting.times(0.125) == "8 times as fast"
-    assert formatting.times(1.5) == "1.5 times as slow"
-
-
-def test_shares_and_intervals():
-    assert formatting.percent(0.004) == "< 1 %"
-    assert formatting.percent(0.456) == "46 %"
-    assert formatting.interval(0.38, 0.42) == "0.380 to 0.420"
-    assert formatting.interval(math.nan, 1.0) == "—"
+def test_intervals_need_both_ends():
+    """An interval with an unknown end is missing."""
+    assert write.interval(0.38, 0.42) == "0.380 to 0.420"
+    assert write.interval(math.nan, 1.0) == "—"
 
 
 def test_lists_are_counted_beyond_what_reads_well():
-    assert formatting.listing(["a"]) == "a"
-    assert formatting.listing(["a", "b", "c"]) == "a, b and c"
-    assert formatting.listing(["a", "b", "c", "d", "e"], most=3) == "a, b and 3 more"
-    assert formatting.listing([]) == ""
-    assert formatting.plural(1, "problem") == "1 problem"
-    assert formatting.plural(1200, "problem") == "1,200 problems"
+    """Long lists end with the number of the others, and nouns agree with counts."""
+    assert write.listing(["a"]) == "a"
+    assert write.listing(["a", "b", "c"]) == "a, b and c"
+    assert write.listing(["a", "b", "c", "d", "e"], most=3) == "a, b and 3 more"
+    assert write.listing([]) == ""
+    assert write.plural(1, "problem") == "1 problem"
+    assert write.plural(1200, "family") == "1,200 families"

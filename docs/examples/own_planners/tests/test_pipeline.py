@@ -4,10 +4,9 @@ import json
 from itertools import accumulate, combinations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from own_planners.pipeline import FAMILY
-from own_planners.pipeline.chain import Chain, Cut, quality, validate
-from own_planners.pipeline.explaining import explain
+from own_planners.pipeline.chain import Chain, Cut, explain, quality, validate
 
 from harness.contract import Question, WorkloadSpec
 from harness.contract.registry import load_registry
@@ -15,6 +14,9 @@ from harness.measuring.check import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import InfeasibleDecision, UsageError
 from harness.topologies.lookup import find_topology
+
+settings.register_profile("own-planners", deadline=None)  # a busy machine is no failure
+settings.load_profile("own-planners")
 
 
 @st.composite
@@ -80,13 +82,11 @@ def test_a_cut_that_is_none_is_refused(ends):
         validate(Chain((0, 1, 2, 3), 3), Cut(ends))
 
 
-@pytest.mark.parametrize(
-    "held", [{}, {"flop": []}, {"flop": [1, 0]}, {"flop": [1.5]}, {"flop": [True]}, {"flop": 7}]
-)
-def test_a_file_that_is_no_chain_gets_one_sentence(tmp_path, held):
+@pytest.mark.parametrize("content", [{}, {"flop": []}, {"flop": [1, 0]}, {"flop": [True]}])
+def test_a_file_that_is_no_chain_is_refused(tmp_path, content):
     """Before anything is built."""
     path = tmp_path / "layers.json"
-    path.write_text(json.dumps(held))
+    path.write_text(json.dumps(content))
     with pytest.raises(UsageError, match=r"layers\.json"):
         FAMILY.label(WorkloadSpec(str(path)))
 

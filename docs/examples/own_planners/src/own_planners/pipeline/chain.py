@@ -1,11 +1,25 @@
-"""The problem, a chain of layers to cut, and the decision, where it is cut."""
+"""The problem, a chain of layers to cut, the decision, and what the harness asks about both."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
+from unittest import mock
 
-from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadSpec
+from harness.contract import (
+    Explanation,
+    InfeasibleDecision,
+    Planning,
+    Progress,
+    Question,
+    RankTable,
+    Recorder,
+    Section,
+    Topology,
+    UsageError,
+    WorkloadSpec,
+)
 from own_planners.pipeline.workloads import layer_costs
 
 TERA = 10**12
@@ -94,3 +108,74 @@ def quality(chain: Chain, cut: Cut) -> Mapping[str, float]:
     slowest = max(chain.cost(first, end) for first, end in cut.stages)
     bound = max(chain.heaviest, chain.until[-1] / chain.stages)
     return {"slowest_stage": slowest / TERA, "bound": bound / TERA}
+
+
+@contextmanager
+def observe(recorder: Recorder) -> Iterator[None]:
+    """Record counters, phases and progress of the call inside; the variants know nothing of it."""
+    from own_planners.pipeline import variants  # they import this module
+
+    count = recorder.counters
+    recorder.progress = lambda: Progress(count["sums"], None, "sums")
+    timed = {
+        name: recorder.timed(phase, getattr(variants, name))
+        for name, phase in (
+            ("least_by_programme", "bounding"),
+            ("least_by_bisection", "bounding"),
+            ("cut", "cutting"),
+        )
+    }
+    with (
+        mock.patch.object(Chain, "cost", recorder.counted("sums", Chain.cost)),
+        mock.patch.object(variants, "end_of", recorder.counted("lookups", variants.end_of)),
+        mock.patch.multiple(variants, **timed),
+    ):
+        yield
+
+
+PLANNING = Planning(
+    variant="bisected",
+    document=lambda chain, cut: {
+        "stages": [
+            {"rank": rank, "layers": list(range(first, end)), "flop": chain.cost(first, end)}
+            for rank, (first, end) in enumerate(cut.stages)
+        ]
+    },
+    ranks=lambda chain, cut: RankTable(
+        columns=("TFLOP", "layers"),
+        rows=tuple((chain.cost(first, end) / TERA, end - first) for first, end in cut.stages),
+        capacities=(None, None),
+        bar="TFLOP",
+    ),
+)
+
+
+def explain(chain: Chain, cut: Cut, question: Question[Cut]) -> Explanation:
+    """Explain a valid cut: its slowest stage, and its stages with an end moved by one layer."""
+    costs = [chain.cost(first, end) for first, end in cut.stages]
+    slowest = max(costs)
+    rank = costs.index(slowest) if question.rank is None else question.rank
+    mean = chain.until[-1] / chain.stages
+    binding = "the heaviest layer" if chain.heaviest > mean else "the mean of the stages"
+    sentences = [
+        f"Stage {costs.index(slowest)} is the slowest with {slowest / TERA:.4g} TFLOP.",
+        f"What bounds the result is {binding}, {max(chain.heaviest, mean) / TERA:.4g} TFLOP.",
+    ]
+    if question.other_decision is not None:
+        other = max(chain.cost(*stage) for stage in question.other_decision.stages)
+        sentences.append(f"The slowest stage of {question.other} costs {other / TERA:.4g} TFLOP.")
+    moves = []
+    for end, name in ((rank - 1, "first"), (rank, "last")):
+        for step in (-1, 1) if 0 <= end < chain.stages - 1 else ():
+            ends = (*cut.ends[:end], cut.ends[end] + step, *cut.ends[end + 1 :])
+            stages = Cut(ends).stages
+            if all(first < last for first, last in stages):
+                moved = [chain.cost(*stage) / TERA for stage in stages]
+                moves.append((f"{name} end by {step:+}", moved[rank], max(moved)))
+    section = Section(
+        f"Stage {rank} with one of its ends moved by a layer",
+        ("move", "stage\nthen", "slowest\nthen"),
+        (("none", costs[rank] / TERA, slowest / TERA), *moves),
+    )
+    document = {"rank": rank, "flop": costs, "bound": binding, "moves": moves}
+    return Explanation(tuple(sentences), (section,), document)

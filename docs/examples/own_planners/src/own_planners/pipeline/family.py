@@ -10,7 +10,7 @@ _UNEVEN = "uneven[layers=120,seed=1]/dgx_a100_80gb:8"
 FAMILY: Family[Chain, Cut] = Family(
     name="pipeline",
     summary="where a chain of layers is cut into the stages of a pipeline",
-    implementation="own_planners.pipeline.implementation",
+    implementation="own_planners.pipeline.chain",
     label=label,
     qualities=(
         Quality("slowest_stage", "TFLOP", "lower", "cost of the slowest stage, forward"),
@@ -53,8 +53,8 @@ FAMILY: Family[Chain, Cut] = Family(
         ),
     ),
     abilities=Abilities(
-        planning="own_planners.pipeline.implementation:PLANNING",
-        explain="own_planners.pipeline.explaining:explain",
+        planning="own_planners.pipeline.chain:PLANNING",
+        explain="own_planners.pipeline.chain:explain",
         inventory=inventory,
     ),
 )

@@ -3,7 +3,7 @@
 import random
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from harness.contract import (
     Column,
@@ -11,9 +11,9 @@ from harness.contract import (
     Parameters,
     Seed,
     Topology,
-    UsageError,
     Workload,
     WorkloadSpec,
+    checked,
     read_file,
     read_json,
     read_parameters,
@@ -37,6 +37,15 @@ _MOST_FLOP = 10**18
 _GIGA = 10**9
 
 
+class ChainFile(Struct, frozen=True):
+    """A user's file: the FLOP of each layer."""
+
+    flop: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=_MOST_FLOP)], ...],
+        Meta(min_length=1, max_length=_MOST_LAYERS),
+    ]
+
+
 class UnevenParameters(Parameters, frozen=True):
     """The number of layers, and the seed of their costs."""
 
@@ -53,21 +62,13 @@ def list_workloads() -> tuple[Workload, ...]:
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return what results call a workload: a file by its name and a hash of its content.
-
-    Raises:
-        UsageError: there is no such workload, or the file cannot be used.
-    """
+    """Return what results call a workload: a file by its name and a hash of its content."""
     layer_costs(spec)  # what is wrong with it is better said before a process is started
     return spec.of_file(read_file(spec.name)) if _is_file(spec) else spec
 
 
 def inventory(spec: WorkloadSpec, _: Topology | None) -> Inventory:
-    """Return what each layer costs; a chain is the same on all machines.
-
-    Raises:
-        UsageError: there is no such workload, or the file cannot be used.
-    """
+    """Return what each layer costs; a chain is the same on all machines."""
     costs = layer_costs(spec)
     return Inventory(
         title=f"Layers of {spec}",
@@ -90,7 +91,7 @@ def layer_costs(spec: WorkloadSpec) -> tuple[int, ...]:
     """
     if _is_file(spec):
         read_parameters(spec, Parameters)
-        return _read(spec.name)
+        return checked(read_json(spec.name), ChainFile, spec.name).flop
     if spec.name not in _PARAMETERS:
         raise unknown("workload of family 'pipeline',", spec.name, [*_PARAMETERS, "FILE.json"])
     asked = read_parameters(spec, _PARAMETERS[spec.name])
@@ -108,15 +109,3 @@ def transformer(layers: int, width: int, tokens: int, vocabulary: int) -> tuple[
 
 def _is_file(spec: WorkloadSpec) -> bool:
     return spec.name.endswith(".json")
-
-
-def _read(path: str) -> tuple[int, ...]:
-    costs = read_json(path).get("flop")
-    if not isinstance(costs, list) or not 1 <= len(costs) <= _MOST_LAYERS:
-        raise UsageError(f"{path}: 'flop' must list what 1 to {_MOST_LAYERS:,} layers cost.")
-    for layer, cost in enumerate(costs):
-        if type(cost) is not int or not 1 <= cost <= _MOST_FLOP:
-            raise UsageError(
-                f"{path}: layer {layer} must cost a whole number from 1 to {_MOST_FLOP:,}."
-            )
-    return tuple(costs)
