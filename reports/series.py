@@ -113,14 +113,6 @@ def findings(view: View) -> list[str]:
         found.append(f"{listing(names)} could not be run: {reason}.")
     found += [sentence for step in view.large for sentence in step_sentences(view, step)]
     if len(view.ran) > 1:
-        found += _whole(view, Step(view.ran[0], view.ran[-1]))
-        for step in view.steps if view.kind == "releases" else ():
-            changed = [
-                f"{name} {before:,.0f} to {after:,.0f}"
-                for name, before, after in changed_figures(view.declared.counters, step)
-            ]
-            if changed:
-                found.append(f"{step.after.name}: {listing(changed, most=9)}.")
         other, estimated = (
             [step.after.name for step in view.steps if view.decision(step) == which]
             for which in ("other plan", "other estimate")
@@ -168,25 +160,6 @@ def _changed_makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     share = 100 * covered / changed.total()
     what = "added are" if added else "saved were"
     return f"{share:.0f} % of those {what} made by {listing(makers)}"
-
-
-def _whole(view: View, step: Step) -> list[str]:
-    """Return a sentence on all steps together: the growth of calls, and the ratio of times."""
-    factors = {part: step.factor(f"{part}_calls") for part in view.parts}
-    grown = [
-        f"{_times(factor)} the calls of {view.declared.parts[part]}"
-        for part, factor in factors.items()
-        if math.isfinite(factor)
-    ]
-    if not grown:
-        return []
-    first, last = (f"{run.name} {run.point.date}".strip() for run in (step.before, step.after))
-    told = f"From {first} to {last}: {listing(grown)}"
-    ratio = step.after.cell.ratio
-    if ratio and step.after.cell.verdict != "inconclusive":
-        low, high = (number(end, trim=True) for end in ratio.interval)
-        told += f"; the whole takes {_times(ratio.value)} as long ({low} to {high})"
-    return [f"{told}."]
 
 
 def _times(factor: float) -> str:
@@ -286,6 +259,7 @@ def tables(view: View) -> dict[str, Table]:
             numbers("to\nfirst", "times_oldest"),
             numbers(f"CPU ms of\n{part}", _span),
             numbers("ms of\nthe rest", "rest_cpu_s", lambda time: number(1e3 * time)),
+            numbers("time to\nfirst", "ratio"),
             numbers(counter.replace("_", "\n"), counter, count),
             text("decision"),
         )

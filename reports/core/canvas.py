@@ -184,7 +184,7 @@ def draw_rows(
         if 0 < end < math.inf
     ]
     axes.set_xscale("log")
-    axes.set_xlim(min([*ends, 1.0]) * 0.8, max([*ends, 2.0]) * 1.1)
+    axes.set_xlim(min([*ends, 1.0]) * 0.8, max([*ends, 2.0]) * 1.25)
     for turn, (name, marks) in enumerate(series.items()):
         colour, marker = looks[name]
         for row, mark in enumerate(marks):

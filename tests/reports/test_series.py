@@ -74,7 +74,6 @@ def test_a_large_step_names_who_makes_the_calls_and_a_small_one_is_not_told():
     sentences = findings(view(*GROWN))
     assert "11 times the calls of 1.9.0 (1,100 after 100)" in sentences[0]
     assert "90 % of those added are made by notes.scan (900)" in sentences[0]
-    assert "1.10.0: copies 1 to 3." in sentences
     assert sentences[-1] == "All 2 releases make the same decision."
     assert not view(release("1.0", {"m.f": 100}), release("1.1", {"m.f": 119})).large
     down = view(release("1.0", {"m.f": 100}), release("1.1", {"m.f": 10}))
@@ -103,7 +102,7 @@ def test_times_are_medians_parted_by_the_share_of_the_phase():
         [2.0, 1.0, 2.5, 6.0, 3.0, 7.5],
         [6.0, 4.0, 8.0, 6.0, 4.0, 8.0],
     ]
-    assert "1.5 times as long (1.25 to 2)" in " ".join(findings(shown))
+    assert [row["ratio"] for row in rows_of(shown)] == [None, 1.5]
     assert "noisy" in how_measured([shown])
     assert "not measured" in how_measured([view(release("1.0", {"m.f": 1}))])
 

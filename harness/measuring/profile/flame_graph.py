@@ -1,10 +1,10 @@
 """The data of flame graphs: seconds of a call by stack, and differences between two variants."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Relative differences below this are noise; measured ratios have the same noise floor.
 _NOISE_FLOOR = 0.03
@@ -32,11 +32,6 @@ class Frame(NamedTuple):
     def brief(self) -> str:
         """Like `text`, with the last part of the module's name alone: `planners.Planner.plan`."""
         return self._replace(module=self.module.rpartition(".")[2]).text
-
-    @property
-    def is_part_of_caller(self) -> bool:
-        """Whether its time counts as its caller's own: true for built-ins and comprehensions."""
-        return self.module == BUILT_IN or self.name.endswith(_COMPREHENSIONS)
 
 
 Stack = tuple[Frame, ...]
@@ -121,6 +116,27 @@ class PairedSeconds:
         return abs(self.difference) > 2 * self.noise
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A frame's time in a call: `own` without the functions that it calls, `whole` with them."""
+
+    frame: Frame
+    own: PairedSeconds
+    whole: PairedSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Node(Share):
+    """A stack in a tree: its last frame, its parent's index in the list of nodes, and its times.
+
+    The root is its own parent. `width`, in seconds, is the sum over the stack and all stacks below
+    of the larger of the two profiles' own times. So children are never wider than their parent.
+    """
+
+    parent: int
+    width: float
+
+
 class Comparer:
     """Compare the time of frames in two profiles; both may be the same profile.
 
@@ -136,50 +152,45 @@ class Comparer:
 
     def total(self) -> PairedSeconds:
         """Compare the total times of a call."""
-        return self._pair(
-            *(reduce(Weight.plus, one.stacks.values(), NOTHING) for one in self.profiles)
-        )
+        return self.tree()[0].whole
 
-    def shares(self) -> list["Share"]:
+    def shares(self) -> list[Share]:
         """Return each frame's times, summed over all stacks with it.
 
-        They are sorted by falling difference in own time, then by falling own time.
+        Time in built-in functions and comprehensions that a function calls is part of its own
+        time. The frames are sorted by falling difference in own time, then by falling own time.
         """
-        # Times by frame, one mapping for each profile.
-        own: list[dict[Frame, Weight]] = [{}, {}]
+        own: list[dict[Frame, Weight]] = [{}, {}]  # of each profile
         whole: list[dict[Frame, Weight]] = [{}, {}]
         for profile, own_times, whole_times in zip(self.profiles, own, whole, strict=True):
             for called, weight in profile.stacks.items():
                 stack = (self._root, *called)
-                # The time of a built-in or a comprehension counts for the function that calls it.
-                owner = next(frame for frame in reversed(stack) if not frame.is_part_of_caller)
+                owner = next(
+                    frame
+                    for frame in reversed(stack)
+                    if frame.module != BUILT_IN and not frame.name.endswith(_COMPREHENSIONS)
+                )
                 own_times[owner] = own_times.get(owner, NOTHING).plus(weight)
                 for frame in set(stack):  # a recursive function's time counts once
                     whole_times[frame] = whole_times.get(frame, NOTHING).plus(weight)
-        found = [
-            Share(
-                frame,
-                self._pair(*(times.get(frame, NOTHING) for times in own)),
-                self._pair(*(times.get(frame, NOTHING) for times in whole)),
-            )
+        shares = [
+            Share(frame, self._pair(frame, *own), self._pair(frame, *whole))
             for frame in whole[0] | whole[1]
         ]
-        return sorted(
-            found,
-            key=lambda share: (-abs(share.own.difference), -share.own.seconds, share.frame),
-        )
+        shares.sort(key=lambda s: (-abs(s.own.difference), -s.own.seconds, s.frame))
+        return shares
 
-    def tree(self) -> list["Node"]:
+    def tree(self) -> list[Node]:
         """Return the stacks of both profiles as one tree; each node comes after its parent.
 
         Stacks too narrow to be visible are left out; their callers' `whole` still includes them.
         """
-        mine, theirs = (one.stacks for one in self.profiles)
+        mine, theirs = (profile.stacks for profile in self.profiles)
         wider = {
             stack: max(mine.get(stack, NOTHING), theirs.get(stack, NOTHING))
-            for stack in {(): NOTHING} | {**mine, **theirs}
+            for stack in {(): NOTHING, **mine, **theirs}
         }
-        widths, my_whole, their_whole = map(_with_calls, (wider, mine, theirs))
+        widths, *wholes = map(_with_calls, (wider, mine, theirs))
         nodes: list[Node] = []
         place: dict[Stack, int] = {}
         for stack in sorted(widths):  # a stack sorts after its prefixes, which are its callers
@@ -187,52 +198,25 @@ class Comparer:
             if width < _SMALLEST_SHARE * widths[()].seconds:
                 continue  # its children are left out too, because they are narrower
             place[stack] = len(nodes)
-            own = self._pair(mine.get(stack, NOTHING), theirs.get(stack, NOTHING))
-            whole = self._pair(my_whole.get(stack, NOTHING), their_whole.get(stack, NOTHING))
+            own, whole = self._pair(stack, mine, theirs), self._pair(stack, *wholes)
             frame = stack[-1] if stack else self._root
-            nodes.append(Node(frame, place[stack[:-1]], own, whole, width))
+            nodes.append(Node(frame, own, whole, place[stack[:-1]], width))
         return nodes
 
-    def _pair(self, mine: Weight, theirs: Weight) -> PairedSeconds:
-        profile, against = self.profiles
-        drift = (profile.drift * mine.seconds) ** 2 + (against.drift * theirs.seconds) ** 2
-        noise = _STANDARD_ERRORS * math.sqrt(mine.variance + theirs.variance + drift)
-        floor = _NOISE_FLOOR * max(mine.seconds, theirs.seconds)
-        return PairedSeconds(mine.seconds, theirs.seconds, max(noise, floor))
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A frame's time in a call: `own` without the functions that it calls, `whole` with them.
-
-    Time in built-in functions and comprehensions that it calls is part of its own time.
-    """
-
-    frame: Frame
-    own: PairedSeconds
-    whole: PairedSeconds
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A stack in a tree: its last frame, its parent's index in the list of nodes, and its times.
-
-    The root is its own parent. `width`, in seconds, is the sum over the stack and all stacks below
-    of the larger of the two profiles' own times. So children are never wider than their parent.
-    """
-
-    frame: Frame
-    parent: int
-    own: PairedSeconds
-    whole: PairedSeconds
-    width: float
+    def _pair(self, key: Any, *times: Mapping[Any, Weight]) -> PairedSeconds:
+        """Return the seconds of a frame or stack in both profiles, and their noise."""
+        weights = [of.get(key, NOTHING) for of in times]
+        sides = zip(self.profiles, weights, strict=True)
+        variance = sum(w.variance + (profile.drift * w.seconds) ** 2 for profile, w in sides)
+        floor = _NOISE_FLOOR * max(weight.seconds for weight in weights)
+        noise = max(_STANDARD_ERRORS * math.sqrt(variance), floor)
+        return PairedSeconds(weights[0].seconds, weights[1].seconds, noise)
 
 
 def _with_calls(own: Mapping[Stack, Weight]) -> dict[Stack, Weight]:
     """Return, for each stack and each of its callers, the time including all stacks below it."""
-    whole: dict[Stack, Weight] = {}
+    whole: dict[Stack, Weight] = defaultdict(lambda: NOTHING)
     for stack, weight in own.items():
         for depth in range(len(stack) + 1):
-            caller = stack[:depth]
-            whole[caller] = whole.get(caller, NOTHING).plus(weight)
+            whole[stack[:depth]] = whole[stack[:depth]].plus(weight)
     return whole

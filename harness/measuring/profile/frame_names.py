@@ -21,32 +21,33 @@ class FrameNames:
     """Find the names of frames; modules that are imported later are not found."""
 
     def __init__(self) -> None:
-        self._modules = _modules_by_file()
-        self._frames: dict[str, Frame] = {}
-        self._places: dict[str, str] = {}
+        self._modules: dict[str, str] = {}
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__dict__", {}).get("__file__")
+            if isinstance(file, str) and name not in _OF_THIS_PROCESS:
+                self._modules.setdefault(file, name)
+        self.frame = cache(self._frame)
+        self.without_path = cache(self._without_path)
 
-    def frame(self, info: str) -> Frame:
+    def _frame(self, info: str) -> Frame:
         """Return the frame for `info`, pyinstrument's text for a frame."""
-        if info not in self._frames:
-            name, file, line, class_name = _parts(info)
-            if file == BUILT_IN:
-                module = BUILT_IN
-            else:
-                module = self._module(file)
-                name = _qualified_names(file).get((line, name)) or (
-                    f"{class_name}.{name}" if class_name else name
-                )
-            self._frames[info] = Frame(_text(module), _text(name.replace(".<locals>.", ".")))
-        return self._frames[info]
+        name, file, line, class_name = _parts(info)
+        module = BUILT_IN
+        if file != BUILT_IN:
+            module = self._module(file)
+            own = f"{class_name}.{name}" if class_name else name
+            name = _qualified_names(file).get((line, name), own)
+        return Frame(_text(module), _text(name.replace(".<locals>.", ".")))
 
-    def without_path(self, info: str) -> str:
+    def _without_path(self, info: str) -> str:
         """Return `info` with the path shortened to begin at the package, without folders above."""
-        if info not in self._places:
-            name, file, line, class_name = _parts(info)
-            attributes = f"{ATTRIBUTES_SEP}{_CLASS_NAME}{class_name}" if class_name else ""
-            parts = (name, self._short_path(file), str(line))
-            self._places[info] = _text(IDENTIFIER_SEP.join(parts) + attributes)
-        return self._places[info]
+        name, file, line, class_name = _parts(info)
+        if not file.startswith("<"):
+            path = Path(file)
+            depth = self._module(file).count(".") + (2 if path.stem == "__init__" else 1)
+            file = "/".join(path.parts[-depth:])
+        attributes = f"{ATTRIBUTES_SEP}{_CLASS_NAME}{class_name}" if class_name else ""
+        return _text(IDENTIFIER_SEP.join((name, file, str(line))) + attributes)
 
     def _module(self, file: str) -> str:
         if file.startswith("<"):
@@ -59,30 +60,14 @@ class FrameNames:
                 return ".".join(path.relative_to(root).with_suffix("").parts)
         return path.stem
 
-    def _short_path(self, file: str) -> str:
-        if file.startswith("<"):
-            return file
-        path = Path(file)
-        parts = self._module(file).count(".") + (2 if path.stem == "__init__" else 1)
-        return "/".join(path.parts[-parts:])
-
-
-def _modules_by_file() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and name not in _OF_THIS_PROCESS:
-            found.setdefault(file, name)
-    return found
-
 
 def _parts(info: str) -> tuple[str, str, int, str]:
     """Split pyinstrument's text into function, file, first line, and class (empty for none)."""
     identifier, *attributes = info.split(ATTRIBUTES_SEP)
     name, file, line = [*identifier.split(IDENTIFIER_SEP), "", ""][:3]
-    name = _PYBIND.sub("", name)
     classes = [text[1:] for text in attributes if text.startswith(_CLASS_NAME)]
-    return name, file, int(line) if line.isdecimal() else 0, classes[0] if classes else ""
+    number = int(line) if line.isdecimal() else 0
+    return _PYBIND.sub("", name), file, number, classes[0] if classes else ""
 
 
 @cache
@@ -94,8 +79,7 @@ def _qualified_names(file: str) -> dict[tuple[int, str], str]:
     """
     try:
         with warnings.catch_warnings(action="ignore"):
-            source = Path(file).read_bytes()
-            pending = [compile(source, file, "exec", dont_inherit=True)]
+            pending = [compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)]
     except (OSError, SyntaxError, ValueError):
         return {}
     found: dict[tuple[int, str], str] = {}
