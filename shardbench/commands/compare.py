@@ -15,7 +15,7 @@ from harness.store.cells import CellStore
 from harness.suites.sweep import resumed, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, options, problem_options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.display.comparison import document, shown
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -62,10 +62,7 @@ def compare(
     names = (*request.variants, *options.names_in(variants))
     request = with_fields(request, variants=names, against=against)
     store = CellStore(results) if results else None
-    with (
-        measuring_into(store) if store else nullcontext(),
-        resumable(results) if results else nullcontext(),
-    ):
+    with measuring_into(store) if store else nullcontext():
         if store and not fresh:
             (request,) = resumed(tasks_of([request], settings), store)
             if request.stored:
