@@ -64,13 +64,15 @@ def write_report(
     record: Path | None = None,
     title: str = "",
     declared: Declared | None = None,
+    suite: bool = False,
 ) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
     The file may be incomplete or not exist yet: what it lacks is shown from the record in the
     folder `record`, marked as recorded, or left out. The report links the flame graphs in the
     folder `profiles`, and has a chapter on the files in the folder `validations`. `title` replaces
-    the page's heading. `declared` has the statements of families, by default of the installed ones.
+    the page's heading. `declared` has the statements of families, by default of the installed ones;
+    with `suite`, systems of families without any cell are shown from the record, too.
     Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
     is_empty = not results.exists() or not results.stat().st_size
@@ -79,9 +81,9 @@ def write_report(
     statements = installed_statements() if declared is None else declared
 
     def page() -> Page:
-        return _page(
-            measured, results.name, profiles, validated, read_record(record), title, statements
-        )
+        more = statements if suite or not measured else {}
+        known = read_record(record)
+        return _page(measured, results.name, profiles, validated, known, title, statements, more)
 
     return write_page(out, page)
 
@@ -94,12 +96,13 @@ def _page(
     record: Record | None,
     title: str,
     declared: Declared,
+    more: Declared,
 ) -> Page:
     views = families(results, declared) if results else []
     records = results.records if results else ()
     cells = {cell.id: cell for cell in records}
     recorded = record.cells() if record else {}
-    shown = {view.name: view.statements for view in views} or declared
+    shown = {**more, **{view.name: view.statements for view in views}}
     here = {family: systems(found, cells) for family, found in shown.items()}
     rows = [row for found in here.values() for row in found]
     known = {row.name: row for found in shown.values() for row in systems(found, recorded)}

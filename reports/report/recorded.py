@@ -84,10 +84,10 @@ def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
     if not ratios:
         return ""
     apart = [(a.value, b.value) for _, a, b in ratios if are_apart(a, b)]
-    by_up_to = f", by up to {percent(max(max(p) / min(p) for p in apart) - 1)}" if apart else ""
+    most = f", at most {percent(max(max(p) / min(p) for p in apart) - 1)}" if apart else ""
     return (
-        f"Of {plural(len(ratios), 'ratio')} that are also in the record of another day or machine, "
-        f"{len(apart) or 'none'} are outside of its intervals{by_up_to}."
+        f"{len(apart)} of {plural(len(ratios), 'ratio')} differ from those recorded on another day "
+        f"or machine by more than both intervals{most}."
     )
 
 

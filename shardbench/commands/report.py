@@ -116,8 +116,11 @@ def report(
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
 
+    is_suite = results is None
+
     def write(cells: Path) -> Path:
-        return write_report(cells, out or Path("report"), profiles, validations, record, title)
+        folder = out or Path("report")
+        return write_report(cells, folder, profiles, validations, record, title, suite=is_suite)
 
     if results is not None:
         tell_damaged(stored_cells(results).damaged)
@@ -196,7 +199,7 @@ def headlines(requests: Sequence[Request]) -> list[Request]:
     """Return requests for the headlines alone, of times before those of qualities."""
     timed: list[Request] = []
     rated: list[Request] = []
-    for request in requests:
+    for request in sorted(requests, key=lambda request: request.family.place):
         for statement in request.family.statements:
             for pair in statement.pairs if statement.use == "headline" else ():
                 if request.given == ProblemId.parse(pair.problem):
