@@ -28,20 +28,15 @@ from reports.family.data import FamilyView, families
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.page import family_sections
 from reports.report.figure import draw_gains, draw_published
-from reports.report.findings import answers, family_findings
-from reports.report.recorded import (
-    agreement,
-    disagreements,
-    gpus,
-    provenance,
-    read_record,
-    recorded_pages,
-)
+from reports.report.findings import agreement, answers, disagreements, family_findings
 from reports.statements import (
     System,
     claim_readings,
     factor_text,
+    gpus,
+    provenance,
     published_text,
+    read_record,
     reading_text,
     systems,
     work_text,
@@ -106,13 +101,7 @@ def _page(
     here = {family: systems(found, cells) for family, found in shown.items()}
     rows = [row for found in here.values() for row in found]
     known = {row.name: row for found in shown.values() for row in systems(found, recorded)}
-    pages = {
-        view.name: [
-            *flame_pages(view, profiles),
-            *(recorded_pages(record, view.name) if record else ()),
-        ]
-        for view in views
-    }
+    pages = {view.name: flame_pages(view, profiles, record) for view in views}
     notes = [agreement(records, recorded), *(results.notes if results else ())]
     if len(by_environment(records)) > 1:
         notes.append("The cells are of several environments; compare only times of one run.")
@@ -244,7 +233,7 @@ def _flame_links(
         found = [
             page
             for page in pages.get(row.statement.family, ())
-            if (page.pair.before, page.pair.variant) in both
+            if (page.pair.before, page.pair.after) in both
         ]
         here = [page for page in found if page.pair.problem == row.times.pair.problem]
         if found:

@@ -9,8 +9,9 @@ from harness.model.statement import Claim, Statement
 from harness.suites.record import Record
 from reports.core.frames import read_results
 from reports.docs import blocks, gpu
+from reports.report.findings import agreement, disagreements
 from reports.report.page import write_report
-from reports.report.recorded import agreement, disagreements, read_record
+from reports.statements import read_record
 
 PROBLEM = "crates[boxes=10]/toy_rack:4"
 DECLARED = {
