@@ -29,10 +29,10 @@ from harness.topologies.lookup import find_topology, read_topologies
 from reports import estimates as tables
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problem_options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.commands.memory import validate_the_memory
 from shardbench.progress import stage_display
-from shardbench.results_file import keep_earlier, measuring_into
+from shardbench.results_file import measuring_into
 
 _FOLDER = Path("validations")
 _FEWEST, _MOST = 3, 200
@@ -237,9 +237,7 @@ def _measuring(
     if workbench is None:
         raise UsageError(f"Family '{family.name}' does not measure its decisions.")
     store = Store(kept, "time", Pair)
-    with measuring_into(store), stage_display() as begins, resumable(kept, fresh):
-        if fresh:
-            keep_earlier(store)
+    with measuring_into(store, fresh), stage_display() as begins:
 
         def on_progress(measured: str, done: int, of: int) -> None:
             begins(f"measuring {measured}", done, of)
