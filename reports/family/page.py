@@ -96,7 +96,7 @@ def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iter
     claimed = any(rung.claim for rung in family.ladder)
     steps = "The published changes, step by step" if claimed else "Step by step"
     sections = [
-        section("against", title, *against, is_folded=not drawn["against"]),
+        section("against", title, *against),
         section("quality", "Time against quality", *[quality] * bool(drawn["quality"])),
         section("ranks", "The load of each rank", *loads),
         section("front", "Quality against moved weights"),
