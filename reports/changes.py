@@ -9,10 +9,16 @@ from typing import Any, get_args
 import pandas as pd
 from msgspec import to_builtins
 
-from harness.gate.difference import Deviation, Kind
 from harness.gate.expectations import Expectations, Rules
-from harness.gate.gate import GateVerdict, Judged, judge_cells
-from harness.gate.proposals import is_as_it_must_be, renewed
+from harness.gate.judging import (
+    Deviation,
+    GateVerdict,
+    Judged,
+    Kind,
+    is_as_it_must_be,
+    judge_cells,
+    renewed,
+)
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell
 from harness.model.errors import printable

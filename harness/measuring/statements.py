@@ -97,13 +97,7 @@ class Reading:
             return False
         if self.statement.measure == TIMES_FASTER:
             return self.value > 1 and not self.figure.low <= 1
-        return self.gap(self.after) < self.gap(self.before)
-
-    @staticmethod
-    def gap(cell: Cell | None) -> float:
-        """Return the gap of a cell's decision to its proven bound; NaN without one."""
-        is_known = cell and cell.status == "ok" and cell.bound
-        return cell.bound.gap(cell.quality) if cell and cell.bound and is_known else math.nan
+        return gap_of(self.after) < gap_of(self.before)
 
     def measured(self, write: Callable[[float, str], str]) -> str:
         """Return the measurement as text; `write` formats a value with its unit."""
@@ -111,6 +105,11 @@ class Reading:
             return self.reason
         text = f"{self.figure.sign} {write(self.figure.value, self.figure.unit)}".strip()
         return text + (" (projected)" if self.figure.basis == "projected" else "")
+
+
+def gap_of(cell: Cell | None) -> float:
+    """Return the gap of a cell's decision to its proven bound, as a share; NaN without one."""
+    return cell.bound.gap(cell.quality) if cell and cell.bound else math.nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """The columns of tables of cells, each declared once: a table is a list of their names."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.measuring.statements import MIB
+from harness.measuring.statements import MIB, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell, Ratio, Summary, by_problem, projected_speedup
 from harness.model.decisions import models_of
@@ -65,14 +64,6 @@ def median(times: Summary | None) -> float | None:
 def first_quality(cell: Cell) -> float | None:
     """Return the first quality that the family declares; None if the cell has none."""
     return cell.quality.get(cell.qualities[0].name) if cell.qualities else None
-
-
-def gap_of(cell: Cell) -> float:
-    """Return the distance of the first quality from its proven bound, as a share; NaN if unknown.
-
-    The gap of 0.01 is 1 %.
-    """
-    return cell.bound.gap(cell.quality) if cell.bound else math.nan
 
 
 def note(cell: Cell) -> str:
@@ -136,9 +127,7 @@ COLUMNS: Mapping[str, TableColumn] = {
     "size": numbers("size", "size", count),
     "cpu": numbers("CPU time", lambda cell: median(cell.cpu_s), seconds),
     "wall": numbers("wall time", lambda cell: median(cell.wall_s), seconds),
-    "cpu_s": numbers("CPU", lambda cell: median(cell.cpu_s)),
-    "wall_s": numbers("wall", lambda cell: median(cell.wall_s)),
-    "thread_s": numbers("CPU of its own thread", lambda cell: median(cell.thread_cpu_s)),
+    "thread": numbers("CPU time of its thread", lambda cell: median(cell.thread_cpu_s), seconds),
     "ratio": numbers("ratio", _ratio),
     "reach": numbers(f"{100 * CONFIDENCE:.0f} %", _reach),
     "outcome": text("outcome", lambda cell: outcome_entry(cell.outcome)),
@@ -164,9 +153,9 @@ COLUMNS: Mapping[str, TableColumn] = {
 
 
 def _time(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-    """Yield the seconds that the ratios compare."""
-    title = {"cpu": "CPU s", "wall": "wall s"}[cells[0].clock]
-    yield numbers(title, lambda cell: median(cell.compared_s))
+    """Yield the time that the ratios compare."""
+    if cells:
+        yield COLUMNS[cells[0].clock]
 
 
 def _projected(cells: Sequence[Cell]) -> Iterator[TableColumn]:

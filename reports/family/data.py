@@ -1,15 +1,11 @@
 """The results of one family of planners, and the choice of problems for its figures."""
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
-
-from msgspec import to_builtins
 
 from harness.contract.registry import installed_statements
 from harness.measuring.statements import Reading, evaluate
@@ -26,7 +22,6 @@ _IDS_OF_THE_PAGE = (
     *("overview", "findings", "published", "published-changes", "provenance"),
     *("environment", "sources"),
 )
-_ENVIRONMENT = ("shardbench", "python", "packages", "machine", "cpu", "cores", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +122,16 @@ class FamilyView(Results):
         """All variants, in the order of the results."""
         return list(dict.fromkeys(cell.variant for cell in self.records))
 
+    @cached_property
+    def _by_problem(self) -> dict[str, dict[str, Cell]]:
+        cells: dict[str, dict[str, Cell]] = {}
+        for cell in self.records:
+            cells.setdefault(str(cell.problem), {})[cell.variant] = cell
+        return cells
+
     def variants_on(self, problem: str) -> dict[str, Cell]:
         """Return the cells of one problem, by variant."""
-        return {cell.variant: cell for cell in self.records if str(cell.problem) == problem}
+        return self._by_problem.get(problem, {})
 
     @cached_property
     def _rungs(self) -> list[str]:
@@ -175,16 +177,13 @@ class FamilyView(Results):
 
     def _problem_with_most(self, is_wanted: Callable[[Cell], bool]) -> str:
         """Return the problem with most cells that are wanted; then the largest one."""
-        problems: dict[str, list[Cell]] = {}
-        for cell in self.records:
-            problems.setdefault(str(cell.problem), []).append(cell)
 
         def score(problem: str) -> tuple[int, float, int]:
-            cells = problems[problem]
+            cells = self.variants_on(problem).values()
             measured = sum(cell.status == "ok" for cell in cells)
             return sum(map(is_wanted, cells)), max(cell.size or 0.0 for cell in cells), measured
 
-        return max(problems, key=score)
+        return max(self._by_problem, key=score)
 
     @cached_property
     def goals(self) -> list[Reading]:
@@ -236,20 +235,3 @@ def _fastest(family: FamilyView) -> Iterator[Statement]:
         against = family.against[family.ladder_problem]
         name = f"{family.name}: {ours} against {against}"
         yield Statement("headline", name, family.ladder_problem, against, ours, family=family.name)
-
-
-def environments(results: Results) -> list[dict[str, Any]]:
-    """Return the different environments of cells; load and start time make no difference.
-
-    Each has versions, machine and seed, and the lists `cells`, `loads` and `starts` of its cells.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for cell in results.records:
-        stored = to_builtins(cell.environment)
-        fixed = {name: stored[name] for name in _ENVIRONMENT if name in stored}
-        key = json.dumps(fixed, sort_keys=True)
-        held = found.setdefault(key, fixed | {"cells": [], "loads": [], "starts": []})
-        held["cells"].append(str(cell.id))
-        held["loads"] += [stored["load"]] if "load" in stored else []
-        held["starts"] += [stored["started"]] if "started" in stored else []
-    return list(found.values())

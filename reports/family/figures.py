@@ -8,13 +8,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from harness.measuring.statements import gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell, projected_speedup
 from harness.model.quality import Bound, Quality, find_bound
 from harness.planning.plan import Planned
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, MARKERS, ORANGE, Drawing, Mark
-from reports.core.columns import compared, first_quality, gap_of, median
+from reports.core.columns import compared, first_quality, median
 from reports.core.formatting import (
     count,
     gap,

@@ -22,7 +22,7 @@ from reports.family.flame_links import FlamePage, flames_table
 from reports.family.growth import Series
 from reports.family.ranks import loads_table, rank_view, ranks_caption, ranks_table
 
-_COMPARISON = ("variant", "cpu", "ratio", "reach", "projected", "verdict", "qualities", "gap")
+_COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "qualities", "gap")
 ALL = (
     *("cell", "size", "machine", "against", "cpu", "wall", "ratio", "reach", "projected"),
     *("verdict", "qualities", "gap", "peak", "grown", "fingerprint", "note"),

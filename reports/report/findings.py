@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.measuring.statements import Reading
+from harness.measuring.statements import Reading, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell
 from reports.core.columns import stopped_at
@@ -89,7 +89,7 @@ def _improvement(reading: Reading) -> str:
     assert before
     (quality,) = (quality for quality in after.qualities if quality.name == name)
     values = [quantity(cell.quality[name], quality.unit) for cell in (after, before)]
-    left = gap(reading.gap(after))
+    left = gap(gap_of(after))
     proven = "no decision can be better" if left == gap(0.0) else f"{left} from the proven bound"
     return (
         f"`{reading.pair.after}` reaches `{name}` ({quality.meaning.rstrip('.')}) of {values[0]} "

@@ -1,20 +1,20 @@
 """The report of a results file, which may still grow, beside the record."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from harness.contract.registry import installed_statements
 from harness.estimates.validation import Validation
 from harness.measuring.selftest import last_selftests
-from harness.measuring.statements import Cells
-from harness.model.cell import Cell
+from harness.measuring.statements import Cells, gap_of
+from harness.model.cell import Cell, Environment
 from harness.model.errors import printable
 from harness.model.statement import Statement
 from harness.suites.record import Record
 from reports.core.columns import cell_table
-from reports.core.formatting import MISSING, count, gap, number, percent, plural
+from reports.core.formatting import MISSING, gap, listing, names, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import (
     CaptionedTable,
@@ -24,7 +24,7 @@ from reports.core.page import (
 )
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.estimates_page import read_validations, validation_chapter
-from reports.family.data import FamilyView, environments, families
+from reports.family.data import FamilyView, families
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.page import family_sections
 from reports.report.figure import draw_gains, draw_published
@@ -111,11 +111,8 @@ def _page(
         for view in views
     }
     notes = [agreement(records, recorded), *(results.notes if results else ())]
-    if results and len(environments(results)) > 1:
-        notes.append(
-            f"The cells were measured in {len(environments(results))} different environments; "
-            "times of different runs cannot be compared."
-        )
+    if len(by_environment(records)) > 1:
+        notes.append("The cells are of several environments; compare only times of one run.")
     goals = [goal for view in views for goal in view.goals]
     said = answers(rows, known, records, goals, filter(None, notes))
     chapters = []
@@ -134,12 +131,17 @@ def _page(
         chapters.append(_provenance(results, name, views))
     slugs = {view.name: view.slug for view in views}
     gains = CaptionedTable(gains_table(rows, known, _flame_links(rows, pages), slugs))
-    lead = " ".join(filter(None, (_LEAD, gpus(record.folder) if record else "")))
+    lead = [" ".join(filter(None, (_LEAD, gpus(record.folder) if record else "")))]
+    if records:
+        made = records[-1].environment
+        cores = plural(made.cores, "core") if made.cores else ""
+        parts = (made.cpu, cores, f"python {made.python}", *_versions(made)[:_VERSIONS])
+        lead.append(" · ".join(filter(None, parts)))
     frames = ("cells", "qualities", "counters", "phases") if results else ()
     return Page(
         name=printable(name),
         heading=printable(title) or "shardbench report",
-        lead=[lead, _measured_with(results) if results else ""],
+        lead=lead,
         answers=said,
         opening=Section("overview", "Overview", drawings=list(draw_gains(rows)), tables=[gains]),
         sections=chapters,
@@ -163,30 +165,28 @@ def gains_table(
     def known(row: System) -> System:
         return row if row.times.figure else recorded.get(row.name, row)
 
-    def speedup(row: System) -> Entry:
-        times = known(row).times
-        decides = {"own": ", another decision", "different": ", different decision"}
-        written = factor_text(times.figure) + decides.get(times.decision, "")
-        if times.figure and not row.times.figure:
-            written += " (recorded)"
-        return Entry(written, times.value)
-
-    def gaps(row: System) -> Entry:
-        better = next((r.better for r in (row, known(row)) if r.better and r.better.figure), None)
-        if better is None:
-            return Entry(MISSING)
-        shares = [better.gap(cell) for cell in (better.before, better.after)]
-        shown = [percent(share) if share >= 0.1 else gap(share) for share in shares]
-        mark = "" if row.better and row.better.figure else " (recorded)"
-        return Entry(f"{' → '.join(shown)}{mark}", shares[1])
-
-    def flame_graphs(row: System) -> Entry:
-        page = flames.get(row.name)
-        return Entry("both", link=page) if page else Entry(MISSING)
-
     def name(row: System) -> Entry:
         slug = slugs.get(row.statement.family)
         return Entry(row.name, link=f"#{slug}" if slug else "")
+
+    def speedup(row: System) -> Entry:
+        times = known(row).times
+        decides = {"own": ", another decision", "different": ", different decision"}
+        mark = "" if row.times.figure else " (recorded)"
+        return Entry(
+            f"{factor_text(times.figure)}{decides.get(times.decision, '')}{mark}", times.value
+        )
+
+    def gaps(row: System) -> Entry | None:
+        for better, mark in ((row.better, ""), (known(row).better, " (recorded)")):
+            if better and better.figure:
+                shares = [gap_of(cell) for cell in (better.before, better.after)]
+                return Entry(f"{' → '.join(map(gap, shares))}{mark}", shares[1])
+        return None
+
+    def flame_graphs(row: System) -> Entry | None:
+        page = flames.get(row.name)
+        return Entry("both", link=page) if page else None
 
     return table_of(
         (row for row in rows if known(row).times.figure),
@@ -250,65 +250,57 @@ def _flame_links(
 
 
 def _provenance(results: Results, name: str, views: Sequence[FamilyView]) -> Section:
-    machines = dict.fromkeys(environment.get("machine") for environment in environments(results))
+    records = results.records
+    machines = dict.fromkeys(cell.environment.machine for cell in records)
     selftests = [test.sentence() for name in machines if name for test in last_selftests(name)]
-    tables = [CaptionedTable(sources_table(v), f"The variants of {v.name}.") for v in views]
+    environments = CaptionedTable(environment_table(records))
+    sources = [CaptionedTable(sources_table(v), f"The variants of {v.name}.") for v in views]
+    remarks = [*results.notes, *selftests]
     sections = [
-        Section(
-            "environment",
-            "Environment",
-            tables=[CaptionedTable(environment_table(results))],
-            remarks=[*results.notes, *selftests],
-        ),
-        Section("sources", "Sources", tables=tables),
+        Section("environment", "Environment", tables=[environments], remarks=remarks),
+        Section("sources", "Sources", tables=sources),
     ]
-    cells = plural(len(results.records), "cell")
-    problems = plural(len({(cell.family, cell.problem) for cell in results.records}), "problem")
-    of = plural(len(views), "family") if len(views) > 1 else f"family {views[0].name}"
-    starts = sorted(start for found in environments(results) for start in found["starts"])
-    since = f"; measured from {starts[0][:16].replace('T', ' ')} UTC" if starts else ""
-    lead = f"{printable(name)}: {cells}, {problems}, {of}{since}."
+    cells = plural(len(records), "cell")
+    problems = plural(len({(cell.family, cell.problem) for cell in records}), "problem")
+    lead = f"{printable(name)}: {cells}, {problems}, {names(view.name for view in views)}."
     return Section("provenance", "Provenance", lead, sections=sections)
 
 
-def _measured_with(results: Results) -> str:
-    """Return a line with the last environment's machine and main versions, and counts of others."""
-    *others, last = environments(results)
-    packages = dict(islice((last.get("packages") or {}).items(), _VERSIONS))
-    versions = {"python": last.get("python"), **packages}
-    cores = plural(last["cores"], "core") if last.get("cores") else ""
-    parts = [
-        ", ".join(filter(None, (last.get("cpu"), cores))),
-        *(f"{name} {version}" for name, version in versions.items() if version),
-        f"and {plural(len(others), 'other environment')}" if others else "",
-    ]
-    return " · ".join(filter(None, parts))
+def by_environment(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Return the cells by environment; load, start and code make no difference."""
+    ignored = dict.fromkeys(("code", "family_code", "commit", "load", "started"))
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(repr(replace(cell.environment, **ignored)), []).append(cell)
+    return list(groups.values())
 
 
-def environment_table(results: Results) -> Table:
-    """Return versions, machine, load and seed, a column per environment."""
-    shown = environments(results)
-    packages = [environment.get("packages") or {} for environment in shown]
+def environment_table(cells: Iterable[Cell]) -> Table:
+    """Return a row per environment: machine, versions, seed, and when it was used."""
 
-    def row(name: str, values: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        return (name, *(str(found.get(name, MISSING)) for found in values))
+    def of(name: str) -> Callable[[Sequence[Cell]], str | None]:
+        def value(cells: Sequence[Cell]) -> str | None:
+            known = getattr(cells[0].environment, name)
+            return None if known is None else str(known)
 
-    rows = [
-        ("cells", *(count(len(environment["cells"])) for environment in shown)),
-        *(row(name, shown) for name in ("shardbench", "python")),
-        *(row(name, packages) for name in dict.fromkeys(n for found in packages for n in found)),
-        *(row(name, shown) for name in ("machine", "cpu", "cores", "seed")),
-        ("load", *(_range([number(float(n)) for n in sorted(e["loads"])]) for e in shown)),
-        ("started", *(_range(sorted(e["starts"])) for e in shown)),
-    ]
-    titles = [f"environment {n}" if len(shown) > 1 else "value" for n in range(1, len(shown) + 1)]
-    columns = (text(title, place) for place, title in enumerate(titles, start=1))
-    return table_of(rows, text("what", 0), *columns)
+        return value
+
+    def used(cells: Sequence[Cell]) -> str:
+        starts = sorted(filter(None, (cell.environment.started for cell in cells)))
+        return " to ".join(dict.fromkeys(starts[:1] + starts[-1:]))
+
+    return table_of(
+        by_environment(cells),
+        *(text(name, of(name)) for name in ("machine", "cpu", "cores", "python", "shardbench")),
+        text("versions", lambda cells: listing(_versions(cells[0].environment), most=99)),
+        text("seed", of("seed")),
+        numbers("cells", lambda cells: len(cells)),
+        text("measured", used),
+    )
 
 
-def _range(values: Sequence[str]) -> str:
-    """Write the first and the last of sorted values."""
-    return " to ".join(dict.fromkeys((values[0], values[-1]))) if values else MISSING
+def _versions(environment: Environment) -> list[str]:
+    return [f"{name} {version}" for name, version in environment.packages.items()]
 
 
 def sources_table(family: FamilyView) -> Table:
@@ -320,6 +312,4 @@ def sources_table(family: FamilyView) -> Table:
         return f"the same as {cell.same_as}" if cell.same_as else "on its own"
 
     last = {cell.variant: cell for cell in family.records}
-    return cell_table(
-        list(last.values()), "variant", "summary", text("must decide", must), "source"
-    )
+    return cell_table([*last.values()], "variant", "summary", text("must decide", must), "source")

@@ -62,46 +62,45 @@ def recorded_pages(record: Record, family: str) -> list[FlamePage]:
     return pages
 
 
+def compared(cells: Iterable[Cell], recorded: Cells) -> list[tuple[Cell, Ratio, Ratio]]:
+    """Return the cells with a ratio here and in the record, to the same variant, and these two."""
+    both = ((cell, recorded.get(cell.id)) for cell in cells)
+    return [
+        (cell, cell.ratio, other.ratio)
+        for cell, other in both
+        if other and other.against == cell.against and cell.ratio and other.ratio
+        if min(cell.ratio.pairs, other.ratio.pairs) >= 2  # others have no interval
+    ]
+
+
+def are_apart(ratio: Ratio, other: Ratio) -> bool:
+    """Return whether the intervals of two ratios do not overlap."""
+    return ratio.high < other.low or other.high < ratio.low
+
+
 def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
     """Return a sentence on how many ratios differ from the record; "" if none can."""
-    compared = list(_with_both_ratios(cells, recorded))
-    if not compared:
+    ratios = compared(cells, recorded)
+    if not ratios:
         return ""
-    apart = [(ratio, other) for _, ratio, other in compared if _are_apart(ratio, other)]
-    factors = [max(r.value, o.value) / min(r.value, o.value) for r, o in apart]
+    apart = [(a.value, b.value) for _, a, b in ratios if are_apart(a, b)]
+    by_up_to = f", by up to {percent(max(max(p) / min(p) for p in apart) - 1)}" if apart else ""
     return (
-        f"Of {plural(len(compared), 'ratio')} that are also in the record of another day or "
-        f"machine, {len(apart) or 'none'} are outside of its intervals"
-        f"{f', by up to {percent(max(factors) - 1)}' if apart else ''}."
+        f"Of {plural(len(ratios), 'ratio')} that are also in the record of another day or machine, "
+        f"{len(apart) or 'none'} are outside of its intervals{by_up_to}."
     )
 
 
 def disagreements(cells: Iterable[Cell], recorded: Cells) -> Iterator[Finding]:
     """Yield a finding for each ratio whose interval is apart from the recorded one."""
-    for cell, ratio, other in _with_both_ratios(cells, recorded):
-        if _are_apart(ratio, other):
+    for cell, ratio, other in compared(cells, recorded):
+        if are_apart(ratio, other):
+            here, there = (
+                factor_with_interval(1 / found.value, 1 / found.high, 1 / found.low)
+                for found in (ratio, other)
+            )
             yield Finding(
                 "record",
-                f"The record differs: `{cell.variant}` on `{cell.problem}` is {_times(ratio)} as "
-                f"fast as `{cell.against}` here, and {_times(other)} there.",
+                f"The record differs: `{cell.variant}` on `{cell.problem}` is {here} as fast as "
+                f"`{cell.against}` here, and {there} there.",
             )
-
-
-def _with_both_ratios(
-    cells: Iterable[Cell], recorded: Cells
-) -> Iterator[tuple[Cell, Ratio, Ratio]]:
-    """Yield cells with their ratio here and in the record, to the same variant, with intervals."""
-    for cell in cells:
-        other = recorded.get(cell.id)
-        if other is None or other.against != cell.against or not (cell.ratio and other.ratio):
-            continue
-        if min(cell.ratio.pairs, other.ratio.pairs) >= 2:
-            yield cell, cell.ratio, other.ratio
-
-
-def _are_apart(one: Ratio, other: Ratio) -> bool:
-    return one.high < other.low or other.high < one.low
-
-
-def _times(ratio: Ratio) -> str:
-    return factor_with_interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)

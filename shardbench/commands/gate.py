@@ -14,14 +14,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.gate.expectations import Expectations, load_expectations, to_toml
-from harness.gate.expected_problems import (
+from harness.gate.expectations import (
+    Expectations,
     as_results_name_them,
     expected_problems,
     first_suite,
+    load_expectations,
+    to_toml,
 )
-from harness.gate.gate import HARNESS_FAILED, GateVerdict, judge_cells
-from harness.gate.proposals import is_as_it_must_be, renewed, without_noise
+from harness.gate.judging import (
+    HARNESS_FAILED,
+    GateVerdict,
+    is_as_it_must_be,
+    judge_cells,
+    renewed,
+    without_noise,
+)
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings

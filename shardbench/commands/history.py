@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
-from harness.gate.gate import HARNESS_FAILED
+from harness.gate.judging import HARNESS_FAILED
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner

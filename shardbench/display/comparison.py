@@ -25,7 +25,7 @@ _ROW_FIELDS = (
 )
 _MOST_PRINTED_LINES = 12
 _DETAILS = {
-    "Seconds of a call": ("wall_s", "cpu_s", "thread_s"),
+    "Times of a call": ("wall", "cpu", "thread"),
     "How ratios were taken": ("way", "pairs", "processes", "pair_spread", "process_spread"),
     "The work of a call, counted": ("python_calls", "calls_spread", "built_in"),
     "Resident memory": ("peak", "grown"),

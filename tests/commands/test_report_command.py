@@ -9,7 +9,7 @@ import toy
 from harness.contract.registry import load_registry
 from harness.model.ids import ProblemId
 from harness.store.cells import read_cells
-from harness.suites.sweep import registered_requests
+from harness.suites.declared import registered_requests
 from shardbench.commands.report import GrowingPage, headlines
 
 REPORT = ["report", "--seconds", "0.1", "--budget", "30"]

@@ -30,7 +30,7 @@ def path(tmp_path_factory):
 def told(path):
     """Read results and make all parts of a report except the figures, which take seconds."""
     results = read_results(path)
-    environment_table(results)
+    environment_table(results.records)
     cells = {cell.id: cell for cell in results.records}
     for family in families(results, DECLARED):
         rows = systems(family.statements, cells)

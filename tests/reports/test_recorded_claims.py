@@ -50,6 +50,11 @@ def line(variant: str, samples: list[float], copies: int, ratio: dict | None = N
     }
 
 
+def run(part: str, **payload) -> str:
+    """Return a stored line of a measured part."""
+    return json.dumps({"kind": "run", "id": part, "key": "", "payload": {"seconds": 60, **payload}})
+
+
 def clear_caches():
     for cached in (
         *(blocks.record, blocks._cells, blocks.family_views),
@@ -64,8 +69,8 @@ def recorded(tmp_path: Path, monkeypatch):
         lines = [line("slow", [8.0] * len(quick), 900), line("quick", quick, 1, ratio)]
         (tmp_path / "suite.toml").write_text(f'highlights = ["boxing/quick@{PROBLEM}"]\n')
         (tmp_path / "cells.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in lines))
-        run = {"part": "boxes", "seconds": 60, "environment": {"started": "2026-01-02T03:04:05Z"}}
-        (tmp_path / "runs.jsonl").write_text(f"{json.dumps(run)}\n")
+        started = {"started": "2026-01-02T03:04:05Z"}
+        (tmp_path / "runs.jsonl").write_text(run("boxes", environment=started))
         monkeypatch.setattr(blocks, "FOLDER", tmp_path)
         monkeypatch.setattr(blocks, "installed_statements", lambda: DECLARED)
         clear_caches()
@@ -150,8 +155,7 @@ def test_results_of_a_gpu_are_shown_where_there_are_some(recorded, tmp_path):
     for name, of in (("toy", "NVIDIA Toy"), ("cpu", "")):
         machine = tmp_path / "gpu" / name
         (machine / "tables").mkdir(parents=True)
-        run = {"part": "table one", "seconds": 1, "gpu": of}
-        (machine / "runs.jsonl").write_text(json.dumps(run) + "\n")
+        (machine / "runs.jsonl").write_text(run("table one", gpu=of))
         (machine / "tables" / "one.md").write_text(f"| {name} |\n")
         (machine / "cells.jsonl").write_text((tmp_path / "cells.jsonl").read_text())
     assert "NVIDIA Toy" in gpu.sentence()

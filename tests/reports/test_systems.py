@@ -58,7 +58,7 @@ def test_a_system_is_told_in_its_row_the_answers_and_the_findings(report):
     """Its speed-up, its better decision, repeated work, goals, certainty and the next step."""
     lines = [line | {"counter_enough": {"copies": 5}} for line in past_lines((400,), ())]
     table, (gained, certain, following), findings = report([*family_lines(), *lines])
-    assert_in_order(table, "Boxes", "a stand-in", f"37{TIMES}", "25 % → 0.05 %")
+    assert_in_order(table, "Boxes", "a stand-in", f"37{TIMES}", "25.0 % → 0.05 %")
     assert "1,000 copies; 5 suffice" in table
     assert_in_order(gained, "Same decision", f"37{TIMES}", "1.67 s instead of 61.2 s")
     assert_in_order(gained, "Better decision", "Boxes", "640 ms", "800 ms", "0.05 %")
