@@ -39,8 +39,9 @@ upstreams: setup
 	@planners/reshard/upstream/install.sh $(BIN)/python upstreams
 	@planners/experts/upstream/install.sh $(BIN)/python upstreams
 
+# MINUTES limits the time for measuring; the headlines come first.
 report: setup
-	$(BIN)/shardbench report
+	$(BIN)/shardbench report $(if $(MINUTES),--minutes $(MINUTES))
 
 # The suite of record/ at the sizes of published claims (three hours), the figures and tables that
 # README and docs draw from it, and a check that they are up to date. TORCHREC is a path or an

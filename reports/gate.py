@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.gate.difference import Deviation, Kind, Value
-from harness.gate.gate import GateVerdict, Judged
+from harness.gate.expectations import Value
+from harness.gate.judging import Deviation, GateVerdict, Judged, Kind
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
 from reports.core.escaping import code as in_code

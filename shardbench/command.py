@@ -1,9 +1,7 @@
 """Behaviour of all commands: help texts, errors for empty options, and interrupts."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -16,16 +14,6 @@ INTERRUPTED = 130  # the exit code of shells after SIGINT
 
 class InterruptedCommand(KeyboardInterrupt):
     """An interrupt; its message reports the kept results and how to resume."""
-
-
-@contextmanager
-def resumable(results: Path, fresh: bool = False) -> Iterator[None]:
-    """On an interrupt in the block, raise InterruptedCommand with the file and how to resume."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        how = "the same command without --fresh goes on" if fresh else "the same command goes on"
-        raise InterruptedCommand(f"the results so far are kept in {results}; {how}.") from None
 
 
 class Command(click.Command):

@@ -14,6 +14,7 @@ from harness.store.lines import Damage, Entry, Store, hold
 from harness.suites.cluster import Cluster
 from harness.suites.sweep import Finished, resumed, sweep, tasks_of
 from reports.core.formatting import plural
+from shardbench.command import InterruptedCommand
 from shardbench.options import messages, warn
 from shardbench.progress import progress_display
 
@@ -22,13 +23,27 @@ _MOST_NAMED = 5
 
 
 @contextmanager
-def measuring_into(store: Store[Any]) -> Iterator[None]:
-    """Lock a results file in the `with` block; first move damaged lines to `FILE.damaged`."""
+def measuring_into(store: Store[Any], fresh: bool = False) -> Iterator[None]:
+    """Lock a results file in the `with` block; first move damaged lines to `FILE.damaged`.
+
+    If `fresh`, this renames earlier results. An interrupt in the block becomes one that tells the
+    file and how to resume.
+    """
     with hold(store.path):
         if damaged := store.set_damaged_aside():
             tell_damaged(damaged)
             messages.print(f"They are moved to {store.path}.damaged.")
-        yield
+        if fresh:
+            keep_earlier(store)
+        try:
+            yield
+        except InterruptedCommand:
+            raise
+        except KeyboardInterrupt:
+            how = "the same command without --fresh" if fresh else "the same command"
+            raise InterruptedCommand(
+                f"the results so far are kept in {store.path}; {how} goes on."
+            ) from None
 
 
 def keep_earlier(store: Store[Any], kept: Iterable[Entry[Any]] = ()) -> None:
@@ -50,21 +65,18 @@ def measure(
     requests: Sequence[Request],
     store: CellStore,
     settings: Settings,
-    fresh: bool,
     cluster: Cluster | None = None,
     at_once: int = 1,
     then: Callable[[], None] = lambda: None,
 ) -> tuple[list[Request], list[Finished]]:
     """Measure the problems of a suite that have no stored results, and show progress.
 
-    If stored cells have other code, versions or settings, or times of another machine, or if
-    `fresh`, this renames their file; the other cells are kept, but not if `fresh`. Calls `then`
-    after each problem. Returns the requests with their stored cells, and the new results.
+    If stored cells have other code, versions or settings, or times of another machine, this renames
+    their file, and keeps the other cells. Calls `then` after each problem. Returns the requests
+    with their stored cells, and the new results.
     """
     tasks = tasks_of(requests, settings, several=cluster is not None)
-    if fresh:
-        keep_earlier(store)
-    elif (old := unused(tasks, store.entries)).reasons:
+    if (old := unused(tasks, store.entries)).reasons:
         for why, amount in old.reasons.items():
             messages.print(f"Not used: {plural(amount, 'cell')} in {store.path}, with {why}.")
         keep_earlier(store, old.rest)

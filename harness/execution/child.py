@@ -3,6 +3,7 @@
 import codecs
 import math
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -11,15 +12,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import Pipe
+from multiprocessing import Pipe, spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, Self
 
-from harness.execution.server import SERVER, job
+from harness.execution.server import SERVER
 from harness.execution.usage import has_more_than
 from harness.execution.worker import (
     NO_MESSAGE,
-    Closed,
     Failed,
     Inbox,
     Message,
@@ -103,10 +103,10 @@ def run(
 
 
 def _wait_until_closed(child: "Child") -> None:
-    """Wait until the work's cleanup is over; ignore its failure, and stop after 30 s."""
+    """Wait until the process has cleaned up and ended, however it ends, or for 30 s."""
     until = time.monotonic() + _CLOSING_SECONDS
     while time.monotonic() < until:
-        if isinstance(child.receive(_POLL_SECONDS), Closed | Failed):
+        if isinstance(child.receive(_POLL_SECONDS), Failed):
             return
 
 
@@ -215,7 +215,10 @@ def start_job(work: Callable[..., Any], *arguments: Any, memory_gib: float) -> C
 
     Raises ShardbenchError if no process can be started.
     """
-    request = job(work, arguments, memory_gib)
+    prepared = spawn.get_preparation_data("shardbench")
+    for name in ("authkey", "start_method"):
+        del prepared[name]
+    request = pickle.dumps((prepared, pickle.dumps((work, arguments, memory_gib))))
     child = Child(SERVER.fork)
     child.send(request)
     return child

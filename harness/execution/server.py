@@ -3,7 +3,6 @@
 import atexit
 import json
 import os
-import pickle
 import signal
 import socket
 import subprocess
@@ -12,7 +11,6 @@ import threading
 from contextlib import suppress
 from multiprocessing import Pipe, spawn
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from harness.execution import worker
 from harness.model.errors import ShardbenchError
@@ -135,14 +133,6 @@ class Forked:
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
             self.wait(_END_SECONDS)
-
-
-def job(function: Any, arguments: tuple[Any, ...], memory_gib: float) -> bytes:
-    """Return the request to call a function under a memory limit."""
-    prepared = spawn.get_preparation_data("shardbench")
-    for name in ("authkey", "start_method"):
-        del prepared[name]
-    return pickle.dumps((prepared, pickle.dumps((function, arguments, memory_gib))))
 
 
 SERVER = Server()

@@ -103,12 +103,7 @@ class Failed:
         return self.stage.subject
 
 
-@dataclass(frozen=True)
-class Closed:
-    """The last message: the work has closed its resources."""
-
-
-Message = Stage | Note | Result | Failed | Closed
+Message = Stage | Note | Result | Failed
 
 NO_MESSAGE = Failed("The child process sent something that is no message.")
 
@@ -427,7 +422,6 @@ def _run_job(requests: int, messages: int, output: int) -> NoReturn:
             close()
     with suppress(BaseException):
         sys.stdout.flush()
-    report.send(Closed())
     os._exit(0)  # without waiting for threads
 
 

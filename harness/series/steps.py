@@ -8,7 +8,7 @@ from msgspec import structs
 
 from harness.contract.abilities.series import Series
 from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
-from harness.gate.gate import GateVerdict, judge_cells
+from harness.gate.judging import GateVerdict, judge_cells
 from harness.model.cell import Cell
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import CellId

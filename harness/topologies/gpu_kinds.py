@@ -1,7 +1,6 @@
 """Data sheets of GPU models: memory, bandwidths and links, with sources."""
 
 import re
-from collections.abc import Iterator
 from functools import cache
 
 import msgspec
@@ -69,35 +68,34 @@ def gpu_kinds() -> tuple[GpuKind, ...]:
 
 
 def find_gpu_kind(name: str) -> GpuKind | None:
-    """Return the GPU model of a name in the spelling of NVML, torch or a file, or None.
+    """Return the GPU model of a name in the spelling of a driver, torch or a file, or None.
 
     `NVIDIA H100 80GB HBM3`, `H100-SXM5-80GB` and `h100 sxm` name the same model. `H100` alone
     matches several models, so the result is None.
     """
-    words = set(_words(name))
-    found: dict[int, list[GpuKind]] = {}
+    words, longest, matches = _words(name), 0, list[GpuKind]()
     for kind in gpu_kinds():
         aliases = (set(alias.split()) for alias in kind.names.split("|"))
-        longest = max((len(alias) for alias in aliases if alias <= words), default=0)
-        found.setdefault(longest, []).append(kind)
-    best = found[max(found)]
-    return best[0] if max(found) and len(best) == 1 else None
+        length = max((len(alias) for alias in aliases if alias <= words), default=0)
+        if length > longest:
+            longest, matches = length, []
+        if length == longest > 0:
+            matches.append(kind)
+    return matches[0] if len(matches) == 1 else None
 
 
-def _words(name: str) -> Iterator[str]:
-    for word in re.findall(r"[A-Z0-9]+", name.upper()):
-        # `SXM5` also yields `SXM`, to match aliases without a generation.
-        yield word
-        if form := re.fullmatch(r"(SXM)\d", word):
-            yield form[1]
+def _words(name: str) -> set[str]:
+    words = set(re.findall(r"[A-Z0-9]+", name.upper()))
+    # `SXM5` also yields `SXM`, to match aliases without a generation.
+    return words | {word[:3] for word in words if re.fullmatch(r"SXM\d", word)}
 
 
 def require_gpu_kind(name: str) -> GpuKind:
     """Return the GPU model of a name. Raise UsageError that lists similar or all known models."""
     if kind := find_gpu_kind(name):
         return kind
-    words = set(_words(name))
-    if near := [kind.name for kind in gpu_kinds() if words & set(_words(kind.name))]:
+    words = _words(name)
+    if near := [kind.name for kind in gpu_kinds() if words & _words(kind.name)]:
         raise UsageError(f"A GPU '{name}' may be any of {', '.join(near)}: say which.")
     known = ", ".join(kind.name for kind in gpu_kinds())
     raise UsageError(f"No data sheet is known for a GPU '{name}'; known are: {known}.")

@@ -57,14 +57,15 @@ def find_topology(name: str, gpus: int) -> Topology:
 def find_rows(name: str) -> list[TopologyRow]:
     """Return the rows of a preset, `FILE.csv` or `FILE.csv#NAME`, or raise UsageError if none."""
     path, _, wanted = name.partition("#")
-    if path.endswith(".csv"):
-        rows = read_rows(_text(path), path)
-        if wanted not in ("", *(row.texts["name"] for row in rows)):
-            raise unknown(f"topology in {path}", wanted, {row.texts["name"] for row in rows})
-        return [row for row in rows if wanted in ("", row.texts["name"])]
-    find_topology(name, 1)  # raises UsageError for an unknown name
-    rows = read_rows(data_text("topologies.csv"), name)
-    return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
+    if not path.endswith(".csv"):
+        find_topology(name, 1)  # raises UsageError for an unknown name
+        rows = read_rows(data_text("topologies.csv"), name)
+        return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
+    rows = read_rows(_text(path), path)
+    chosen = [row for row in rows if wanted in ("", row.texts["name"])]
+    if not chosen:
+        raise unknown(f"topology in {path}", wanted, {row.texts["name"] for row in rows})
+    return chosen
 
 
 def placed_on(

@@ -1,6 +1,7 @@
 """Find all traps of a topology: figures that mislead a planner, each with a correction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,12 +15,13 @@ _MOST_HOST_MEMORY = 2**42
 # 800 Gbit/s, the most that a network device carries; no GPU of the presets has two devices.
 _MOST_INTER = 100 * GB
 
-Traps = list[TopologyTrap]
+Traps = Iterator[TopologyTrap]
+Values = Mapping[str, Any]
 
 
 def find_traps(
     row: TopologyRow, gpus: int | None = None, libraries: Sequence[LibraryTopology] = ()
-) -> Traps:
+) -> list[TopologyTrap]:
     """Return all traps of a topology in the order of columns; an empty list if there are none.
 
     `gpus` is the number of GPUs to use, by default the row's. A row of a topology file is checked
@@ -28,22 +30,11 @@ def find_traps(
     gpus = row.gpus if gpus is None else gpus
     kind = find_gpu_kind(row.texts.get("gpu", ""))
     values, refused = read_values(row.texts)
-    traps = _refusals(row, refused, kind)
-    traps += _network(values)
+    traps = [*_refusals(row, refused, kind), *_network(values), *_host_memory(values, kind)]
     if gpus and values.get("gpus_per_host"):
         traps += _world(row, values, gpus, [row.library] if row.library else libraries)
-    most_per_host = kind.most_per_host if kind else None
-    count = min(values.get("gpus_per_host", 0), most_per_host or MOST_GPUS)
-    if (share := values.get("ddr_bytes", 0)) * count > _MOST_HOST_MEMORY:
-        wrong = (
-            f"{share / 2**30:,.0f} GiB for each of {count} GPUs makes {share * count / 2**40:,.1f} "
-            "TiB in a host: it is the host's memory, not a GPU's"
-        )
-        write = f"{share // count}, the host's over its GPUs"
-        traps.append(TopologyTrap("ddr_bytes", wrong, write))
     if kind:
-        traps += _counts(row, values, kind)
-        traps += _links(values, kind, gpus or 0)
+        traps += [*_counts(row, values, kind), *_links(values, kind, gpus or 0)]
         traps += _memory(values, kind)
     if row.library:
         traps += row.library.traps(row, values, gpus)
@@ -61,7 +52,6 @@ def _refusals(row: TopologyRow, refused: dict[str, tuple[str, str]], kind: GpuKi
             "intra_host_bw": kind.all_links_bw or kind.host_link_bw,
             "hbm_to_ddr_bw": kind.host_link_bw / 2,
         }
-    traps = []
     for column, (wrong, in_unit) in refused.items():
         if not row.texts.get(column) and row.library:
             if column not in row.library.defaults:
@@ -71,44 +61,41 @@ def _refusals(row: TopologyRow, refused: dict[str, tuple[str, str]], kind: GpuKi
         value = sheet.get(column)
         figure = f"{value:.0f} ({kind.name})" if value and kind else ""
         write = "; ".join(filter(None, (in_unit, figure))) or "the machine's own"
-        traps.append(TopologyTrap(column, wrong, write))
-    return traps
+        yield TopologyTrap(column, wrong, write)
 
 
 def _world(
-    row: TopologyRow, values: dict[str, int], gpus: int, libraries: Sequence[LibraryTopology]
+    row: TopologyRow, values: Values, gpus: int, libraries: Sequence[LibraryTopology]
 ) -> Traps:
     """Find a number of GPUs that does not fit the topology, or needs a missing `inter_host_bw`."""
     local, hosts = values["gpus_per_host"], values.get("hosts_per_nvlink_domain", 1)
     domain = local * hosts
     column = "gpus_per_host" if hosts == 1 else "hosts_per_nvlink_domain"
-    traps = []
     if gpus > MOST_GPUS:
-        traps.append(TopologyTrap(column, f"{gpus:,} GPUs are more than any cluster has", "fewer"))
+        yield TopologyTrap(column, f"{gpus:,} GPUs are more than any cluster has", "fewer")
     elif domain > gpus and hosts > 1 and not row.library:
         wrong = f"a domain of {domain} GPUs is larger than the world of {gpus}"
-        traps.append(TopologyTrap(column, wrong, f"{-(-gpus // local)}, the hosts of the job"))
+        yield TopologyTrap(column, wrong, f"{-(-gpus // local)}, the hosts of the job")
     elif local > gpus and hosts == 1 and row.library:
         argument = row.called("gpus_per_host")
         wrong = f"{argument}={local} is larger than the world of {gpus}"
-        traps.append(TopologyTrap(column, wrong, f"{argument}={gpus}"))
+        yield TopologyTrap(column, wrong, f"{argument}={gpus}")
     elif gpus > domain and gpus % domain:
         wrong = f"{gpus} GPUs are no whole number of domains of {domain}"
         near = f"{gpus // domain * domain} or {-(-gpus // domain) * domain} GPUs"
-        traps.append(TopologyTrap(column, wrong, near))
+        yield TopologyTrap(column, wrong, near)
     if gpus > domain and not row.texts.get("inter_host_bw"):
         wrong = f"{gpus} GPUs make more than one domain of {domain}, but inter_host_bw is not given"
         for library in libraries:
             if default := library.defaults.get("inter_host_bw"):
                 wrong += f", so {library.library} plans with {default}"
         write = "a GPU's share of the network, 12500000 for 100 Gbit/s"
-        traps.append(TopologyTrap("inter_host_bw", wrong, write))
-    return traps
+        yield TopologyTrap("inter_host_bw", wrong, write)
 
 
-def _network(values: dict[str, float]) -> Traps:
+def _network(values: Values) -> Traps:
     """Find a network's speed in Gbit/s, of a whole host, or above the links inside one."""
-    traps, inter, local = [], values.get("inter_host_bw", 0), values.get("gpus_per_host", 0)
+    inter, local = values.get("inter_host_bw", 0), values.get("gpus_per_host", 0)
     if inter > _MOST_INTER:
         wrong = (
             f"{inter / GB:.4g} GB/s for each GPU is more than any network device carries; it looks "
@@ -116,16 +103,27 @@ def _network(values: dict[str, float]) -> Traps:
         )
         write = f"{inter / 8:.0f} if Gbit/s were meant"
         write += f", {inter / local:.0f} if it is the host's" if local > 1 else ""
-        traps.append(TopologyTrap("inter_host_bw", wrong, write))
+        yield TopologyTrap("inter_host_bw", wrong, write)
     intra = values.get("intra_host_bw", inter)
     if inter > intra:
         wrong = f"{inter / GB:.4g} GB/s between hosts is more than {intra / GB:.4g} inside one"
         write = "a GPU's share of the host's network devices"
-        traps.append(TopologyTrap("inter_host_bw", wrong, write))
-    return traps
+        yield TopologyTrap("inter_host_bw", wrong, write)
 
 
-def _counts(row: TopologyRow, values: dict[str, int], kind: GpuKind) -> Traps:
+def _host_memory(values: Values, kind: GpuKind | None) -> Traps:
+    most = kind.most_per_host if kind else None
+    share, count = values.get("ddr_bytes", 0), values.get("gpus_per_host", 0)
+    count = min(count, most or count)
+    if share * count > _MOST_HOST_MEMORY:
+        wrong = (
+            f"{share / 2**30:,.0f} GiB for each of {count} GPUs makes {share * count / 2**40:,.1f} "
+            "TiB in a host: it is the host's memory, not a GPU's"
+        )
+        yield TopologyTrap("ddr_bytes", wrong, f"{share // count}, the host's over its GPUs")
+
+
+def _counts(row: TopologyRow, values: Values, kind: GpuKind) -> Traps:
     """Find more GPUs than a host or NVLink domain has, or a domain declared as single hosts."""
     count, most, domain = values.get("gpus_per_host", 0), kind.most_per_host, kind.domain
     hosts, column = values.get("hosts_per_nvlink_domain", 1), "hosts_per_nvlink_domain"
@@ -133,8 +131,8 @@ def _counts(row: TopologyRow, values: dict[str, int], kind: GpuKind) -> Traps:
         wrong = f"a host has at most {most} {kind.name}, not {count}"
         is_domain = domain and count * hosts % most == 0
         also = f", and {column}={count * hosts // most}" if is_domain else ""
-        return [TopologyTrap("gpus_per_host", wrong, f"{most}{also}")]
-    if count and domain and count < domain and hosts == 1:
+        yield TopologyTrap("gpus_per_host", wrong, f"{most}{also}")
+    elif count and domain and count < domain and hosts == 1:
         wrong = (
             f"the {count} {kind.name} of a host are a part of an NVLink domain of up to {domain}; "
             "so written, all beyond the host is planned at inter_host_bw"
@@ -143,16 +141,14 @@ def _counts(row: TopologyRow, values: dict[str, int], kind: GpuKind) -> Traps:
         if row.library:
             column = "gpus_per_host"
             write = f"{row.called(column)}={domain}"
-        return [TopologyTrap(column, wrong, write)]
-    if count and domain and count * hosts > domain:
+        yield TopologyTrap(column, wrong, write)
+    elif count and domain and count * hosts > domain:
         wrong = f"{count} x {hosts} GPUs are more than the {domain} of an NVLink domain"
-        return [TopologyTrap(column, wrong, f"{max(1, domain // count)}")]
-    return []
+        yield TopologyTrap(column, wrong, f"{max(1, domain // count)}")
 
 
-def _links(values: dict[str, float], kind: GpuKind, gpus: int) -> Traps:
+def _links(values: Values, kind: GpuKind, gpus: int) -> Traps:
     """Find bandwidths above what a GPU's links carry one way, to other GPUs or to the host."""
-    traps = []
     one_way = kind.all_links_bw or kind.host_link_bw
     for column in ("intra_host_bw", "intra_host_bw_nccl"):
         value = values.get(column, 0)
@@ -165,7 +161,7 @@ def _links(values: dict[str, float], kind: GpuKind, gpus: int) -> Traps:
         elif abs(over - _GIB_FOR_GB) < 0.02:
             why = "the data sheet's figure taken for GiB/s"
         wrong = f"{value / GB:.4g} GB/s is {why}: {kind.name} sends {one_way / GB:.4g} GB/s one way"
-        traps.append(TopologyTrap(column, wrong, f"{one_way:.0f}"))
+        yield TopologyTrap(column, wrong, f"{one_way:.0f}")
     # In a host without a switch (MI300X), a job on part of the GPUs uses only links among them.
     column, count = "intra_host_bw", values.get("gpus_per_host", 0)
     used = (kind.nvlink_bw or 0) * (gpus - 1)
@@ -174,19 +170,17 @@ def _links(values: dict[str, float], kind: GpuKind, gpus: int) -> Traps:
             f"{gpus} of {count} {kind.name} use {gpus - 1} of each GPU's {kind.nvlinks} links, "
             f"so they exchange {used / GB:.4g} GB/s"
         )
-        traps.append(TopologyTrap(column, wrong, f"{used:.0f}"))
+        yield TopologyTrap(column, wrong, f"{used:.0f}")
     column, link = "hbm_to_ddr_bw", kind.host_link_bw
     if (value := values.get(column, 0)) > 0.55 * link:
         why = "both ways together" if value > 1.5 * link else "the whole link"
         whole = f"{link / GB:.4g} GB/s one way join {kind.name} with its host"
         wrong = f"{value / GB:.4g} GB/s is {why}: {whole}, and the network shares them"
-        traps.append(TopologyTrap(column, wrong, f"{link / 2:.0f}, half of it"))
-    return traps
+        yield TopologyTrap(column, wrong, f"{link / 2:.0f}, half of it")
 
 
-def _memory(values: dict[str, float], kind: GpuKind) -> Traps:
+def _memory(values: Values, kind: GpuKind) -> Traps:
     """Find a memory size or bandwidth that differs from the GPU's data sheet."""
-    traps = []
     value = values.get("hbm_bw", kind.hbm_bw)
     ratio = value / kind.hbm_bw
     is_gib = abs(ratio - _GIB_FOR_GB) < 0.01
@@ -195,10 +189,9 @@ def _memory(values: dict[str, float], kind: GpuKind) -> Traps:
         why = f"{value / GB:,.0f} GB/s is {side} what the GPU has"
         why = "GB/s taken for GiB/s" if is_gib else why
         wrong = f"{why}: the data sheet of {kind.name} says {kind.hbm_bw / GB:,.0f} GB/s"
-        traps.append(TopologyTrap("hbm_bw", wrong, f"{kind.hbm_bw:.0f}"))
+        yield TopologyTrap("hbm_bw", wrong, f"{kind.hbm_bw:.0f}")
     size, memory = values.get("hbm_bytes"), kind.memory_bytes
     if size and memory and not 0.95 <= (ratio := size / memory) <= 1.008:
         side = "more than" if ratio > 1 else f"{1 - ratio:.0%} less than"
         wrong = f"{size} bytes are {side} a program sees of {kind.name}"
-        traps.append(TopologyTrap("hbm_bytes", wrong, f"{memory} ({kind.memory_basis})"))
-    return traps
+        yield TopologyTrap("hbm_bytes", wrong, f"{memory} ({kind.memory_basis})")

@@ -127,9 +127,7 @@ COLUMNS: Mapping[str, TableColumn] = {
     "size": numbers("size", "size", count),
     "cpu": numbers("CPU time", lambda cell: median(cell.cpu_s), seconds),
     "wall": numbers("wall time", lambda cell: median(cell.wall_s), seconds),
-    "cpu_s": numbers("CPU", lambda cell: median(cell.cpu_s)),
-    "wall_s": numbers("wall", lambda cell: median(cell.wall_s)),
-    "thread_s": numbers("CPU of its own thread", lambda cell: median(cell.thread_cpu_s)),
+    "thread": numbers("CPU time of its thread", lambda cell: median(cell.thread_cpu_s), seconds),
     "ratio": numbers("ratio", _ratio),
     "reach": numbers(f"{100 * CONFIDENCE:.0f} %", _reach),
     "outcome": text("outcome", lambda cell: outcome_entry(cell.outcome)),
@@ -155,9 +153,9 @@ COLUMNS: Mapping[str, TableColumn] = {
 
 
 def _time(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-    """Yield the seconds that the ratios compare."""
-    title = {"cpu": "CPU s", "wall": "wall s"}[cells[0].clock]
-    yield numbers(title, lambda cell: median(cell.compared_s))
+    """Yield the time that the ratios compare."""
+    if cells:
+        yield COLUMNS[cells[0].clock]
 
 
 def _projected(cells: Sequence[Cell]) -> Iterator[TableColumn]:

@@ -155,28 +155,6 @@ def gap(share: float) -> str:
     return f"{share * 100:.1f} %" if share >= 0.001 or not share else f"{share * 100:.2g} %"
 
 
-def times(ratio: float) -> str:
-    """Write a cost ratio (after / before) as a factor: 0.125 gives `8 times as fast`."""
-    if ratio <= 1:
-        return f"{number(1 / ratio, trim=True)} times as fast"
-    return f"{number(float(ratio), trim=True)} times as slow"
-
-
-def progress(done: float, total: float, unit: str, after: float, projection: float) -> str:
-    """Write a stopped call's progress and its projected time in brackets; "" if both are unknown.
-
-    `after` (the elapsed time) and `projection` are seconds; unknown values are NaN.
-    """
-    parts = []
-    if done >= 0:
-        whole = f" of {count(total)}" if total > 0 else ""
-        spent = f" after {seconds(after, trim=True)}" if after > 0 else ""
-        parts.append(f"{count(done)}{whole} {unit}".rstrip() + spent)
-    if projection > 0:
-        parts.append(f"projection, not measured: {seconds(projection)}")
-    return f" ({'; '.join(parts)})" if parts else ""
-
-
 def listing(items: Sequence[str], most: int = 4) -> str:
     """Join items as `a, b and c`; if there are more than `most`, the last entry is `N more`."""
     shown = list(items)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from reports.core.escaping import code_in_table, markdown
-from reports.core.formatting import MISSING, interval, number
+from reports.core.formatting import MISSING, number
 
 Tone = Literal["", "bad", "good", "warn", "soft", "plain"]
 Kind = Literal["text", "code", "number", "bar"]
@@ -94,16 +94,6 @@ def numbers(title: str, value: Value = "", write: Callable[[float], str] = numbe
 def bar(title: str, value: Value) -> TableColumn:
     """Return a column of bars; a terminal that is too narrow leaves it out."""
     return TableColumn(title, "bar", value)
-
-
-def interval_column(title: str, low: str, high: str) -> TableColumn:
-    """Return a column of intervals, sorted by their lower ends."""
-    return numbers(title, lambda row: Entry(interval(row[low], row[high]), row[low]))
-
-
-def outcome_column(title: str = "outcome", value: str = "outcome") -> TableColumn:
-    """Return a column of outcomes of cells or goals, each with its tone (`good`, `bad`, ...)."""
-    return text(title, lambda row: outcome_entry(row[value] or MISSING))
 
 
 def outcome_entry(outcome: str, text: str = "") -> Entry:

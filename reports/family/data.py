@@ -122,9 +122,16 @@ class FamilyView(Results):
         """All variants, in the order of the results."""
         return list(dict.fromkeys(cell.variant for cell in self.records))
 
+    @cached_property
+    def _by_problem(self) -> dict[str, dict[str, Cell]]:
+        cells: dict[str, dict[str, Cell]] = {}
+        for cell in self.records:
+            cells.setdefault(str(cell.problem), {})[cell.variant] = cell
+        return cells
+
     def variants_on(self, problem: str) -> dict[str, Cell]:
         """Return the cells of one problem, by variant."""
-        return {cell.variant: cell for cell in self.records if str(cell.problem) == problem}
+        return self._by_problem.get(problem, {})
 
     @cached_property
     def _rungs(self) -> list[str]:
@@ -170,16 +177,13 @@ class FamilyView(Results):
 
     def _problem_with_most(self, is_wanted: Callable[[Cell], bool]) -> str:
         """Return the problem with most cells that are wanted; then the largest one."""
-        problems: dict[str, list[Cell]] = {}
-        for cell in self.records:
-            problems.setdefault(str(cell.problem), []).append(cell)
 
         def score(problem: str) -> tuple[int, float, int]:
-            cells = problems[problem]
+            cells = self.variants_on(problem).values()
             measured = sum(cell.status == "ok" for cell in cells)
             return sum(map(is_wanted, cells)), max(cell.size or 0.0 for cell in cells), measured
 
-        return max(problems, key=score)
+        return max(self._by_problem, key=score)
 
     @cached_property
     def goals(self) -> list[Reading]:

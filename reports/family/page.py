@@ -22,7 +22,7 @@ from reports.family.flame_links import FlamePage, flames_table
 from reports.family.growth import Series
 from reports.family.ranks import loads_table, rank_view, ranks_caption, ranks_table
 
-_COMPARISON = ("variant", "cpu", "ratio", "reach", "projected", "verdict", "qualities", "gap")
+_COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "qualities", "gap")
 ALL = (
     *("cell", "size", "machine", "against", "cpu", "wall", "ratio", "reach", "projected"),
     *("verdict", "qualities", "gap", "peak", "grown", "fingerprint", "note"),
@@ -96,7 +96,7 @@ def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iter
     claimed = any(rung.claim for rung in family.ladder)
     steps = "The published changes, step by step" if claimed else "Step by step"
     sections = [
-        section("against", title, *against, is_folded=not drawn["against"]),
+        section("against", title, *against),
         section("quality", "Time against quality", *[quality] * bool(drawn["quality"])),
         section("ranks", "The load of each rank", *loads),
         section("front", "Quality against moved weights"),

@@ -13,7 +13,7 @@ from harness.model.cell import Cell
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
 from shardbench import completion, options, problem_options
-from shardbench.command import InterruptedCommand, command
+from shardbench.command import command
 from shardbench.display.comparison import document, shown
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -66,13 +66,8 @@ def compare(
             if store:
                 store.add_cells([cell])
 
-        try:
-            with progress_display(str(comparison.problem)) as listen:
-                cells = comparison.run(listen, keep)
-        except KeyboardInterrupt:
-            if results is None:
-                raise
-            raise InterruptedCommand(f"finished cells are kept in {results}.") from None
+        with progress_display(str(comparison.problem)) as listen:
+            cells = comparison.run(listen, keep)
     options.show_or_write(json, document(cells), shown(cells, details))
     if all(cell.status != "ok" for cell in cells):
         raise click.exceptions.Exit(1)

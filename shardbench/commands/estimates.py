@@ -25,14 +25,14 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
-from harness.topologies.lookup import find_topology, read_topologies
+from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from reports import estimates as tables
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problem_options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.commands.memory import validate_the_memory
 from shardbench.progress import stage_display
-from shardbench.results_file import keep_earlier, measuring_into
+from shardbench.results_file import measuring_into
 
 _FOLDER = Path("validations")
 _FEWEST, _MOST = 3, 200
@@ -123,9 +123,7 @@ def validate_command(
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
     found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
-    problems = [
-        (spec, problem_options.placed_with_note(found, spec, topology, gpus)) for spec in specs
-    ]
+    problems = [(spec, placed_on(found, spec, topology, gpus)) for spec in specs]
     given = BenchOptions(device, indices, gib, seed)
     options.check_folder(out)
     if memory:
@@ -237,9 +235,7 @@ def _measuring(
     if workbench is None:
         raise UsageError(f"Family '{family.name}' does not measure its decisions.")
     store = Store(kept, "time", Pair)
-    with measuring_into(store), stage_display() as begins, resumable(kept, fresh):
-        if fresh:
-            keep_earlier(store)
+    with measuring_into(store, fresh), stage_display() as begins:
 
         def on_progress(measured: str, done: int, of: int) -> None:
             begins(f"measuring {measured}", done, of)

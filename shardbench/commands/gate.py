@@ -14,23 +14,32 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.gate.expectations import Expectations, load_expectations, to_toml
-from harness.gate.expected_problems import (
+from harness.gate.expectations import (
+    Expectations,
     as_results_name_them,
     expected_problems,
     first_suite,
+    load_expectations,
+    to_toml,
 )
-from harness.gate.gate import HARNESS_FAILED, GateVerdict, judge_cells
-from harness.gate.proposals import is_as_it_must_be, renewed, without_noise
+from harness.gate.judging import (
+    HARNESS_FAILED,
+    GateVerdict,
+    is_as_it_must_be,
+    judge_cells,
+    renewed,
+    without_noise,
+)
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore, read_whole
+from harness.store.lines import hold
 from reports import gate as words
 from reports.core.formatting import plural
 from shardbench import options
 from shardbench.command import Command, command
-from shardbench.results_file import measure, measuring_into
+from shardbench.results_file import keep_earlier, measure
 from shardbench.streams import write_out
 
 _USAGE = 2
@@ -97,9 +106,7 @@ class GateCommand(Command):
     type=options.PATH,
     help="Write new expectations here if something differs; by default next to the old.",
 )
-@options.budget(60.0)
-@options.seconds(10.0)
-@options.seed
+@options.measuring(budget_s=60.0, seconds_s=10.0)
 def gate(
     expectations: Path | None,
     judge: Path | None,
@@ -107,9 +114,7 @@ def gate(
     results: Path | None,
     markdown: str,
     new: Path | None,
-    budget: float,
-    seconds: float,
-    seed: int,
+    settings: Settings,
 ) -> None:
     """Judge decisions, counters and times by a file of expectations.
 
@@ -118,7 +123,6 @@ def gate(
     Exit codes: 0 as expected; 1 something differs, for worse or for better; 2 a ratio may have
     become worse; 3 the harness failed, or something was not measured.
     """
-    settings = options.settings_of(budget, seconds, seed)
     if expectations is None and not init:
         raise UsageError(
             "Name a file of expectations; 'shardbench gate --init expectations.toml' makes one."
@@ -220,8 +224,9 @@ def _measure(
     problems = expected_problems(expected, options.found_registry())
     expected, renamed = as_results_name_them(expected, problems)
     store = CellStore(results)
-    with measuring_into(store):
-        _, done = measure([problem.request for problem in problems], store, settings, fresh=True)
+    with hold(results):
+        keep_earlier(store)
+        _, done = measure([problem.request for problem in problems], store, settings)
     for finished in done:
         if finished.refused:
             raise UsageError(finished.refused)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Series
-from harness.gate.gate import HARNESS_FAILED
+from harness.gate.judging import HARNESS_FAILED
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
 from harness.series.commits import Runner
@@ -22,7 +22,7 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
 from reports.series import View, caveats, changed_figures, findings, step_sentences
 from shardbench import completion, display, options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.commands.gate import GateCommand
 from shardbench.options import check_folder, found_registry, messages, warn, write
 from shardbench.results_file import measuring_into
@@ -117,7 +117,7 @@ def history(
     check_folder(folder)
     results = folder / "history.jsonl"
     store = CellStore(results)
-    with measuring_into(store), resumable(results):
+    with measuring_into(store):
         runner = Runner(declared, source, asked, topology, store, budget, repeat, jobs)
         if runner.elsewhere:
             kept = plural(runner.elsewhere, "stored commit")

@@ -22,10 +22,9 @@ from harness.model.topology import Topology
 from harness.store.lines import Store
 from reports.core.terminal import as_terminal
 from reports.estimates import peaks_table, terms_table
-from shardbench.command import resumable
 from shardbench.options import messages, show_or_write, warn, write
 from shardbench.progress import stage_display
-from shardbench.results_file import keep_earlier, measuring_into
+from shardbench.results_file import measuring_into
 
 
 def validate_the_memory(
@@ -50,12 +49,9 @@ def validate_the_memory(
         store = Store(path.with_suffix(".jsonl"), "memory", RankMemoryFound)
         try:
             with (
-                measuring_into(store),
-                resumable(out, fresh),
+                measuring_into(store, fresh),
                 stage_display() as begins,
             ):
-                if fresh:
-                    keep_earlier(store)
                 candidates = bench.memory(family.work.build(spec, placed), plans)
                 one = validate_memory(
                     problem,

@@ -24,6 +24,7 @@ from harness.planning.plan import (
     front,
     plan as make_plan,
 )
+from harness.topologies.lookup import placed_on
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display, options, problem_options
 from shardbench.command import InterruptedCommand, command
@@ -122,7 +123,7 @@ def plan(
     workload = WorkloadSpec.parse(tables)
     registry = options.found_registry()
     able = problem_options.able_family(registry, family, "planning", "plan", workload)
-    placed = problem_options.placed_with_note(able, workload, topology, gpus)
+    placed = placed_on(able, workload, topology, gpus)
     request = Request(able, workload, placed, (variant,) if variant else ())
     if near is not None and pareto is not None:
         if variant or move_gib is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from harness.measuring.profile.profiler import profile_variants
+from harness.measuring.request import Request
 from harness.model.errors import UsageError
 from harness.model.ids import CellId
 from shardbench import completion, display, options, problem_options
@@ -17,16 +18,13 @@ from shardbench.progress import progress_display
     "shardbench profile embedding upstream -w dlrm-856 -t dgx_h100 -n 16 \\",
     "    --against compiled",
 )
-@problem_options.cell
+@problem_options.problem
 @click.argument(
     "variant",
     default="",
     help="The variant to profile, unless an id names it.",
     shell_complete=completion.variant,
 )
-@problem_options.workload
-@problem_options.topology
-@problem_options.gpus
 @problem_options.against
 @click.option(
     "--seconds",
@@ -36,13 +34,10 @@ from shardbench.progress import progress_display
 )
 @options.budget(600.0)
 @options.memory
-@click.option("--out", type=options.PATH, default=Path("profiles"), help="Folder for the files.")
+@click.option("--out", type=options.PATH, default="profiles", help="Folder for the files.")
 def profile(
-    cell: str,
+    request: Request,
     variant: str,
-    workload: str | None,
-    topology: str | None,
-    gpus: int | None,
     against: str,
     seconds: float,
     budget: float,
@@ -56,9 +51,8 @@ def profile(
     from reports.flames import flame_page
     from shardbench.display.profile import shown
 
-    request = problem_options.find_problem(options.found_registry(), cell, workload, topology, gpus)
     if request.variants and variant:
-        raise UsageError(f"'{cell}' names the variant already; leave out '{variant}'.")
+        raise UsageError(f"The id names the variant already; leave out '{variant}'.")
     name = next(iter(request.variants), variant)
     if not name:
         raise UsageError(

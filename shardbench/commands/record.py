@@ -15,7 +15,7 @@ from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import display, options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.options import check_folder, found_registry, messages, write
 from shardbench.results_file import measuring_into
 
@@ -67,8 +67,7 @@ def record(
             print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {held.folder}.")
             return
         check_folder(held.folder)
-        with resumable(held.folder):
-            outcomes = _measure(held, left)
+        outcomes = _measure(held, left)
     if device:
         ended = [(part.name, outcomes.get(part.name, "measured already")) for part in parts]
         display.show(as_terminal(table_of(ended, text("part", 0), text("outcome", 1))))

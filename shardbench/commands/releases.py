@@ -28,7 +28,7 @@ from harness.topologies.lookup import find_topology
 from reports.core.formatting import plural
 from reports.series import View, findings, release_views
 from shardbench import completion, display, options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.options import check_folder, found_registry, messages, warn
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -118,7 +118,7 @@ def releases(
     path = out / "history.jsonl"
     found: list[Cell] = []
     store = CellStore(path)
-    with measuring_into(store), resumable(path):
+    with measuring_into(store):
         for asked, topology in zip(problems, topologies, strict=True):
             request = Request(family, asked.workload, topology, purpose="releases")
             with progress_display(str(request.problem)) as listen:

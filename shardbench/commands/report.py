@@ -19,7 +19,7 @@ from harness.model.statement import TIMES_FASTER, Pair
 from harness.store.cells import CellStore, stored_cells
 from harness.suites.declared import merged, registered_requests
 from shardbench import options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.problem_options import find_problem
 from shardbench.progress import stage_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
@@ -137,10 +137,10 @@ def report(
     )
     page = GrowingPage(lambda: write(results), minutes)
     store = CellStore(results)
-    with measuring_into(store), resumable(results, fresh), page.time_limit():
-        measure(headlines(requests), store, settings, fresh, then=page.grow)
+    with measuring_into(store, fresh), page.time_limit():
+        measure(headlines(requests), store, settings, then=page.grow)
         _profile(results, profiles, settings, with_ladders=flames)
-        measure(requests, store, settings, False, then=page.grow)
+        measure(requests, store, settings, then=page.grow)
     _tell(write(results))
 
 

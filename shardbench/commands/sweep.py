@@ -23,7 +23,7 @@ from harness.suites.declared import read_suite, registered_requests
 from harness.suites.sweep import Finished, resumed, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, display, options
-from shardbench.command import command, resumable
+from shardbench.command import command
 from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
 
 _EXECUTORS = ("processes", "dask")
@@ -60,10 +60,7 @@ _MOST_FAILED = 20
     default=1,
     help="How many problems to measure at once here; more than one disturb each other.",
 )
-@options.budget(options.SUITE_BUDGET)
-@options.seconds(options.SUITE_SECONDS)
-@options.seed
-@options.memory
+@options.measuring(budget_s=options.SUITE_BUDGET, seconds_s=options.SUITE_SECONDS)
 @options.machine
 @options.fresh
 @click.option("--dry-run", is_flag=True, help="List what would run, and measure nothing.")
@@ -73,15 +70,11 @@ def sweep_command(
     executor: str,
     scheduler: str,
     workers: int,
-    budget: float,
-    seconds: float,
-    seed: int,
-    memory: float | None,
+    settings: Settings,
     fresh: bool,
     dry_run: bool,
 ) -> None:
     """Measure a suite of problems, or resume a stopped run."""
-    settings = options.settings_of(budget, seconds, seed, memory)
     _check_executor(executor, scheduler, workers)
     name, requests = _suite(suite, options.found_registry())
     path = results or Path("results") / f"{name}.jsonl"
@@ -95,10 +88,8 @@ def sweep_command(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
             "their times are not as good as those of one at a time."
         )
-    with dask as cluster, measuring_into(store), resumable(path, fresh):
-        requests, finished = measure(
-            requests, store, settings, fresh, cluster=cluster, at_once=workers
-        )
+    with dask as cluster, measuring_into(store, fresh):
+        requests, finished = measure(requests, store, settings, cluster=cluster, at_once=workers)
     _summarise(requests, finished, path)
 
 

@@ -25,7 +25,7 @@ _ROW_FIELDS = (
 )
 _MOST_PRINTED_LINES = 12
 _DETAILS = {
-    "Seconds of a call": ("wall_s", "cpu_s", "thread_s"),
+    "Times of a call": ("wall", "cpu", "thread"),
     "How ratios were taken": ("way", "pairs", "processes", "pair_spread", "process_spread"),
     "The work of a call, counted": ("python_calls", "calls_spread", "built_in"),
     "Resident memory": ("peak", "grown"),
@@ -78,8 +78,9 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
     parts += _selftest(cells)
     tables = {"Goals": _goals(cells)}
     if details:
+        ran = [cell for cell in cells if cell.status not in ("not installed", "not applicable")]
         tables |= {
-            title: cell_table(cells, "variant", *columns) for title, columns in _DETAILS.items()
+            title: cell_table(ran, "variant", *columns) for title, columns in _DETAILS.items()
         }
     parts += [
         as_terminal(table, f"\n{title}")

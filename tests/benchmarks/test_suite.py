@@ -1,11 +1,8 @@
 """The asv suite on made-up families, by asv's own classes."""
 
-import math
-import pickle
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, suite_of
 
 from benchmarks import families
 from benchmarks.families import registered
-from harness.contract import Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.check import check
 from harness.measuring.timing.turns import SystemClock
@@ -74,10 +70,6 @@ for found in disc_benchmarks("benchmarks"):
         with pytest.raises(RegistryError, match="'cards' could not be loaded: No module"):
             registered(registry)
 
-    def test_importing_the_suite_imports_no_planner(self) -> None:
-        code = "import sys, benchmarks.families; assert 'torch' not in sys.modules"
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
-
 
 class TestCaches:
     def test_each_family_of_this_project_has_its_own(self) -> None:
@@ -87,12 +79,6 @@ class TestCaches:
         assert len({cache_key(suite) for suite in suites.values()}) == len(names)
         for name in names:
             assert {family for family, _, _ in suites[name]().setup_cache()} == {name}
-
-    def test_those_of_other_packages_share_one_that_holds_them_all(self) -> None:
-        suites = suite_of(made_up(), made_up("cards"), made_up("reshard"))
-        assert cache_key(suites["dice"]) == cache_key(suites["cards"])
-        for name in ("dice", "cards"):
-            assert {family for family, _, _ in suites[name]().setup_cache()} == {"dice", "cards"}
 
 
 class TestFigures:
@@ -133,41 +119,6 @@ class TestFigures:
         """A variant that makes another decision than it must fails there."""
         with pytest.raises(ShardbenchError, match="another decision"):
             run("track_ratio_to_reference", "other")
-
-    @pytest.mark.parametrize("error", [ValueError("broken"), NotApplicable("not this problem")])
-    def test_a_ratio_needs_the_reference(self, error: Exception) -> None:
-        """A broken reference fails; one that does not support the problem is not available."""
-
-        def prepare(problem: int) -> Prepared[int]:
-            raise error
-
-        family = made_up()
-        family.variants["reference"] = replace(family.reference, prepare=prepare)
-        suite = suite_of(family)["dice"]
-        cache = suite().setup_cache()
-        benchmark = asv_benchmark(suite, "track_ratio_to_reference", "own", cache)
-        assert not benchmark.do_setup()
-        if isinstance(error, NotApplicable):
-            assert math.isnan(benchmark.do_run())
-        else:
-            with pytest.raises(ShardbenchError, match="broken"):
-                benchmark.do_run()
-
-    def test_checks_survive_being_stored(self) -> None:
-        """asv stores the checks in a file, whatever the class of an error."""
-
-        class Odd(ShardbenchError):
-            def __init__(self, first: str, second: str) -> None:
-                super().__init__(f"{first} {second}")
-
-        family = made_up()
-
-        @family.variant("odd")
-        def odd(problem: int) -> Prepared[int]:
-            raise Odd("very", "odd")
-
-        cache = suite_of(family)["dice"]().setup_cache()
-        assert pickle.loads(pickle.dumps(cache)).keys() == cache.keys()
 
     def test_a_problem_that_cannot_be_built_fails_in_its_own_cells(self) -> None:
         """Other problems are measured."""

@@ -60,10 +60,6 @@ class TestRatio:
         assert 4 <= len(found["samples"]) <= 16
         assert 0 < max(found["samples"]) < 0.1
 
-    @pytest.mark.parametrize("variant", ["reference", "not-installed"])
-    def test_without_a_ratio_there_is_none(self, run: Run, variant: str) -> None:
-        assert run("track_ratio_to_reference", variant) is None
-
     def test_asv_gets_the_calls_that_a_call_makes(self, run: Run) -> None:
         assert run("track_python_calls", "reference") == 2  # itself, and what adds numbers
         assert run("track_python_calls", "not-installed") is None

@@ -29,28 +29,19 @@ dice = "dice:FAMILY"
 """
 
 FAMILY = """
-import os
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from harness.contract import Family, Quality
-
-def is_kept():
-    file = Path(os.environ["NUMBA_CACHE_DIR"], "kernel")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    kept = file.exists()
-    file.touch()
-    return kept
 
 WORK = SimpleNamespace(
     build=lambda workload, topology: 1,
     facts=lambda problem: {},
     fingerprint=str,
     validate=lambda problem, decision: None,
-    quality=lambda problem, decision: {"hash": 1, "kept": is_kept()},
+    quality=lambda problem, decision: {"hash": 1},
     observe=lambda recorder: nullcontext(),
 )
-QUALITIES = (Quality("hash"), Quality("kept"))
+QUALITIES = (Quality("hash"),)
 FAMILY = Family("dice", "rolls dice", WORK, QUALITIES, benchmarks=("dice/dgx_h100:8",))
 
 def work(steps):
@@ -184,13 +175,6 @@ def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: P
 
 
 @pytest.mark.usefixtures("continuous")
-def test_what_one_commit_compiles_is_kept_for_the_next(repository: Path) -> None:
-    # Each commit was checked out twice, and shown is the second time.
-    for revision in ("main~1", "main"):
-        assert stored(repository, revision)["families.dice.track_kept"]["reference"] == 1
-
-
-@pytest.mark.usefixtures("continuous")
 def test_a_family_of_an_installed_package_is_found_at_a_commit(
     repository: Path, tmp_path: Path
 ) -> None:
@@ -209,19 +193,6 @@ def test_a_family_of_an_installed_package_is_found_at_a_commit(
     for family in ("cards", "dice"):
         assert f"families.{family}.track_hash" in ran.stdout
     assert "Benchmarking worktree-py3" in ran.stdout
-
-
-def test_what_a_commit_lacks_does_not_come_from_the_editable_install(repository: Path) -> None:
-    code = "import benchmarks; import planners"
-    environment = os.environ | {"ASV_ENV_TYPE": "worktree"}
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=repository,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    assert b"No module named 'planners'" in ran.stderr
 
 
 @pytest.mark.slow

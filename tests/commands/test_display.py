@@ -83,12 +83,12 @@ def shown(cells: list[Cell], details: bool = False) -> list[str]:
 def test_every_variant_has_a_row_with_the_bound_and_the_gap():
     """The table shows times, ratios with intervals, verdicts with decisions, and qualities."""
     lines = shown(cells())
-    heading = lines.index("variant CPU s ratio 99 % verdict ≥ bound gap")
+    heading = lines.index("variant CPU time ratio 99 % verdict ≥ bound gap")
     assert lines[heading + 1 : heading + 5] == [
-        "upstream 12.3 - - reference 118.4 ≥ 110.2 7.5 %",
-        "single-deepcopy 12.3 0.957 ±6 % same, same 118.4 ≥ 110.2 7.5 %",
-        "compiled 0.0512 0.0041 ±5 % faster, same 118.4 ≥ 110.2 7.5 %",
-        "certified 12.3 12.2 ±24 % slower, own 118.4 ≥ 110.2 7.5 %",
+        "upstream 12.3 s - - reference 118.4 ≥ 110.2 7.5 %",
+        "single-deepcopy 12.3 s 0.957 ±6 % same, same 118.4 ≥ 110.2 7.5 %",
+        "compiled 51.2 ms 0.0041 ±5 % faster, same 118.4 ≥ 110.2 7.5 %",
+        "certified 12.3 s 12.2 ±24 % slower, own 118.4 ≥ 110.2 7.5 %",
     ]
 
 
@@ -111,15 +111,15 @@ def test_a_bound_from_above_is_written_so():
 def test_columns_without_any_value_are_left_out():
     """A family without a bound has no gap, and a single cell has no ratio."""
     lines = shown([cell("upstream", (COST,), decision="reference")])
-    heading = lines.index("variant CPU s verdict max_rank_ms")
-    assert lines[heading + 1] == "upstream 12.3 reference 118.4"
+    heading = lines.index("variant CPU time verdict max_rank_ms")
+    assert lines[heading + 1] == "upstream 12.3 s reference 118.4"
 
 
 def test_if_the_baseline_was_stopped_its_projection_is_shown():
     """A projection is marked, and is no ratio."""
     stopped = cell("upstream", **STOPPED, projection_s=3600.0)
     lines = shown([stopped, cell("compiled", decision="own")])
-    assert "compiled 12.3 ≥ 288x own 118.4 ≥ 110.2 7.5 %" in lines
+    assert "compiled 12.3 s ≥ 288x own 118.4 ≥ 110.2 7.5 %" in lines
     assert any("288 times (projected) projected to be met" in line for line in lines)
     lines = shown([cell("upstream", **STOPPED), cell("even", decision="own")])
     assert not any("projected" in line for line in lines)
@@ -131,7 +131,7 @@ def test_seconds_counts_and_memory_are_details(details: bool):
     work = CountedWork(12_000, built_in_share=0.25)
     lines = shown([*cells(), cell("stopped", **STOPPED), cell("worked", work=work)], details)
     for line in (
-        *("compiled 12.5 0.0512", "worked 12,000 0 25.0 %", "upstream 812 312"),
+        *("compiled 12.5 s 51.2 ms", "worked 12,000 0 25.0 %", "upstream 812 312"),
         *("stopped ≥ 812 -", "upstream 7 0"),
     ):
         assert (line in lines) == details, line

@@ -95,14 +95,6 @@ def test_a_decision_is_explained(request_of_loop):
     assert found.sentences == ("3 is a part of 28.",)
 
 
-def test_the_parts_of_a_workload_are_shown(able):
-    held = able("inventory")(ANY_NAME, GPUS)
-    assert held.largest("value", 1) == (("number 7", 7),)
-    assert [column.name for column in held.drawn] == ["value"]
-    with pytest.raises(UsageError, match="--topology"):
-        able("inventory")(ANY_NAME, None)
-
-
 def test_a_workload_is_imported(able, tmp_path):
     (tmp_path / "numbers.json").write_text("[3, 1, 2]")
     asked = ImportRequest(str(tmp_path / "numbers.json"), str(tmp_path / "numbers.txt"))

@@ -107,31 +107,10 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
     return dict(command.make_context(words[1], rest).params)
 
 
-def test_the_collector_sees_blocks_sentences_and_tables(tmp_path):
-    text = """
-Do `shardbench list variants`, `other thing`, or
-`shardbench compare embedding -w
-FILE` and `shardbench plan ...`.
-```
-shardbench list   # what there is
-$ shardbench compare dtensor \\
-    -w mlp
-```
-```python
-shardbench list topologies
-```
-| `shardbench compare dimspec -n 4 ...` | variant |
-| --- | ---: |
-| `-w resnet50` | `interned` |
-"""
-    path = tmp_path / "document.md"
-    path.write_text(text)
-    assert [command.text for command in commands([path])] == [
-        "shardbench list",
-        "shardbench compare dtensor -w mlp",
-        "shardbench compare dimspec -n 4 -w resnet50 --variants interned",
-        "shardbench list variants",
-    ]
+def test_many_commands_are_found():
+    """Without them the tests below would pass."""
+    assert len(SHARDBENCH) > 100
+    assert {"make", "asv"} < {command.words[0] for command in COMMANDS}
 
 
 @pytest.mark.parametrize("command", SHARDBENCH, ids=lambda command: command.id)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from documented import ROOT
 
-from harness.estimates.steps import SlowestRank
 from harness.measuring.jobs import start_server_for
 
 SCRIPTS = ROOT / "record" / "scripts"
@@ -97,10 +96,3 @@ def test_ranks_of_two_plans_are_stepped_and_compared(functions_of):
     assert rows[0][1].startswith("upstream")
     assert rows[0][-1] == "-"
     assert all(float(measured) > 0 for _, _, _, measured, *_ in rows)
-
-
-def test_a_plan_twice_as_slow_has_a_ratio_of_two():
-    """The interval holds the ratio."""
-    slow = SlowestRank(1, (0.2, 0.4, 0.6)).over(SlowestRank(0, (0.1, 0.2, 0.3)))
-    assert slow.value == pytest.approx(2)
-    assert slow.low <= 2 <= slow.high

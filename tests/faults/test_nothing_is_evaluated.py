@@ -28,7 +28,7 @@ UNSAFE_ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False}
 
 # Each was looked at: none is given a file of other people, or runs it.
 REVIEWED = {
-    "harness/execution/server.py: pickle": "which writes what the one below reads",
+    "harness/execution/child.py: pickle": "which writes what the one below reads",
     "harness/execution/worker.py: pickle": "for the one below",
     "harness/execution/worker.py: pickle.loads": "a child's pipe; it runs the user's own code",
     "planners/embedding/search/compiling.py: pickle": "for the one below",

@@ -8,9 +8,8 @@ import shlex
 import pytest
 from made_up_cells import PROBLEM, ended, line
 
-from harness.gate.difference import Deviation
 from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
-from harness.gate.gate import GateVerdict, Judged, judge_cells
+from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from reports.core.escaping import code

@@ -33,6 +33,6 @@ def drive(workload: WorkloadSpec, topology: Topology, _: str) -> Driven:
         fingerprint=fingerprint,
         parts=lambda: {"conversion": convert},
         observe=observe,
-        quality=lambda decision: {"reported_millions": sum(decision[1]) / 1e6},
+        quality=lambda decision: {"reported_millions": float(sum(decision[1])) / 1e6},
         renew=forget,
     )

@@ -20,7 +20,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """
     convert = converter(msgspec.convert(request, Stream))
     (answers, costs), measured = run(request, convert)
-    return {**measured, "answers": answers_of(answers), "costs": costs}
+    return {
+        **measured,
+        "answers": answers_of(answers),
+        "costs": [float(cost) for cost in costs],
+    }
 
 
 def converter(stream: Stream) -> Callable[[], tuple[list[Any], list[float]]]:

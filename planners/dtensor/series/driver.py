@@ -34,7 +34,6 @@ _PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
 def drive(workload: WorkloadSpec, topology: Topology, _: str) -> Driven:
     """Return a step of a program; a call is a step on cold caches and the next step."""
     step = _step(workload, topology)
-    step()  # its first run differs from later ones
 
     def cold_and_warm(recorder: Recorder) -> Sequence[torch.Tensor]:
         with recorder.phase("miss"):

@@ -9,7 +9,7 @@ from gated import WIDE, results
 from made_up_cells import ended, line, write
 
 from harness.gate.expectations import Expectation, Expectations, load_expectations
-from harness.gate.gate import judge_cells
+from harness.gate.judging import judge_cells
 from harness.model.ids import CellId
 from harness.store.cells import read_cells, read_whole
 
@@ -101,7 +101,7 @@ class TestInit:
         assert code == 0
         assert "Wrote e.toml with 2 cells." in out
         assert f"{QUICK} failed or makes a wrong decision" in err
-        assert not load_expectations(tmp_path / "e.toml").cells[QUICK].has_figures
+        assert not load_expectations(tmp_path / "e.toml").cells[QUICK].figures
 
 
 class TestNoVerdict:
@@ -240,7 +240,7 @@ def test_a_first_file_of_a_measured_suite_is_as_expected_afterwards(gate, tmp_pa
     assert "Wrote expectations.toml with 2 cells." in out
     assert "a family is left out" in err
     held = load_expectations(tmp_path / "expectations.toml").cells
-    assert all(expectation.has_figures for expectation in held.values())
+    assert all(expectation.figures for expectation in held.values())
     again = judge_cells(Expectations(held), read_whole(Path("results/gate.jsonl")))
     assert {found.what for each in again.judged for found in each.deviations} <= {"ratio"}
 

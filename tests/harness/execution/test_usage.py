@@ -19,11 +19,8 @@ from harness.execution import usage
 from harness.execution.child import run
 from harness.execution.usage import descendants_cpu, helpers
 from harness.execution.worker import Report, Stage, is_memory_error
-from harness.measuring.check import check
 from harness.measuring.comparison import Comparison
-from harness.measuring.jobs import start_server_for
 from harness.measuring.request import Request
-from harness.measuring.timing.turns import SystemClock
 from harness.model import machine
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
@@ -136,30 +133,16 @@ def test_the_peak_is_of_the_call_alone() -> None:
     assert 36 * MIB < of_call < 60 * MIB
 
 
-def checked(name: str, _: Report) -> tuple[int | None, int | None]:
-    """Return the peak memory of a checked call and the memory before it, in bytes."""
-    problem = toy.build(WORKLOAD, TOPOLOGY)
-    done = check(toy.TOY, toy.TOY.variants[name], problem, SystemClock())
-    return done.peak_memory_bytes, done.memory_before_bytes
-
-
-def test_a_checked_call_has_its_peak() -> None:
-    """Set-up took twice as much; a call that was made elsewhere has none."""
-    start_server_for([toy.TOY])
-    peak, before = run(checked, "hungry", first=Stage("checking", 60.0))
-    assert 0.9 * toy.HUNGER < peak - before < 1.5 * toy.HUNGER
-    assert run(checked, "measured", first=Stage("checking", 60.0)) == (None, None)
-
-
-def test_a_call_over_budget_has_a_lower_bound_of_its_peak() -> None:
-    """The cells of a comparison have the memory of each variant."""
+def test_cells_have_the_peak_of_the_checked_call() -> None:
+    """Set-up took twice as much; of a call over budget, it is a lower bound."""
     names = ("hungry", "hungry-endless", "measured", "missing")
     request = Request(toy.TOY, WORKLOAD, TOPOLOGY, names)
     rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
     comparison = Comparison(request, Settings(1.0, rule), toy.toy_registry)
     cells = {cell.variant: cell for cell in comparison.run()}
     hungry, endless = cells["hungry"], cells["hungry-endless"]
-    assert (hungry.peak_memory_bytes or 0) - (hungry.memory_before_bytes or 0) > 0.9 * toy.HUNGER
+    peak = (hungry.peak_memory_bytes or 0) - (hungry.memory_before_bytes or 0)
+    assert 0.9 * toy.HUNGER < peak < 1.5 * toy.HUNGER
     assert endless.status == "over budget"
     assert (endless.peak_memory_bytes or 0) > toy.HUNGER
     assert (endless.memory_before_bytes, endless.progress) == (None, None)

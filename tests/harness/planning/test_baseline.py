@@ -57,11 +57,6 @@ def test_its_model_plans_where_it_is_not_installed(family: Family):
     assert compared(family) == Baseline("Toys", 3.0)
 
 
-def test_its_own_decision_is_not_made_twice(family: Family):
-    decide(family, "reference", never)
-    assert compared(family, "same") == Baseline("Toys", 3.0)
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

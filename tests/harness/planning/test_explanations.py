@@ -7,9 +7,8 @@ import toy
 
 from harness.contract import Abilities, Family
 from harness.contract.abilities.explanation import Explanation, Question, Section
-from harness.contract.variants import Variant
 from harness.measuring.request import Request
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.plan import explain
 from harness.topologies.lookup import find_topology
@@ -60,14 +59,6 @@ def test_a_single_table_is_explained_by_a_function_of_its_own(family: Family):
     for request, rank in ((asked(able, "same", "own"), None), (asked(able, "same"), 1)):
         with pytest.raises(UsageError, match="neither --rank nor --against"):
             explain(request, rank, table="3")
-
-
-@pytest.mark.parametrize("names", [("missing",), ("same", "missing")])
-def test_what_is_missing_is_said_before_anything_is_built(family: Family, names):
-    family.variants["missing"] = Variant("missing", lambda problem: (), "", "", requires=("nope",))
-    family = toy.with_work(family, build=lambda workload, topology: pytest.fail("it was built"))
-    with pytest.raises(ShardbenchError, match="needs nope"):
-        explain(asked(family, *names))
 
 
 @pytest.mark.parametrize("rank", [-1, 2])

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import toy
-from fake_clock import FakeClock
 
 from harness.contract import Family, Measured, Prepared
 from harness.contract.variants import Variant
@@ -41,29 +40,6 @@ def test_the_family_s_own_choice_plans(family: Family):
     assert made.first.name == "fullest"
     assert made.bound is not None
     assert made.bound.gap(made.quality) == pytest.approx(0.2)
-
-
-def test_another_can_be_asked_for(family: Family):
-    assert make(family, "own").document == {"gpu_of_item": (0,) * 5}
-    with pytest.raises(UsageError, match="Unknown variant of family 'toy', 'sane'"):
-        make(family, "sane")
-
-
-def test_setting_up_is_told_apart_from_planning(family: Family):
-    clock = FakeClock()
-
-    def prepare(problem: toy.ToyProblem) -> Prepared[toy.Decision]:
-        clock.advance(2)
-
-        def run() -> toy.Decision:
-            clock.advance(3)
-            return toy.round_robin(problem)
-
-        return Prepared(run)
-
-    add(family, "slow", prepare)
-    made = make(family, "slow", clock=clock)
-    assert made.planning_s == 3
 
 
 def test_what_the_variant_installs_is_gone_again(family: Family):

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_library import DRIVER, LIBRARY, PROBLEM, declared, write_installed
+from toy_library import LIBRARY, PROBLEM, declared, write_installed
 
 from harness.contract import Series
 from harness.contract.calls import count_calls
@@ -111,20 +111,6 @@ def test_a_new_release_is_measured_beside_those_that_are_stored(
     found = measured(library, places, path)
     assert {cell.against for cell in found.values()} == {"1.0.0"}
     assert measured(library, places, path) == found
-
-
-def test_lines_of_another_environment_are_left_alone(
-    library: Series, places: list[Place], path: Path
-) -> None:
-    measured(library, places[:1], path)
-    content = path.read_bytes()
-    library.driver.write_text(DRIVER + "\n# changed\n")
-    found = measured(library, places[:1], path)
-    assert path.read_bytes().startswith(content)
-    assert [cell.environment.code for cell in read_cells(path)][1] == (
-        found["1.0.0"].environment.code
-    )
-    assert measured(library, places[:1], path) == found
 
 
 @pytest.mark.parametrize(

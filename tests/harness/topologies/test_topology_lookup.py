@@ -1,20 +1,18 @@
 """The topology of a problem is the named one, or the one stored in its workload."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from toy import TOY
 
 from harness.contract import Study
 from harness.contract.registry import Registry
-from harness.gate.expectations import Expectation, Expectations
-from harness.gate.expected_problems import expected_problems
+from harness.gate.expectations import Expectation, Expectations, expected_problems
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, WorkloadSpec
 from harness.model.topology import captured_topology
-from harness.suites.declared import read_suite, registered_requests
-from harness.topologies.lookup import find_topology, placed_on, read_topologies
+from harness.suites.declared import registered_requests
+from harness.topologies.lookup import find_topology, placed_on
 from shardbench.problem_options import find_problem
 
 BRINGS = WorkloadSpec("brings")
@@ -61,16 +59,6 @@ def test_the_command_line_finds_it_by_options_and_by_id():
     assert find_problem(REGISTRY, "toy", "brings", "dgx_h100", 8).topology.name == "dgx_h100"
 
 
-@pytest.mark.parametrize("text", ["captured", "captured:6"])
-def test_a_suite_finds_it(tmp_path, text):
-    path = tmp_path / "suite.toml"
-    path.write_text(
-        f'[[study]]\nfamily = "toy"\nworkloads = ["brings"]\ntopologies = ["{text}", "dgx_h100:8"]'
-    )
-    requests = read_suite(path, REGISTRY).requests
-    assert [str(each.problem) for each in requests] == ["brings/captured:6", "brings/dgx_h100:8"]
-
-
 def test_studies_and_the_gate_find_it():
     studied = replace(FAMILY, studies=(Study("brings/captured:6", ("own",), "captured"),))
     (request,) = registered_requests([studied])
@@ -79,10 +67,3 @@ def test_studies_and_the_gate_find_it():
     expectations = Expectations({cell: Expectation()})
     (problem,) = expected_problems(expectations, REGISTRY)
     assert str(problem.request.problem) == "brings/captured:6"
-
-
-def test_no_machine_of_a_file_may_be_called_so():
-    presets = Path(__file__).parents[3] / "harness" / "topologies" / "data" / "topologies.csv"
-    text = presets.read_text().replace("dgx_h100,", "captured,", 1)
-    with pytest.raises(UsageError, match=r"name must be .* not 'captured'"):
-        read_topologies(text, "topologies.csv")

@@ -5,7 +5,7 @@ from typing import Any
 from made_up_cells import PROBLEM
 
 from harness.gate.expectations import Expectation, Expectations, Rules
-from harness.gate.gate import GateVerdict, judge_cells
+from harness.gate.judging import GateVerdict, judge_cells
 from harness.model.cell import Cell
 from harness.model.ids import CellId
 

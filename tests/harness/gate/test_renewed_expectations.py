@@ -9,8 +9,7 @@ from made_up_cells import ended, line
 from msgspec.structs import replace
 
 from harness.gate.expectations import Expectation, Expectations, load_expectations, to_toml
-from harness.gate.gate import judge_cells
-from harness.gate.proposals import renewed, without_noise
+from harness.gate.judging import judge_cells, renewed, without_noise
 from harness.model.ids import CellId
 
 

@@ -9,7 +9,7 @@ from made_up_cells import ended, line
 from msgspec.structs import replace
 
 from harness.gate.expectations import Expectation, Expectations, MadeWith
-from harness.gate.gate import Deviation, GateVerdict, judge_cells
+from harness.gate.judging import Deviation, GateVerdict, judge_cells
 from harness.model.errors import ShardbenchError
 
 

@@ -10,14 +10,14 @@ import toy
 
 from harness.contract import Statement
 from harness.contract.registry import Registry
-from harness.gate.expectations import Expectation, Expectations
-from harness.gate.expected_problems import (
+from harness.gate.expectations import (
+    Expectation,
+    Expectations,
     as_results_name_them,
     expected_problems,
     first_suite,
 )
-from harness.gate.gate import judge_cells
-from harness.gate.proposals import renewed
+from harness.gate.judging import judge_cells, renewed
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import SamplingRule, Settings

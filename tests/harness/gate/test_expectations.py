@@ -92,7 +92,7 @@ class TestReading:
     def test_a_cell_without_figures_has_nothing_expected_yet(self, tmp_path: Path):
         expected = load(tmp_path, f'[cell."{TEXT}"]\n').cells[CELL]
         assert expected == Expectation()
-        assert not expected.has_figures
+        assert not expected.figures
 
     def test_figures_can_stand_in_a_table_of_their_own(self, tmp_path: Path):
         text = f'[cell."{TEXT}"]\nratio = [0, 2]\n[cell."{CELL}".counters]\ncopies = 3\n'
