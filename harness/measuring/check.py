@@ -4,8 +4,8 @@ import gc
 import numbers
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from harness.contract import Family, Measured, Planning, Recorder
 from harness.contract.family import load
@@ -21,13 +21,18 @@ from harness.model.quality import find_bound
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of one checked call. The times of an observed call include the observer's work.
+    """The result of one checked call; `OF_CELLS` names the fields that a cell has, too.
 
-    `peak_memory_bytes` is the peak resident memory during the call, and `memory_before_bytes` the
-    resident memory just before; both are None for a call in another process. `ranks` has the
-    figures of each rank, if the family can plan. `front` has better decisions, each with the GiB
-    that must move to change this decision into it.
+    The times of an observed call include the observer's work. `peak_memory_bytes` is the peak
+    resident memory during the call, and `memory_before_bytes` the resident memory just before; both
+    are None for a call in another process. `front` has better decisions, each with the GiB that
+    must move to change this decision into it. `facts` are those of the problem.
     """
+
+    OF_CELLS: ClassVar = (
+        *("fingerprint", "quality", "counters", "phases", "peak_memory_bytes"),
+        *("memory_before_bytes", "ranks", "front", "facts"),
+    )
 
     fingerprint: str
     quality: Mapping[str, float]
@@ -39,6 +44,7 @@ class Checked:
     memory_before_bytes: int | None
     ranks: RankTable | None = None
     front: tuple[FrontPoint, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check(
@@ -79,6 +85,7 @@ def check(
             wall_s, cpu_s = clock.wall() - wall_s, clock.cpu() - cpu_s
             reached: int | None = peak()
             call_ended()
+        # 1. What was measured: here, or by another process.
         counters, phases = {}, {}
         if observed:
             counters = {known.name: recorder.counters[known.name] for known in family.counters}
@@ -89,35 +96,35 @@ def check(
             wall_s, cpu_s = float(result.wall_s), float(result.cpu_s)
             before = reached = None
             result = result.decision
+        # 2. The decision: it must be valid, and no better than a proven bound.
         family.work.validate(problem, result)
-        quality: dict[str, float] = {}
-        for name, value in family.work.quality(problem, result).items():
+        quality = dict(family.work.quality(problem, result))
+        of_variant = f"of '{family.name}/{variant.name}' is"
+        for name, value in quality.items():
             # NaN is not at most anything.
             if not (isinstance(value, numbers.Real) and abs(value) <= 1 / LEAST):
-                raise RegistryError(
-                    f"Quality '{name}' of '{family.name}/{variant.name}' is {str(value)[:40]}, "
-                    "not a number."
-                )
+                said = str(value)[:40]
+                raise RegistryError(f"Quality '{name}' {of_variant} {said}, not a number.")
             quality[name] = float(value)
         bound = find_bound(family.qualities)
         if bound and bound.is_passed(quality):
             raise RegistryError(
-                f"Quality '{bound.quality}' of '{family.name}/{variant.name}' is "
-                f"{quality[bound.quality]:g}, better than its proven bound '{bound.name}' of "
-                f"{quality[bound.name]:g}."
+                f"Quality '{bound.quality}' {of_variant} {quality[bound.quality]:g}, better than "
+                f"its proven bound '{bound.name}' of {quality[bound.name]:g}."
             )
         planning = load(family.abilities.planning)
         return Checked(
-            fingerprint=family.work.fingerprint(result),
-            quality=quality,
-            counters=counters,
-            phases=phases,
-            wall_s=wall_s,
-            cpu_s=cpu_s,
-            peak_memory_bytes=reached,
-            memory_before_bytes=before,
-            ranks=planning.ranks(problem, result) if planning else None,
-            front=_front(family, planning, problem, result) if with_front else (),
+            family.work.fingerprint(result),
+            quality,
+            counters,
+            phases,
+            wall_s,
+            cpu_s,
+            reached,
+            before,
+            planning.ranks(problem, result) if planning else None,
+            _front(family, planning, problem, result) if with_front else (),
+            dict(family.work.facts(problem)),
         )
     finally:
         prepared.close()

@@ -120,8 +120,8 @@ class Comparison:
                 if isinstance(outcome, Failed | OverBudget):
                     fill_from_failure(cell, outcome)
                 else:
-                    checked[name], facts = outcome
-                    fill_from_check(cell, checked[name], facts)
+                    checked[name] = outcome
+                    fill_from_check(cell, outcome)
             against = cells.get(self._against.name)
             if against is None or against.status != "not applicable":
                 settle(cells[done] for done in in_order[:step] if done not in checked)
@@ -274,7 +274,7 @@ class Comparison:
                 event = Event("timing", name, steps=0)
                 outcome = run_job(run_check, self._job, name, event=event, listen=listen)
                 if not isinstance(outcome, Failed | OverBudget):
-                    calls.append(outcome[0])
+                    calls.append(outcome)
             wall_s, cpu_s = [call.wall_s for call in calls], [call.cpu_s for call in calls]
             clock = self.family.clock
             mean = statistics.fmean(wall_s if clock == "wall" else cpu_s)
@@ -284,18 +284,11 @@ class Comparison:
         return times
 
 
-def fill_from_check(cell: Cell, checked: Checked, facts: dict[str, float | str]) -> None:
+def fill_from_check(cell: Cell, checked: Checked) -> None:
     """Fill a cell with the figures of its checked call and the facts about its problem."""
-    cell.fingerprint = checked.fingerprint
-    cell.quality = dict(checked.quality)
-    cell.counters = dict(checked.counters)
-    cell.phases = dict(checked.phases)
-    cell.peak_memory_bytes = checked.peak_memory_bytes
-    cell.memory_before_bytes = checked.memory_before_bytes
-    cell.ranks = checked.ranks
-    cell.front = checked.front
-    cell.facts = facts
-    name, value = next(iter(facts.items()), ("", ""))
+    for name in Checked.OF_CELLS:
+        setattr(cell, name, getattr(checked, name))
+    name, value = next(iter(checked.facts.items()), ("", ""))
     if isinstance(value, int | float):
         cell.size_name, cell.size = name, float(value)
 

@@ -157,8 +157,8 @@ def run_figures(job: Job, report: Report) -> Mapping[str, float]:
     return dict(load(request.family.abilities.figures)(problem, {}))
 
 
-def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str, float | str]]:
-    """Check one variant, and report progress; return the check's result and the problem's facts."""
+def run_check(job: Job, variant: str, report: Report) -> Checked:
+    """Check one variant, and report progress."""
     request = job.request()
     family, problem = request.family, request.build()
     if job.figures:
@@ -169,7 +169,7 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         threading.Thread(target=_report_progress, args=(recorder, report), daemon=True).start()
 
     report.send(job.stage(SET_UP, variant))
-    checked = check(
+    return check(
         family,
         family.find(variant),
         problem,
@@ -179,7 +179,6 @@ def run_check(job: Job, variant: str, report: Report) -> tuple[Checked, dict[str
         with_front=variant == request.reference.name,
         observed=not job.settings.sampling.once,
     )
-    return checked, dict(family.work.facts(problem))
 
 
 def _report_progress(recorder: Recorder, report: Report) -> None:

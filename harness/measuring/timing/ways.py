@@ -123,20 +123,18 @@ def in_forks(
 class SideBySide:
     """Time the variants in forks that share one core and start together.
 
-    All forks run at the same time, so a change of the machine's speed affects all alike. A fork's
-    share of the core is proportional to the duration of its turn, so all turns end at about the
-    same time. Each fork continues until the last one has done its turns; unfinished turns are
-    dropped. So no fork has the core to itself while it is timed.
+    A change of the machine's speed then affects all alike. A fork's share of the core is
+    proportional to the duration of its turn, so all turns end at about the same time; each fork
+    goes on until the last one has done its turns, and unfinished turns are dropped. So no fork has
+    the core to itself while it is timed.
 
-    The durations of warm-up calls are inexact, and wrong shares triple the noise. So shares are
-    updated after each block, and a first block with wrong shares is repeated, unless `compares` is
-    False: then there is no reference to compare with.
+    Durations of warm-up calls are inexact, and wrong shares triple the noise. So shares are updated
+    after each block, and a first block with wrong shares is repeated, if it `compares` variants.
 
     A turn that is far shorter than the longest, or has several calls, would be interrupted often
     and run with cold caches. Such a fork keeps its normal priority, and sleeps between turns.
 
-    With `one_core_each` the forks run on different cores instead, to measure the benefit of
-    sharing.
+    With `one_core_each` the forks run on different cores, to measure the benefit of sharing.
     """
 
     def __init__(

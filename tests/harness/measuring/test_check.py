@@ -1,4 +1,5 @@
-import json
+"""A checked call: what is done around it, and what of its decision is kept or refused."""
+
 import math
 import weakref
 from contextlib import contextmanager
@@ -8,21 +9,15 @@ from typing import Any
 import pytest
 import toy
 from fake_clock import FakeClock
-from msgspec import to_builtins
 
 from harness.contract import Abilities, Family, Planning, Prepared, RankTable, is_observing
 from harness.contract.variants import Variant
 from harness.measuring.check import check
 from harness.model.errors import RegistryError
-from harness.model.files import to_json
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
-
-
-def checked(name: str, clock: FakeClock, **options):
-    return check(toy.TOY, toy.TOY.variants[name], PROBLEM, clock, **options)
 
 
 def variant(run, **options) -> Variant:
@@ -33,61 +28,49 @@ def variant(run, **options) -> Variant:
 
 
 def test_a_decision_is_fingerprinted_rated_and_counted(clock: FakeClock):
-    found = checked("reference", clock)
-    assert found.fingerprint == "0-1-0-1-0-1"
-    assert found.quality == {"fullest": 3.0}
-    assert found.counters == {"dealt": 6, "returned": 0}
-    assert found.phases.keys() == {"other"}
-
-
-def test_a_variant_can_tell_that_it_is_observed(clock: FakeClock):
-    told = []
-
-    def run() -> toy.Decision:
-        told.append(is_observing())
-        return toy.round_robin(PROBLEM)
-
-    check(toy.TOY, variant(run), PROBLEM, clock)
-    run()
-    assert told == [True, False]
-
-    def fail() -> toy.Decision:
-        raise ValueError("in the middle")
-
-    with pytest.raises(ValueError, match="in the middle"):
-        check(toy.TOY, variant(fail), PROBLEM, clock)
-    assert not is_observing()
+    """The family's ability to plan adds figures for each rank."""
+    table = RankTable(("dealt",), ((3.0,), (3.0,)), (None,), "dealt")
+    planning = Planning("reference", lambda *_: {}, lambda *_: table)
+    family = replace(toy.TOY, abilities=Abilities(planning=planning))
+    for tried, ranks in ((toy.TOY, None), (family, table)):
+        checked = check(tried, toy.TOY.variants["reference"], PROBLEM, clock)
+        assert checked.fingerprint == "0-1-0-1-0-1"
+        assert checked.quality == {"fullest": 3.0}
+        assert checked.counters == {"dealt": 6, "returned": 0}
+        assert checked.phases.keys() == {"other"}
+        assert checked.ranks == ranks
 
 
 def test_garbage_of_setting_up_is_collected_before_a_timed_call(clock: FakeClock):
+    """A call that gives the time is not interrupted by a collection for what came before."""
+
     class InACycle:
         def __init__(self) -> None:
             self.cycle = self
 
     left = weakref.WeakSet()
 
-    def begin() -> None:
-        left.add(InACycle())
-
     def run() -> toy.Decision:
         assert not left
         return toy.round_robin(PROBLEM)
 
-    check(toy.TOY, variant(run, renew=begin), PROBLEM, clock, observed=False)
+    renewing = variant(run, renew=lambda: left.add(InACycle()))
+    check(toy.TOY, renewing, PROBLEM, clock, observed=False)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None, "7", 1j, 10**400])
 def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: Any):
+    """Only finite numbers can be stored and compared."""
     family = toy.with_work(toy.TOY, quality=lambda problem, decision: {"fullest": value})
-    with pytest.raises(RegistryError) as refused:
+    with pytest.raises(RegistryError, match=r"Quality 'fullest' of 'toy/same' is .*, not a numb"):
         check(family, toy.TOY.variants["same"], PROBLEM, clock)
-    refusal = str(refused.value)
-    assert refusal.startswith("Quality 'fullest' of 'toy/same' is ")
-    assert refusal.endswith(", not a number.")
-    assert len(refusal) < 100
+    with pytest.raises(ValueError, match="must hold numbers"):
+        RankTable(("ms",), ((math.nan,),), (None,), "ms")
 
 
-def test_the_problem_is_called_once_inside_observer_and_installation(clock: FakeClock):
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_is_observed_and_installed_and_all_is_left_afterwards(clock: FakeClock, fails):
+    """The observer is outermost; the variant can tell that it is observed; errors leave all."""
     story = []
 
     @contextmanager
@@ -99,58 +82,27 @@ def test_the_problem_is_called_once_inside_observer_and_installation(clock: Fake
             story.append(f"leave {name}")
 
     def run() -> toy.Decision:
-        story.append("run")
+        story.append("run" if is_observing() else "run alone")
         clock.advance(3)
+        if fails:
+            raise ValueError("mine")
         return toy.round_robin(PROBLEM)
 
     family: Family = toy.with_work(toy.TOY, observe=lambda recorder: around("observer"))
     made_up = variant(
         run, installed=lambda: around("installed"), close=lambda: story.append("close")
     )
-    found = check(family, made_up, PROBLEM, clock, lambda recorder: story.append("call begins"))
-    assert found.wall_s == 3
+
+    def begins(recorder: object) -> None:
+        story.append("call begins")
+
+    if fails:
+        with pytest.raises(ValueError, match="mine"):
+            check(family, made_up, PROBLEM, clock, begins)
+    else:
+        assert check(family, made_up, PROBLEM, clock, begins).wall_s == 3
     assert story == [
-        "enter observer",
-        "enter installed",
-        "call begins",
-        "run",
-        "leave installed",
-        "leave observer",
-        "close",
-    ]
-
-
-def test_after_an_error_all_is_left_and_closed(clock: FakeClock):
-    closed = []
-
-    def run() -> toy.Decision:
-        raise ValueError("mine")
-
-    with pytest.raises(ValueError, match="mine"):
-        check(
-            toy.TOY,
-            variant(run, installed=toy.changed_world, close=lambda: closed.append(True)),
-            PROBLEM,
-            clock,
-        )
-    assert closed == [True]
-    assert toy.Observed.recorder is None
-    assert not toy.World.changed
-
-
-def test_what_each_rank_gets_is_kept_where_the_family_plans(clock: FakeClock):
-    assert checked("reference", clock).ranks is None
-    table = RankTable(("dealt",), ((3.0,), (3.0,)), (None,), "dealt")
-    planning = Planning("reference", lambda *_: {}, lambda *_: table)
-    family = replace(toy.TOY, abilities=Abilities(planning=planning))
-    found = check(family, toy.TOY.variants["reference"], PROBLEM, clock)
-    assert found.ranks == table
-    record = json.loads(to_json(to_builtins(found.ranks)))
-    assert record == {"columns": ["dealt"], "rows": [[3.0], [3.0]], "capacities": [None],
-                      "bar": "dealt"}  # fmt: skip
-
-
-@pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_a_rank_without_a_number_is_refused(value: float):
-    with pytest.raises(ValueError, match="must hold numbers"):
-        RankTable(("ms",), ((value,),), (None,), "ms")
+        "enter observer", "enter installed", "call begins", "run",
+        "leave installed", "leave observer", "close",
+    ]  # fmt: skip
+    assert not is_observing()
