@@ -176,16 +176,15 @@ def _size(deviation: Deviation) -> float:
 def _cells_table(pairs: Pairs) -> Table:
     """Return a row per cell: its outcome, ratio and CPU time in A and in B."""
 
-    def column(name: str, place: int) -> TableColumn:
-        one = COLUMNS[name]
-
+    def column(one: TableColumn, place: int) -> TableColumn:
         def entry(row: tuple[CellId, tuple[Cell | None, ...]]) -> Entry | None:
             cell = row[1][place]
             return one.entry(cell) if cell else None
 
         return replace(one, title=f"{one.title} in {'AB'[place]}", value=entry)
 
-    columns = (column(name, place) for name in ("outcome", "ratio", "cpu") for place in (0, 1))
+    shown = (text("outcome"), COLUMNS["ratio"], COLUMNS["cpu"])
+    columns = (column(one, place) for one in shown for place in (0, 1))
     return table_of(pairs.items(), code("cell", lambda row: str(row[0])), *columns)
 
 
