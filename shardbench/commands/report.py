@@ -196,17 +196,22 @@ class GrowingPage:
 
 
 def headlines(requests: Sequence[Request]) -> list[Request]:
-    """Return requests for the headlines alone, of times before those of qualities."""
-    timed: list[Request] = []
-    rated: list[Request] = []
-    for request in sorted(requests, key=lambda request: request.family.place):
-        for statement in request.family.statements:
-            for pair in statement.pairs if statement.use == "headline" else ():
-                if request.given == ProblemId.parse(pair.problem):
-                    names = (pair.before, pair.after)
-                    pairs = timed if statement.measure == TIMES_FASTER else rated
-                    pairs.append(replace(request, variants=names, counted=()))
-    return merged([*timed, *rated])
+    """Return requests for the quick pairs of headlines alone, the most valuable first.
+
+    Times come before qualities, and the first system of each family before the others.
+    """
+    ranked: list[tuple[tuple[bool, int, int], Request]] = []
+    for request in requests:
+        family = request.family
+        declared = [found for found in family.statements if found.use == "headline"]
+        for number, statement in enumerate(declared):
+            pair = statement.pairs[-1]
+            if request.given == ProblemId.parse(pair.problem):
+                rank = (statement.measure != TIMES_FASTER, number, family.place)
+                names = (pair.before, pair.after)
+                ranked.append((rank, replace(request, variants=names, counted=())))
+    ranked.sort(key=lambda entry: entry[0])
+    return merged(request for _, request in ranked)
 
 
 def _tell(page: Path) -> None:
