@@ -10,7 +10,15 @@ import pandas as pd
 from msgspec import to_builtins
 
 from harness.gate.expectations import Expectations, Rules
-from harness.gate.judging import Deviation, GateVerdict, Kind, judge_cells, renewed
+from harness.gate.judging import (
+    Deviation,
+    GateVerdict,
+    Judged,
+    Kind,
+    is_as_it_must_be,
+    judge_cells,
+    renewed,
+)
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell
 from harness.model.errors import printable
@@ -58,11 +66,17 @@ def judge(before: Results, now: Results) -> GateVerdict:
     a, b = ({cell.id: cell for cell in results.records} for results in (before, now))
     nothing = Expectations(rules=_RULES)
     verdict = judge_cells(renewed(nothing, judge_cells(nothing, a)), b)
-    judged = (
-        replace(one, deviations=tuple(d for d in one.deviations if d.kind != "inconclusive"))
-        for one in verdict.judged
-    )
-    return replace(verdict, judged=tuple(judged))
+
+    def deviations(one: Judged) -> tuple[Deviation, ...]:
+        was, now = a.get(one.cell), b.get(one.cell)
+        if was and now and not is_as_it_must_be(was):  # a gate would expect it to be repaired
+            kind: Kind = "win" if is_as_it_must_be(now) else "changed"
+            changed = Deviation("outcome", kind, was.outcome, now.outcome)
+            return (changed,) if was.outcome != now.outcome else ()
+        return tuple(found for found in one.deviations if found.kind != "inconclusive")
+
+    judged = tuple(replace(one, deviations=deviations(one)) for one in verdict.judged)
+    return replace(verdict, judged=judged)
 
 
 def _page(before: Results, now: Results, files: list[str], title: str) -> Page:

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, GRID, Drawing, colour_of
 from reports.core.formatting import amount, count, number, plural
-from reports.core.page import CaptionedTable, Finding, Page, Section
+from reports.core.page import CaptionedTable, Page, Section
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.series import Row, View, findings, rows, tables
 
@@ -32,8 +32,7 @@ def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, co
         shown = [CaptionedTable(one, name or "") for name, one in tables(view).items() if one.rows]
         if view.kind == "commits":
             shown.append(CaptionedTable(_commits_table(view), "All commits, the oldest first."))
-        told = [Finding("", sentence) for sentence in findings(view)]
-        sections.append(Section(slug, view.problem, findings=told, tables=shown))
+        sections.append(Section(slug, view.problem, tables=shown, remarks=findings(view)))
     how = Section("how", "How it was measured", how_measured(views), remarks=[f"`{command}`"])
     drawings = [drawing] if drawing else []
     return Page(

@@ -1,13 +1,25 @@
-"""Systems and claims as rows of tables: what cells say of them, and the texts of both."""
+"""Systems and claims as rows of tables: what cells say of them, their texts, and the record."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
 from harness.measuring.statements import Cells, Counts, Figure, Reading, counts, evaluate
 from harness.model.cell import Cell
 from harness.model.statement import TIMES_FASTER, Statement
-from reports.core.formatting import MISSING, count, factor, factor_with_interval, seconds
+from harness.suites.record import Record
+from reports.core.formatting import (
+    MISSING,
+    count,
+    factor,
+    factor_with_interval,
+    listing,
+    names,
+    number,
+    seconds,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +114,38 @@ def work_text(system: System) -> str:
         return MISSING
     name = system.statement.counter.replace("_", " ")
     return f"{count(work.before)} {name}; {count(work.enough)} suffice"
+
+
+def read_record(folder: Path | None) -> Record | None:
+    """Read the record in a folder; None if it has no results. Raises UsageError."""
+    if folder is None or not (folder / "suite.toml").exists():
+        return None
+    record = Record.read(folder)
+    return record if record.runs() else None
+
+
+def provenance(record: Record) -> str:
+    """Return one sentence: machine, versions, commit of the code, days, and the whole duration."""
+    runs = record.runs().values()
+    environments = [run.environment for run in runs]
+    last = max(environments, key=lambda environment: environment.started or "")
+    days = sorted({(environment.started or "")[:10] for environment in environments})
+    versions = [f"{name} {version}" for name, version in islice(last.packages.items(), 2)]
+    known = list(dict.fromkeys(run.commit for run in runs if run.commit))
+    commits = f", by shardbench {names(known)}" if known else ""
+    hours = sum(run.seconds for run in runs) / 3600
+    lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
+        f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
+        f"{number(hours, 2)} h{commits}{lanes}."
+    )
+
+
+def gpus(folder: Path, command: str = "`make gpu`") -> str:
+    """Return a sentence on the GPUs with results in a record's folder."""
+    measured = dict.fromkeys(record.gpu for record in Record.of_gpus(folder / "gpu"))
+    if not measured:
+        return f"Nothing was measured on a GPU so far; {command} does it."
+    return f"On a GPU ({listing([*measured])}), only the suite of {command} was measured."

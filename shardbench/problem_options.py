@@ -14,10 +14,9 @@ from harness.contract.registry import Registry
 from harness.measuring.request import Request
 from harness.model.errors import UnknownName, UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.model.topology import Topology
 from harness.topologies.lookup import placed_on
 from shardbench import completion
-from shardbench.options import found_registry, warn
+from shardbench.options import found_registry
 
 ID = "family/variant@workload/topology:gpus"
 
@@ -116,27 +115,6 @@ def _taking(families: Sequence[Family[Any, Any]], workload: WorkloadSpec) -> lis
     )
 
 
-def placed_with_note(
-    family: Family[Any, Any],
-    workload: WorkloadSpec,
-    topology: str | None,
-    gpus: int | None,
-) -> Topology:
-    """Return the topology of a problem; warn if the last host has unused GPUs.
-
-    Raises UsageError as `placed_on` does.
-    """
-    placed = placed_on(family, workload, topology, gpus)
-    last = placed.gpus % placed.gpus_per_host
-    if gpus is not None and last and placed.gpus_per_host % placed.gpus:
-        left = placed.gpus_per_host - last
-        warn(
-            f"Hosts of {placed.name} have {placed.gpus_per_host} GPUs: {placed.gpus} leave {left} "
-            "of a host unused."
-        )
-    return placed
-
-
 def find_problem(
     registry: Registry,
     name: str,
@@ -168,7 +146,7 @@ def find_problem(
                 f"{ID}."
             )
         given = WorkloadSpec.parse(workload)
-    placed = placed_with_note(family, given, topology, gpus)
+    placed = placed_on(family, given, topology, gpus)
     return Request(family, given, placed, (variant,) if variant else ())
 
 

@@ -1,12 +1,5 @@
 """The contract between planners and the harness: everything that a planner's author imports."""
 
-from harness.contract.abilities.captured_file import (
-    Names as Names,
-    is_captured_file as is_captured_file,
-    labelled as labelled,
-    read_captured as read_captured,
-    write_captured as write_captured,
-)
 from harness.contract.abilities.estimates import (
     BenchOptions as BenchOptions,
     Candidate as Candidate,
@@ -22,18 +15,13 @@ from harness.contract.abilities.estimates import (
     TimedWork as TimedWork,
     Workbench as Workbench,
 )
-from harness.contract.abilities.explanation import (
+from harness.contract.abilities.plans import (
     Explanation as Explanation,
     Question as Question,
+    Remedies as Remedies,
+    Remedy as Remedy,
     Section as Section,
 )
-from harness.contract.abilities.inventory import (
-    Column as Column,
-    Imported as Imported,
-    ImportRequest as ImportRequest,
-    Inventory as Inventory,
-)
-from harness.contract.abilities.remedies import Remedies as Remedies, Remedy as Remedy
 from harness.contract.abilities.series import (
     Commits as Commits,
     Driven as Driven,
@@ -44,6 +32,17 @@ from harness.contract.abilities.topology import (
     LibraryTopology as LibraryTopology,
     TopologyRow as TopologyRow,
     TopologyTrap as TopologyTrap,
+)
+from harness.contract.abilities.workloads import (
+    Column as Column,
+    Imported as Imported,
+    ImportRequest as ImportRequest,
+    Inventory as Inventory,
+    Names as Names,
+    is_captured_file as is_captured_file,
+    labelled as labelled,
+    read_captured as read_captured,
+    write_captured as write_captured,
 )
 from harness.contract.calls import count_calls as count_calls
 from harness.contract.declarations import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from harness.contract.abilities.remedies import FindRemedies
+from harness.contract.abilities.plans import FindRemedies
 from harness.model.cell import RankTable
 
 P = TypeVar("P")

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
-from harness.contract.abilities.captured_file import Names
 from harness.contract.abilities.estimates import BenchOptions, Workbench
-from harness.contract.abilities.explanation import Explaining
-from harness.contract.abilities.inventory import Imported, ImportRequest, Inventory
+from harness.contract.abilities.plans import Explaining
 from harness.contract.abilities.series import Series
 from harness.contract.abilities.topology import LibraryTopology
+from harness.contract.abilities.workloads import Imported, ImportRequest, Inventory, Names
 from harness.contract.declarations import (
     Counter,
     Planning,

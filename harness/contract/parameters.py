@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct, convert, inspect, structs
 
-from harness.contract.abilities.captured_file import is_captured_file
+from harness.contract.abilities.workloads import is_captured_file
 from harness.model.errors import UsageError, unknown
 from harness.model.ids import WorkloadSpec, whole_number
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.contract.abilities.captured_file import (
+from harness.contract.abilities.workloads import (
     CAPTURED_SUFFIXES,
     Names,
     is_captured_file,

@@ -31,12 +31,11 @@ _PARTS = ("figures", "data", "flames", "index.html")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence on results with its kind, the figures behind it (`detail`), and its family."""
+    """A sentence on results with its kind, and the figures behind it (`detail`)."""
 
     kind: str
     sentence: str
     detail: str = ""
-    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)

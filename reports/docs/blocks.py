@@ -22,11 +22,11 @@ from reports.core.frames import read_results
 from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, families
 from reports.family.growth import Series
-from reports.report.recorded import provenance as provenance_of
 from reports.statements import (
     System,
     claim_readings,
     factor_text,
+    provenance as provenance_of,
     published_text,
     reading_text,
     systems,

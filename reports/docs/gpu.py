@@ -4,7 +4,7 @@ from harness.model.files import read_file
 from harness.suites.record import Record
 from reports.core.formatting import names
 from reports.docs import blocks
-from reports.report.recorded import gpus, provenance
+from reports.statements import gpus, provenance
 
 
 def sentence(page: str = "estimates.md") -> str:

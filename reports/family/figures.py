@@ -1,7 +1,7 @@
-"""The figures of a family: the ladder, speed-ups, times by size, qualities, ranks, and fronts."""
+"""The figures of a family: the ladder, times by size, qualities, ranks, and fronts."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from harness.measuring.statements import gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
-from harness.model.cell import Cell, projected_speedup
+from harness.model.cell import Cell
 from harness.model.quality import Bound, Quality, find_bound
 from harness.planning.plan import Planned
 from reports.core import canvas
@@ -39,7 +39,6 @@ def figures(family: FamilyView) -> dict[str, list[Drawing]]:
     with canvas.style():
         return {
             "ladder": list(draw_ladder(family)),
-            "against": list(draw_speedups(family)),
             "sizes": list(draw_growth(family)),
             "quality": list(draw_quality(family)),
             "ranks": list(draw_ranks(family)),
@@ -101,64 +100,6 @@ def _share(family: FamilyView, cell: Cell | None) -> Mark:
         return Mark(math.nan, cell.outcome)
     ends = ratio.interval
     return Mark(ratio.value, with_interval(ratio.value, *ends), *ends)
-
-
-def draw_speedups(family: FamilyView) -> Iterator[Drawing]:
-    """Draw speed-ups on the problems with another baseline than the reference, if any is known."""
-    cells = [
-        cell
-        for problem, against in family.against.items()
-        if against != family.reference
-        for cell in family.variants_on(problem).values()
-        if cell.variant != against
-    ]
-    marks = [_speedup(cell, family.variants_on(str(cell.problem))) for cell in cells]
-    if all(math.isnan(mark.value) for mark in marks):
-        return
-    baselines = list(dict.fromkeys(cell.against for cell in cells))
-    whom = baselines[0] if len(baselines) == 1 else "the variant compared with"
-    caption = (
-        f"CPU time of {names(baselines)} over that of each variant, from calls that took "
-        f"turns, with {100 * CONFIDENCE:.0f} % intervals."
-    )
-    if any(mark.is_hollow for mark in marks):
-        caption += (
-            " Hollow marks are no measurements: the call compared with was stopped, and its "
-            "projection is set over the variant's wall time."
-        )
-    figure, axes = canvas.new_figure(0.7 + 0.4 * len(cells))
-    rows = [f"{cell.variant}\n{canvas.short(str(cell.problem), 40)}" for cell in cells]
-    scale = f"times as fast as {whom}, log scale"
-    canvas.draw_rows(axes, rows, {whom: marks}, {whom: (BLUE, "o")}, scale)
-    data = [
-        {
-            "problem": str(cell.problem),
-            "against": cell.against,
-            "variant": cell.variant,
-            "times_as_fast": mark.value,
-            "low": mark.low,
-            "high": mark.high,
-            "projected": mark.is_hollow,
-            "cpu_s": median(cell.cpu_s),
-            "outcome": cell.outcome,
-            "gap": gap_of(cell),
-        }
-        for cell, mark in zip(cells, marks, strict=True)
-    ]
-    title = f"Times as fast as {whom}"
-    yield canvas.finish(figure, f"{family.slug}-against", title, caption, pd.DataFrame(data))
-
-
-def _speedup(cell: Cell, variants: Mapping[str, Cell]) -> Mark:
-    """Return a speed-up with its interval, or projected, or the reason why there is none."""
-    baseline = variants.get(cell.against)
-    if baseline and (projected := projected_speedup(cell, baseline)):
-        return Mark(projected, f"≥ {number(projected)} (projected)", is_hollow=True)
-    ratio = compared(cell)
-    if ratio is None:
-        return Mark(math.nan, cell.outcome)
-    low, high = 1 / ratio.high, 1 / ratio.low if ratio.low else math.inf
-    return Mark(1 / ratio.value, with_interval(1 / ratio.value, low, high), low, high)
 
 
 def draw_growth(family: FamilyView) -> Iterator[Drawing]:

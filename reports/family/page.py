@@ -67,7 +67,7 @@ def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iter
     growth = CaptionedTable(
         growth_table(family.series), "Fitted exponents: time grows as size^exponent."
     )
-    links = {p.pair.variant: p.link for p in pages if p.pair.problem == family.ladder_problem}
+    links = {p.pair.after: p.link for p in pages if p.pair.problem == family.ladder_problem}
     ladder = CaptionedTable(
         ladder_table(family, links),
         f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
@@ -96,7 +96,7 @@ def family_sections(family: FamilyView, pages: Sequence[FlamePage] = ()) -> Iter
     claimed = any(rung.claim for rung in family.ladder)
     steps = "The published changes, step by step" if claimed else "Step by step"
     sections = [
-        section("against", title, *against, is_folded=not drawn["against"]),
+        section("against", title, *against),
         section("quality", "Time against quality", *[quality] * bool(drawn["quality"])),
         section("ranks", "The load of each rank", *loads),
         section("front", "Quality against moved weights"),

@@ -3,17 +3,19 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.measuring.statements import Reading, gap_of
+from harness.measuring.statements import Cells, Reading, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
-from harness.model.cell import Cell
+from harness.model.cell import Cell, Ratio
 from reports.core.columns import stopped_at
 from reports.core.formatting import (
     count,
     factor,
+    factor_with_interval,
     gap,
     listing,
     names,
     number,
+    percent,
     plural,
     quantity,
 )
@@ -169,10 +171,8 @@ def _gains(family: FamilyView, here: Sequence[System]) -> Iterator[Finding]:
             yield Finding("gain", *_speedup(times))
         if row.better and row.better.is_gain:
             nothing = False
-            detail = (
-                f"On `{row.better.pair.problem}`: {reading_text(times)}." if times.figure else ""
-            )
-            yield Finding("better decision", f"{_improvement(row.better)}.", detail)
+            where = f"On `{row.better.pair.problem}`."
+            yield Finding("better decision", f"{_improvement(row.better)}.", where)
     if nothing:
         states = Counter(cell.status for cell in family.records)
         yield Finding(
@@ -271,3 +271,47 @@ def shortfalls(cells: Sequence[Cell]) -> Iterator[Finding]:
         yield Finding("inconclusive", sentence, "The interval contains a limit of the noise floor.")
     if missing := [name for outcome, name in by_variant if outcome == "not installed"]:
         yield Finding("not installed", f"Not measured, because not installed: {names(missing)}.")
+
+
+def compared(cells: Iterable[Cell], recorded: Cells) -> list[tuple[Cell, Ratio, Ratio]]:
+    """Return the cells with a ratio here and in the record, to the same variant, and these two."""
+    both = ((cell, recorded.get(cell.id)) for cell in cells)
+    return [
+        (cell, cell.ratio, other.ratio)
+        for cell, other in both
+        if other and other.against == cell.against and cell.ratio and other.ratio
+        if min(cell.ratio.pairs, other.ratio.pairs) >= 2  # others have no interval
+    ]
+
+
+def are_apart(ratio: Ratio, other: Ratio) -> bool:
+    """Return whether the intervals of two ratios do not overlap."""
+    return ratio.high < other.low or other.high < ratio.low
+
+
+def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
+    """Return a sentence on how many ratios differ from the record; "" if none can."""
+    ratios = compared(cells, recorded)
+    if not ratios:
+        return ""
+    apart = [(a.value, b.value) for _, a, b in ratios if are_apart(a, b)]
+    most = f", at most {percent(max(max(p) / min(p) for p in apart) - 1)}" if apart else ""
+    return (
+        f"{len(apart)} of {plural(len(ratios), 'ratio')} differ from those recorded on another day "
+        f"or machine by more than both intervals{most}."
+    )
+
+
+def disagreements(cells: Iterable[Cell], recorded: Cells) -> Iterator[Finding]:
+    """Yield a finding for each ratio whose interval is apart from the recorded one."""
+    for cell, ratio, other in compared(cells, recorded):
+        if are_apart(ratio, other):
+            here, there = (
+                factor_with_interval(1 / found.value, 1 / found.high, 1 / found.low)
+                for found in (ratio, other)
+            )
+            yield Finding(
+                "record",
+                f"The record differs: `{cell.variant}` on `{cell.problem}` is {here} as fast as "
+                f"`{cell.against}` here, and {there} there.",
+            )

@@ -28,20 +28,15 @@ from reports.family.data import FamilyView, families
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.page import family_sections
 from reports.report.figure import draw_gains, draw_published
-from reports.report.findings import answers, family_findings
-from reports.report.recorded import (
-    agreement,
-    disagreements,
-    gpus,
-    provenance,
-    read_record,
-    recorded_pages,
-)
+from reports.report.findings import agreement, answers, disagreements, family_findings
 from reports.statements import (
     System,
     claim_readings,
     factor_text,
+    gpus,
+    provenance,
     published_text,
+    read_record,
     reading_text,
     systems,
     work_text,
@@ -64,13 +59,15 @@ def write_report(
     record: Path | None = None,
     title: str = "",
     declared: Declared | None = None,
+    suite: bool = False,
 ) -> Path:
     """Write the report of a results file into the folder `out`; return the path of its page.
 
     The file may be incomplete or not exist yet: what it lacks is shown from the record in the
     folder `record`, marked as recorded, or left out. The report links the flame graphs in the
     folder `profiles`, and has a chapter on the files in the folder `validations`. `title` replaces
-    the page's heading. `declared` has the statements of families, by default of the installed ones.
+    the page's heading. `declared` has the statements of families, by default of the installed ones;
+    with `suite`, systems of families without any cell are shown from the record, too.
     Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
     is_empty = not results.exists() or not results.stat().st_size
@@ -79,9 +76,9 @@ def write_report(
     statements = installed_statements() if declared is None else declared
 
     def page() -> Page:
-        return _page(
-            measured, results.name, profiles, validated, read_record(record), title, statements
-        )
+        more = statements if suite or not measured else {}
+        known = read_record(record)
+        return _page(measured, results.name, profiles, validated, known, title, statements, more)
 
     return write_page(out, page)
 
@@ -94,22 +91,17 @@ def _page(
     record: Record | None,
     title: str,
     declared: Declared,
+    more: Declared,
 ) -> Page:
     views = families(results, declared) if results else []
     records = results.records if results else ()
     cells = {cell.id: cell for cell in records}
     recorded = record.cells() if record else {}
-    shown = {view.name: view.statements for view in views} or declared
+    shown = {**more, **{view.name: view.statements for view in views}}
     here = {family: systems(found, cells) for family, found in shown.items()}
     rows = [row for found in here.values() for row in found]
     known = {row.name: row for found in shown.values() for row in systems(found, recorded)}
-    pages = {
-        view.name: [
-            *flame_pages(view, profiles),
-            *(recorded_pages(record, view.name) if record else ()),
-        ]
-        for view in views
-    }
+    pages = {view.name: flame_pages(view, profiles, record) for view in views}
     notes = [agreement(records, recorded), *(results.notes if results else ())]
     if len(by_environment(records)) > 1:
         notes.append("The cells are of several environments; compare only times of one run.")
@@ -241,7 +233,7 @@ def _flame_links(
         found = [
             page
             for page in pages.get(row.statement.family, ())
-            if (page.pair.before, page.pair.variant) in both
+            if (page.pair.before, page.pair.after) in both
         ]
         here = [page for page in found if page.pair.problem == row.times.pair.problem]
         if found:

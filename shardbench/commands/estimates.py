@@ -25,7 +25,7 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
-from harness.topologies.lookup import find_topology, read_topologies
+from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from reports import estimates as tables
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problem_options
@@ -123,9 +123,7 @@ def validate_command(
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
     found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
-    problems = [
-        (spec, problem_options.placed_with_note(found, spec, topology, gpus)) for spec in specs
-    ]
+    problems = [(spec, placed_on(found, spec, topology, gpus)) for spec in specs]
     given = BenchOptions(device, indices, gib, seed)
     options.check_folder(out)
     if memory:

@@ -3,7 +3,6 @@
 import math
 import re
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 import psutil
 from rich.text import Text
 
+from harness.contract import Remedies
 from harness.measuring.request import Request
 from harness.model.errors import InfeasibleDecision, ShardbenchError, UsageError
 from harness.model.files import to_json
@@ -24,6 +24,7 @@ from harness.planning.plan import (
     front,
     plan as make_plan,
 )
+from harness.topologies.lookup import placed_on
 from reports.core.formatting import seconds as duration
 from shardbench import completion, display, options, problem_options
 from shardbench.command import InterruptedCommand, command
@@ -122,7 +123,7 @@ def plan(
     workload = WorkloadSpec.parse(tables)
     registry = options.found_registry()
     able = problem_options.able_family(registry, family, "planning", "plan", workload)
-    placed = problem_options.placed_with_note(able, workload, topology, gpus)
+    placed = placed_on(able, workload, topology, gpus)
     request = Request(able, workload, placed, (variant,) if variant else ())
     if near is not None and pareto is not None:
         if variant or move_gib is not None:
@@ -178,27 +179,27 @@ def _fixed(request: Request, error: InfeasibleDecision, fix: int | None, json: s
 
     Raises UsageError if there is no such change.
     """
-    began = time.monotonic()
-    changes = show_remedies(request, error, json, is_shown=fix is None)
     if fix is None:
+        show_remedies(request, error, json)
         raise click.exceptions.Exit(1)
+    began = time.monotonic()
+    changes = _remedies(request, error).remedies
     if fix > len(changes):
         raise UsageError(f"There is no change {fix}: {len(changes)} would be enough.")
     return fixed(request, changes[fix - 1], time.monotonic() - began)
 
 
-def show_remedies(
-    request: Request, error: InfeasibleDecision, json: str = "", is_shown: bool = True
-) -> Sequence[Any]:
-    """Print why no plan fits, and the changes that help; return these."""
+def show_remedies(request: Request, error: InfeasibleDecision, json: str = "") -> None:
+    """Print why no plan fits, and the changes that help."""
+    remedies = _remedies(request, error)
+    unit = request.family.qualities[0].unit
+    options.show_or_write(json, remedies_document(error, remedies), remedies_shown(remedies, unit))
+
+
+def _remedies(request: Request, error: InfeasibleDecision) -> Remedies[Any, Any]:
     options.messages.print(str(error), style="red")
     with stage_display() as begins:
-        remedies = find_remedies(request, begins=begins)
-    if is_shown:
-        unit = request.family.qualities[0].unit
-        shown_remedies = remedies_shown(remedies, unit)
-        options.show_or_write(json, remedies_document(error, remedies), shown_remedies)
-    return remedies.remedies
+        return find_remedies(request, begins=begins)
 
 
 def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:

@@ -15,7 +15,7 @@ from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
-from harness.model.statement import TIMES_FASTER
+from harness.model.statement import TIMES_FASTER, Pair
 from harness.store.cells import CellStore, stored_cells
 from harness.suites.declared import merged, registered_requests
 from shardbench import options
@@ -116,8 +116,11 @@ def report(
         return
     from reports.report.page import write_report  # slow to import: pandas, matplotlib
 
+    is_suite = results is None
+
     def write(cells: Path) -> Path:
-        return write_report(cells, out or Path("report"), profiles, validations, record, title)
+        folder = out or Path("report")
+        return write_report(cells, folder, profiles, validations, record, title, suite=is_suite)
 
     if results is not None:
         tell_damaged(stored_cells(results).damaged)
@@ -193,17 +196,22 @@ class GrowingPage:
 
 
 def headlines(requests: Sequence[Request]) -> list[Request]:
-    """Return requests for the headlines alone, of times before those of qualities."""
-    timed: list[Request] = []
-    rated: list[Request] = []
+    """Return requests for the quick pairs of headlines alone, the most valuable first.
+
+    Times come before qualities, and the first system of each family before the others.
+    """
+    ranked: list[tuple[tuple[bool, int, int], Request]] = []
     for request in requests:
-        for statement in request.family.statements:
-            for pair in statement.pairs if statement.use == "headline" else ():
-                if request.given == ProblemId.parse(pair.problem):
-                    names = (pair.before, pair.after)
-                    pairs = timed if statement.measure == TIMES_FASTER else rated
-                    pairs.append(replace(request, variants=names, counted=()))
-    return merged([*timed, *rated])
+        family = request.family
+        declared = [found for found in family.statements if found.use == "headline"]
+        for number, statement in enumerate(declared):
+            pair = statement.pairs[-1]
+            if request.given == ProblemId.parse(pair.problem):
+                rank = (statement.measure != TIMES_FASTER, number, family.place)
+                names = (pair.before, pair.after)
+                ranked.append((rank, replace(request, variants=names, counted=())))
+    ranked.sort(key=lambda entry: entry[0])
+    return merged(request for _, request in ranked)
 
 
 def _tell(page: Path) -> None:
@@ -219,7 +227,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.flame_links import FlamePair, ladder_pairs, main_pair, page_name
+    from reports.family.flame_links import ladder_pairs, main_pair, page_name
     from reports.flames import flame_page
 
     try:
@@ -227,7 +235,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
     except UsageError:  # no cell was finished in time
         return
     measured = results.stat().st_mtime
-    pages: dict[tuple[str, str], dict[FlamePair, Path]] = {}
+    pages: dict[tuple[str, str], dict[Pair, Path]] = {}
     for family in views:
         for pair in (*main_pair(family), *(ladder_pairs(family) if with_ladders else ())):
             page = profiles / page_name(family.name, pair)
@@ -237,7 +245,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
     registry = options.found_registry()
     with stage_display() as begins:
         for (family_name, problem), made in pages.items():
-            names = dict.fromkeys(name for pair in made for name in (pair.before, pair.variant))
+            names = dict.fromkeys(name for pair in made for name in (pair.before, pair.after))
             begins(f"profiling {family_name} on {problem}")
             try:
                 request = find_problem(registry, f"{family_name}@{problem}")
@@ -247,5 +255,5 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
                 options.warn(f"No flame graphs of {family_name}: {error}")
                 continue
             for pair, page in made.items():
-                both = [profiled[name].profile for name in (pair.variant, pair.before) if name]
+                both = [profiled[name].profile for name in (pair.after, pair.before) if name]
                 options.write(page, flame_page(both, problem))

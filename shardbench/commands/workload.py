@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from harness.contract.abilities.inventory import ImportRequest
+from harness.contract.abilities.workloads import ImportRequest
 from harness.contract.family import load
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec

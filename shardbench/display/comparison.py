@@ -78,8 +78,9 @@ def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
     parts += _selftest(cells)
     tables = {"Goals": _goals(cells)}
     if details:
+        ran = [cell for cell in cells if cell.status not in ("not installed", "not applicable")]
         tables |= {
-            title: cell_table(cells, "variant", *columns) for title, columns in _DETAILS.items()
+            title: cell_table(ran, "variant", *columns) for title, columns in _DETAILS.items()
         }
     parts += [
         as_terminal(table, f"\n{title}")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.contract.abilities.explanation import Section
-from harness.contract.abilities.remedies import Remedies
+from harness.contract.abilities.plans import Remedies, Section
 from harness.model.cell import RankTable
 from harness.model.ids import CellId
 from harness.planning.plan import Baseline, Explained, Planned

@@ -93,7 +93,7 @@ HEAVY = {"numpy", "pandas", "torch", "matplotlib", "scipy", "numba", "asyncio", 
     [
         (["--help"], {*HEAVY, "rich", "harness.contract", "shardbench.options"}),
         (["--version"], {*HEAVY, "rich", "harness.contract", "shardbench.options"}),
-        (["list"], HEAVY - {"psutil"}),
+        (["list"], {*HEAVY, "harness.measuring", "subprocess", "multiprocessing"}),
     ],
 )
 def test_what_a_quick_command_does_not_show_is_not_imported(words, unused):

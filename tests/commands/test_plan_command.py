@@ -17,7 +17,6 @@ from harness.contract import (
 )
 from harness.contract.family import load
 from harness.contract.registry import Registry
-from harness.planning.capture import capture
 from harness.planning.plan import Baseline
 from harness.topologies.lookup import find_topology
 
@@ -48,34 +47,6 @@ def test_the_plan_is_written_and_shown(plan, tmp_path):
     assert [row[0] for row in rows] == [str(rank) for rank in range(8)]
     assert rows[0][1:3] == ["2", "0.25"]
     assert "of 80" in out
-
-
-def test_a_library_that_repeats_itself_is_shown_once_with_a_count(shardbench, tmp_path):
-    """TorchRec warns for each table of each enumeration that a kernel is excluded."""
-    from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints
-    from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-    from torchrec.distributed.planner.types import Topology
-    from torchrec.distributed.sharding_plan import get_default_sharders
-    from torchrec.modules.embedding_configs import EmbeddingBagConfig
-    from torchrec.modules.embedding_modules import EmbeddingBagCollection
-
-    names = [f"t{number}" for number in range(8)]
-    tables = [
-        EmbeddingBagConfig(name=name, num_embeddings=500, embedding_dim=64, feature_names=[name])
-        for name in names
-    ]
-    planner = EmbeddingShardingPlanner(
-        topology=Topology(4, "cuda", created_by_factory=True),
-        storage_reservation=FixedPercentageStorageReservation(0.1),
-        constraints={name: ParameterConstraints(compute_kernels=["fused"]) for name in names},
-        stats=[],
-    )
-    with capture("embedding", tmp_path / "problem.json"):
-        planner.plan(EmbeddingBagCollection(tables, device="meta"), get_default_sharders())
-    code, _, err = shardbench("plan", "-w", "problem.json")
-    assert code == 0
-    assert err.count("No available compute kernels") == 1
-    assert [int(n) for n in re.findall(r"There were (\d+) messages", err)] >= [len(names)]
 
 
 def test_a_variant_and_a_limit_can_be_asked_for(plan, tmp_path):

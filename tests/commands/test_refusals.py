@@ -156,3 +156,42 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, tmp_path, comma
     assert said in lines[-1]
     assert len(lines) == 1
     assert not list(tmp_path.iterdir())
+
+
+PROBLEM = "-w micro[ops=10,inserts=2] -t dgx_h100 -n 4"
+ODD = ("[", "'", "[red]x[/red]", "\x1b[31m", "a\nb", "\udcff", "n" * 10_000, "#.csv", "@")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"compare {{}} {PROBLEM}",
+        *(f"compare reshard {PROBLEM} {option} {{}}" for option in ("-w", "-t", "--against")),
+        "plan -t dgx_h100 -n 8 -w {}",
+        f"profile reshard {{}} {PROBLEM}",
+        "report {}",
+        "list {}",
+    ],
+)
+def test_an_odd_name_is_refused_in_one_sentence(shardbench, command):
+    """Names of files and of anything else may have every letter."""
+    for odd in ODD:
+        code, out, err = shardbench(*(odd if word == "{}" else word for word in command.split()))
+        assert (code, out, "Traceback" in err) == (2, "", False)
+        assert err.count("\n") == 1
+        assert err.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("-n", ["-1", "0", "99999999999999999999", "1" * 400, "131080", "x", "", "9" * 5000]),
+        ("--budget", ["nan", "inf", "-inf", "-1", "0", "-0.0", "1e400", "x", ""]),
+        ("--seed", ["x", "", "9" * 5000]),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(shardbench, option, values):
+    """Numbers beyond all sizes are refused like words."""
+    for value in values:
+        code, out, err = shardbench("compare", "reshard", *PROBLEM.split(), option, value)
+        assert (code, out, "Traceback" in err) == (2, "", False)

@@ -63,6 +63,14 @@ def test_each_kind_of_change_is_found(tmp_path, now, found):
     assert ("As expected" in headline(verdict)) == (not found)
 
 
+def test_a_cell_that_failed_before_is_no_regression(tmp_path):
+    """What fails in both files is no change, and what no longer fails is a win."""
+    failed = cell("even", status="failed", reason="no luck", decision=None)
+    a = [cell(decision="reference"), failed, cell("odd", decision="different", same_as="slow-copy")]
+    assert changes(compared(tmp_path, a, a)) == []
+    assert changes(compared(tmp_path, a, [a[0], cell("even"), a[2]])) == [("outcome", "win")]
+
+
 def test_lost_cells_and_cells_of_one_file_are_told(tmp_path):
     """A cell that no longer succeeds is listed before those that only one file has."""
     a = [cell(decision="reference"), cell("even", ratio=0.5), cell("odd")]

@@ -8,7 +8,7 @@ import pytest
 from drawn import draw, said_in, texts_of
 from made_up_results import cell, family_lines, past_lines
 
-from reports.family.figures import draw_growth, draw_speedups
+from reports.family.figures import draw_growth
 
 
 @pytest.fixture(scope="module")
@@ -129,19 +129,3 @@ def test_the_quality_is_drawn_with_its_bound_and_the_gaps(whole, past):
     assert list(bound.get_ydata()) == [2560.0, 2560.0]
     assert drawing.data.set_index("variant").loc["certified", "gap"] == pytest.approx(0.0005)
     assert "proven bound" not in said_in(whole["boxing-quality"][1])
-
-
-def test_speed_ups_are_drawn_and_projections_told_apart(past, tmp_path):
-    """A speed-up over a stopped call is hollow, and without any speed-up there is no figure."""
-    drawing, figure = past["boxing-against"]
-    said = said_in(figure)
-    assert {"36.6 (34.9 to 38.1)", "≥ 214 (projected)"} <= said
-    assert "times as fast as no-copy, log scale" in said
-    assert sum(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines) == 3
-    data = drawing.data.set_index(["problem", "variant"])
-    small, large = data.index.get_level_values("problem").unique()
-    assert data.loc[(small, "compiled"), "times_as_fast"] == pytest.approx(36.57, rel=1e-3)
-    assert data.loc[(large, "compiled"), "projected"]
-    assert data.loc[(large, "compiled"), ["low", "high"]].isna().all()
-    lines = [line | {"ratio": None, "projection_s": None} for line in past_lines((400,), (400,))]
-    assert draw(tmp_path, lines, draw_speedups) == {}

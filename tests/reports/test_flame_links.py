@@ -7,9 +7,10 @@ from made_up_profiles import profile
 from made_up_results import cell, family_lines, past_lines, results_of, statement, write
 
 from harness.measuring.profile.flame_graph import Frame
+from harness.model.statement import Pair
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.flame_links import FlamePair, flame_pages, ladder_pairs, main_pair, page_name
+from reports.family.flame_links import flame_pages, ladder_pairs, main_pair, page_name
 from reports.flames import flame_page
 from reports.report.page import write_report
 
@@ -39,7 +40,7 @@ def family_of(results):
 
 
 def pair(variant, before="", problem=PROBLEM):
-    return FlamePair(problem, variant, before)
+    return Pair(problem, before, variant)
 
 
 def test_each_step_is_compared_with_the_one_before(results):
@@ -53,7 +54,7 @@ def test_what_was_not_timed_is_no_step(tmp_path):
     lines = family_lines((10,))
     lines[1] |= {"status": "failed", "cpu_s": None, "wall_s": None, "ratio": None}
     found = ladder_pairs(family_of(write(tmp_path / "r.jsonl", lines)))
-    assert (found[1].variant, found[1].before) == ("quick-copy", "slow-copy")
+    assert (found[1].after, found[1].before) == ("quick-copy", "slow-copy")
     alone = write(tmp_path / "r.jsonl", [cell(decision="reference")])
     assert ladder_pairs(family_of(alone)) == []
 

@@ -36,13 +36,11 @@ class TimedWork:
 
 @dataclass(frozen=True, slots=True)
 class RankWork:
-    """The computation and communication of one rank under a decision.
+    """The computation of one rank under a decision, which is measured, and its communication.
 
-    Attributes:
-        work: the rank's computation, which is measured.
-        estimated_ms: the estimated milliseconds of that computation, by name of the estimate.
-        modelled_ms: the estimated milliseconds of its communication, which is not measured.
-        facts: by property, such as `kernel`, the value that most bytes of its lookups have.
+    `estimated_ms` are the estimated milliseconds of the computation by name of the estimate,
+    `modelled_ms` those of the communication. `facts` has, by property such as `kernel`, the value
+    that most bytes of its lookups have.
     """
 
     work: TimedWork
@@ -122,12 +120,9 @@ class FittedMachine:
 class RankMemory:
     """The memory of one rank under a decision, estimated, and the call that measures it.
 
-    Attributes:
-        rank: the rank's number.
-        measure: a function of a module, called in a child process with `job` and a report. Returns
-            bytes by group and term; the group "" is the whole rank.
-        job: its picklable argument.
-        estimated: the same bytes by name of the estimate. A term may be missing.
+    `measure`, a function of a module, is called in a child process with the picklable `job` and a
+    report. It returns bytes by group and term; the group "" is the whole rank. `estimated` has the
+    same bytes by name of the estimate; a term may be missing.
     """
 
     rank: int
@@ -161,11 +156,8 @@ class MemorySet:
 class Workbench(Protocol[P]):
     """A device on which a family's decisions are measured, and which can be calibrated.
 
-    Attributes:
-        device: a description of the device.
-        is_asynchronous: whether the device works while the CPU continues; then wall time is
-            measured instead of CPU time.
-        reference: the work that runs right before each measured one, to compare with.
+    On an asynchronous device, which works while the CPU continues, wall time is measured instead of
+    CPU time. The `reference` work runs right before each measured one, to compare with.
     """
 
     device: str

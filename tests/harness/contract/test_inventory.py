@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from harness.contract.abilities.inventory import Column, Inventory, distribution
-from harness.model.errors import RegistryError, UsageError
+from harness.contract.abilities.workloads import Column, Inventory, distribution
+from harness.model.errors import UsageError
 
 
 def held(column: Column, values: list[float], **changes) -> Inventory:
@@ -85,11 +85,3 @@ def test_rows_come_in_the_order_of_a_column():
     assert [row[0] for row in inventory.largest("name", 2)] == ["crate 0", "crate 1"]
     with pytest.raises(UsageError, match="did you mean weight"):
         inventory.largest("wieght", 2)
-
-
-def test_an_inventory_that_contradicts_itself_is_refused():
-    column = Column("weight", kind="number")
-    with pytest.raises(RegistryError, match="a cell in each row"):
-        held(column, [], rows=(("a",),))
-    with pytest.raises(RegistryError, match="sorted by one of them"):
-        held(column, [1], sort="height")

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from toy import TOY
 
 from harness.contract import Abilities
-from harness.contract.abilities.captured_file import Names, read_captured
+from harness.contract.abilities.workloads import Names, read_captured
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
 from harness.planning import capture as capture_module
