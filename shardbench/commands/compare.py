@@ -12,6 +12,8 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
+from harness.suites.sweep import resumed, tasks_of
+from reports.core.formatting import plural
 from shardbench import completion, options, problem_options
 from shardbench.command import command
 from shardbench.display.comparison import document, shown
@@ -36,8 +38,9 @@ from shardbench.results_file import measuring_into
 @options.measuring(budget_s=120.0, seconds_s=30.0)
 @options.json
 @click.option(
-    "--results", type=options.PATH, help="Append the cells to this results file (JSON Lines)."
+    "--results", type=options.PATH, help="Append the cells to this results file, or go on with it."
 )
+@options.fresh
 @click.option("--details", is_flag=True, help="Also show memory, phases, counters.")
 def compare(
     request: Request,
@@ -47,6 +50,7 @@ def compare(
     settings: Settings,
     json: str,
     results: Path | None,
+    fresh: bool,
     details: bool,
 ) -> None:
     """Compare the variants of a family on one problem.
@@ -56,9 +60,16 @@ def compare(
     if quick:
         settings = replace(settings, sampling=settings.sampling.quick())
     names = (*request.variants, *options.names_in(variants))
-    comparison = Comparison(with_fields(request, variants=names, against=against), settings)
+    request = with_fields(request, variants=names, against=against)
     store = CellStore(results) if results else None
     with measuring_into(store) if store else nullcontext():
+        if store and not fresh:
+            (request,) = resumed(tasks_of([request], settings), store)
+            if request.stored:
+                options.messages.print(
+                    f"{plural(len(request.stored), 'cell')} of {results} count; --fresh measures "
+                    "all again."
+                )
         if store:
             store.add()  # fails before measuring if the file is not writable
 
@@ -66,8 +77,11 @@ def compare(
             if store:
                 store.add_cells([cell])
 
+        comparison = Comparison(request, settings)
         with progress_display(str(comparison.problem)) as listen:
-            cells = comparison.run(listen, keep)
+            cells = [*request.stored, *comparison.run(listen, keep)]
+    order = list(request.family.variants)
+    cells.sort(key=lambda cell: order.index(cell.variant))
     options.show_or_write(json, document(cells), shown(cells, details))
     if all(cell.status != "ok" for cell in cells):
         raise click.exceptions.Exit(1)

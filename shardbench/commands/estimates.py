@@ -1,7 +1,7 @@
 """`shardbench validate` and `calibrate`: check and fit cost estimates on this machine."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from harness.contract import Family
 from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.family import load
 from harness.estimates.calibration import calibrate, topology_file
-from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
+from harness.estimates.kept_times import OnProgress, Pair, Stopwatch, TimesFile
+from harness.estimates.memory import MemoryValidation, RankMemoryFound, validate_memory
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
+from harness.measuring.jobs import start_server_for
 from harness.measuring.timing.turns import SystemClock
-from harness.model.errors import UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
@@ -30,7 +32,6 @@ from reports import estimates as tables
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problem_options
 from shardbench.command import command
-from shardbench.commands.memory import validate_the_memory
 from shardbench.progress import stage_display
 from shardbench.results_file import measuring_into
 
@@ -127,29 +128,41 @@ def validate_command(
     given = BenchOptions(device, indices, gib, seed)
     options.check_folder(out)
     if memory:
-        validate_the_memory(found, problems, plans, given, out, fresh, json)
-        return
+        start_server_for([found])
 
-    def validated(spec: WorkloadSpec, placed: Topology) -> Validation:
+    def validated(spec: WorkloadSpec, placed: Topology) -> Validation | MemoryValidation:
         problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
         path = out / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '_', problem).strip('_')}.json"
-        with _measuring(found, path.with_suffix(".times.jsonl"), given, fresh) as (bench, timed):
-            candidates = bench.candidates(found.work.build(spec, placed), plans)
-            one = validate(problem, indices, candidates, timed(), seconds, seed)
+        store: Store[Any] = Store(path.with_suffix(".times.jsonl"), "time", Pair)
+        if memory:
+            path = path.with_suffix(".memory.json")
+            store = Store(path.with_suffix(".jsonl"), "memory", RankMemoryFound)
+        with _measuring(found, store, given, fresh) as (bench, on_progress):
+            built = found.work.build(spec, placed)
+            one: Validation | MemoryValidation
+            if memory and not hasattr(bench, "memory"):
+                raise UsageError(f"Family '{found.name}' measures no memory of its decisions.")
+            if memory:
+                ranks = bench.memory(built, plans)
+                one = validate_memory(problem, bench.device, plans, ranks, seed, store, on_progress)
+            else:
+                candidates = bench.candidates(built, plans)
+                stopwatch = _stopwatch(bench, store, given, on_progress)
+                one = validate(problem, indices, candidates, stopwatch, seconds, seed)
             options.write(path, to_json(to_builtins(one), indent=1) + "\n")
         options.messages.print(f"Wrote {path}")
         return one
 
-    done: list[Validation] = []
+    done: list[Any] = []
     for spec, placed in problems:
         try:
             done.append(validated(spec, placed))
-        except UsageError as error:
+        except ShardbenchError as error:
             if len(problems) == 1:
                 raise
             options.warn(f"{spec}: {error}")  # go on with the other problems
             continue
-        if json != "-" and len(problems) > 1:
+        if json != "-" and len(problems) > 1 and not memory:
             display.show(_shown(done[-1]))
     if not done:
         raise click.exceptions.Exit(2)
@@ -157,11 +170,13 @@ def validate_command(
         from reports.estimates_page import draw_validation
 
         options.write(figure, draw_validation(done[0]).svg)
-    if len(done) > 1:
-        summary = as_terminal(tables.summary_table(done), f"{len(done)} problems\n")
-        options.show_or_write(json, to_builtins(done), summary)
+    if memory:
+        shown = _memory_shown(done)
+    elif len(problems) > 1:
+        shown = as_terminal(tables.summary_table(done), f"{len(done)} problems\n")
     else:
-        options.show_or_write(json, to_builtins(done[0]), _shown(done[0]))
+        shown = _shown(done[0])
+    options.show_or_write(json, to_builtins(done if len(problems) > 1 else done[0]), shown)
     if len(done) < len(problems):
         raise click.exceptions.Exit(2)
 
@@ -211,9 +226,10 @@ def calibrate_command(
     base = find_topology(topology, 1)
     found = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
     given = BenchOptions(device, indices, None, seed)
-    kept = _FOLDER / f"{out.stem}.times.jsonl"
-    with _measuring(found, kept, given, fresh) as (bench, timed):
-        machine = calibrate(bench.design(share), timed())
+    store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
+    with _measuring(found, store, given, fresh) as (bench, on_progress):
+        stopwatch = _stopwatch(bench, store, given, on_progress)
+        machine = calibrate(bench.design(share), stopwatch)
     text = topology_file(out.stem, base, machine, bench.device, environment(seed))
     read_topologies(text, str(out))
     options.write(out, text)
@@ -225,28 +241,22 @@ def calibrate_command(
 
 @contextmanager
 def _measuring(
-    family: Family[Any, Any], kept: Path, given: BenchOptions, fresh: bool
-) -> Iterator[tuple[Workbench[Any], Callable[[], Stopwatch]]]:
-    """Lock a file of measured times, and yield a workbench and a function that starts timing.
-
-    Stored times are used only if the options, the code, the packages and the machine are the same.
-    """
+    family: Family[Any, Any], store: Store[Any], given: BenchOptions, fresh: bool
+) -> Iterator[tuple[Workbench[Any], OnProgress]]:
+    """Lock a file of measurements, and yield a workbench and a function that shows progress."""
     workbench = load(family.abilities.measuring)
     if workbench is None:
         raise UsageError(f"Family '{family.name}' does not measure its decisions.")
-    store = Store(kept, "time", Pair)
     with measuring_into(store, fresh), stage_display() as begins:
+        yield workbench(given), lambda what, done, of: begins(f"measuring {what}", done, of)
 
-        def on_progress(measured: str, done: int, of: int) -> None:
-            begins(f"measuring {measured}", done, of)
 
-        bench: Workbench[Any] = workbench(given)
-        key = key_of(environment(given.seed), bench.device, given.inputs, given.seed)
-
-        def timed() -> Stopwatch:
-            return Stopwatch(bench, TimesFile(store, key), SystemClock(), on_progress)
-
-        yield bench, timed
+def _stopwatch(
+    bench: Workbench[Any], store: Store[Pair], given: BenchOptions, on_progress: OnProgress
+) -> Stopwatch:
+    """Return a stopwatch that goes on with stored times of the same options, code and machine."""
+    key = key_of(environment(given.seed), bench.device, given.inputs, given.seed)
+    return Stopwatch(bench, TimesFile(store, key), SystemClock(), on_progress)
 
 
 def _shown(found: Validation) -> RenderableType:
@@ -263,4 +273,18 @@ def _shown(found: Validation) -> RenderableType:
         as_terminal(tables.residuals_table(found), "Factors by which the estimates are off\n"),
         "",
         Text("Communication is modelled: it is in neither estimate nor measurement here."),
+    )
+
+
+def _memory_shown(found: Sequence[MemoryValidation]) -> RenderableType:
+    notes = dict.fromkeys(note for one in found for note in one.notes)
+    return Group(
+        as_terminal(
+            tables.terms_table(found), "Estimated over measured bytes, all ranks together\n"
+        ),
+        "",
+        as_terminal(tables.peaks_table(found), "Peak of a step, by rank\n"),
+        "",
+        *(Text(note) for note in notes),
+        Text(f"{found[0].device}; counted by torch's allocator, one rank at a time."),
     )

@@ -84,3 +84,9 @@ def test_an_interrupted_comparison_keeps_the_cells_that_are_final(
     code, _, err = shardbench(*problem, *variants, "--results", "r.jsonl")
     assert (code, "the results so far are kept in r.jsonl" in " ".join(err.split())) == (130, True)
     assert {cell.variant for cell in read_cells(Path("r.jsonl"))} == {"raises", "missing"}
+    monkeypatch.setattr(comparison, "run_job", run_job)
+    code, out, err = shardbench(*problem, *variants, "--results", "r.jsonl")
+    assert (code, "2 cells of r.jsonl count" in err) == (0, True)
+    stored = [cell.variant for cell in read_cells(Path("r.jsonl"))]
+    assert sorted(stored) == ["missing", "raises", "reference", "same"]
+    assert all(name in out for name in stored)

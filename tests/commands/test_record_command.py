@@ -27,32 +27,12 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return Path("record")
 
 
-def test_a_dry_run_lists_the_parts_and_writes_no_cell(shardbench, folder):
-    code, out, _ = shardbench("record", "--dry-run", "--only", "inserts=3")
-    assert code == 0
-    assert out.count("to measure") == 2
-    assert "inserts=3" in out
-    assert "inserts=2" not in out
-    assert not (folder / "cells.jsonl").exists()
-
-
 def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, folder):
     assert shardbench("record")[0] == 0
     assert len(list(read_cells(folder / "cells.jsonl"))) == 4
     code, out, _ = shardbench("record", "--dry-run", "--stale")
     assert (code, out.count("measured ")) == (0, 2)
     assert len(re.findall(r", [\d.]+ m?s last time$", out, re.MULTILINE)) == 2
-
-
-def test_the_kind_of_a_part_is_listed_once(shardbench, folder):
-    (folder / "suite.toml").write_text(
-        f'{SUITE}[[profile]]\nfamily = "reshard"\nproblem = "micro/dgx_a100_80gb:4"\n'
-        'variants = ["sync-each"]\n'
-    )
-    _, out, _ = shardbench("record", "--dry-run")
-    kinds = [line.split()[2:4] for line in out.splitlines()[:-1]]
-    assert [kind for kind, _ in kinds] == ["study", "study", "profile"]
-    assert kinds[-1][1].startswith("reshard-sync-each")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`shardbench sweep`: command lines, output, and exit codes."""
 
-import io
 import os
 import platform
 import re
@@ -11,13 +10,11 @@ from pathlib import Path
 import pytest
 import toy
 from msgspec import structs
-from rich.console import Console
 
 from harness.measuring.environment import MACHINE
 from harness.store.cells import CellStore
 from harness.store.keys import Key
 from harness.store.lines import hold
-from shardbench.progress import ProgressDisplay, progress_bar
 
 SUITE = """
 name = "tiny"
@@ -99,15 +96,6 @@ def test_a_report_tells_of_damage_and_leaves_the_file(shardbench, tmp_path):
     assert "Line 1 of 'tiny.jsonl' is not JSON" in page
 
 
-def test_results_of_other_settings_are_kept_beside(shardbench, tmp_path):
-    shardbench("sweep", "tiny.toml", *QUICK)
-    before = (tmp_path / "results" / "tiny.jsonl").read_bytes()
-    code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--seed", "1")
-    assert code == 0
-    (kept,) = re.findall(r"^Earlier results are kept in (\S+)\.$", err, re.MULTILINE)
-    assert (tmp_path / kept).read_bytes() == before
-
-
 def test_results_of_another_machine_are_kept_beside_with_the_reason(
     shardbench, tmp_path, monkeypatch
 ):
@@ -170,33 +158,12 @@ def test_what_would_run_is_listed(shardbench, tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["tiny.toml"]
 
 
-def test_a_list_of_many_variants_is_wrapped(shardbench, tmp_path):
-    (tmp_path / "all.toml").write_text(SUITE.replace('["same", "raises", "missing"]', '"all"'))
-    code, out, err = shardbench("sweep", "all.toml", "--dry-run")
-    assert code == 0, err
-    lines = out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert sum(line.startswith("to measure  toy on ") for line in lines) == 2
-    names = toy.toy_registry().find("toy").variants
-    assert names.keys() <= set(re.split(r"[\s,]+", out))
-
-
 def test_where_nothing_is_ok_it_ends_with_1(shardbench, tmp_path):
     text = SUITE.replace('"same", "raises", "missing"', '"raises"') + "\n"
     (tmp_path / "bad.toml").write_text(text.replace("workloads", 'against = "raises"\nworkloads'))
     code, out, _ = shardbench("sweep", "bad.toml", *QUICK)
     assert code == 1
     assert out.startswith("2 cells: 2 failed.\n")
-
-
-def test_a_problem_that_cannot_be_built_is_told_and_the_others_go_on(shardbench, tmp_path):
-    (tmp_path / "bad.toml").write_text(SUITE.replace("[4, 6]", '["none", 6]'))
-    code, out, err = shardbench("sweep", "bad.toml", *QUICK)
-    assert code == 0
-    assert out.startswith("4 cells: 2 ok, 1 not installed, 1 failed.\n")
-    (line,) = [line for line in out.splitlines() if line.startswith("Not measured: ")]
-    assert "Parameter 'size' of workload 'toy[size=none]' must be a whole number" in line
-    assert line.partition(": ")[2] in err
 
 
 def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
@@ -230,15 +197,6 @@ def test_bad_input_gets_one_sentence_and_code_2(shardbench, tmp_path, arguments,
     assert not (tmp_path / "results").exists()
 
 
-def test_a_place_that_takes_no_results_is_said(shardbench, tmp_path):
-    compare = ("compare", "toy@toy/dgx_a100_80gb:2")
-    for path in ("/dev/full", str(tmp_path), "/proc/none.jsonl"):
-        for command in (("sweep", "tiny.toml"), compare):
-            code, out, err = shardbench(*command, "--results", path)
-            assert (code, out) == (1, "")
-            assert re.fullmatch(r"Results cannot be written to [^\n]*\.\n", err)
-
-
 def test_several_at_once_are_warned_of(shardbench, tmp_path, monkeypatch):
     root = Path(__file__).parents[2]
     monkeypatch.setenv("PYTHONPATH", f"{root / 'tests' / 'harness'}{os.pathsep}{root}")
@@ -246,32 +204,3 @@ def test_several_at_once_are_warned_of(shardbench, tmp_path, monkeypatch):
     assert code == 0, err
     assert "2 problems are measured at once on this machine, and disturb each other" in err
     assert len(set(cells(tmp_path / "results" / "tiny.jsonl"))) == 8
-
-
-class Shown:
-    """A progress display for twelve problems on a terminal of 80 columns."""
-
-    def __init__(self) -> None:
-        self.console = Console(width=80, record=True, force_terminal=True, file=io.StringIO())
-        self.bar = progress_bar(self.console)
-        names = ["toy on p", *(f"embedding on synthetic[tables=1000,seed={n}]" for n in range(11))]
-        self.display = ProgressDisplay(self.bar, len(names))
-        self.names = names
-
-    def text(self) -> str:
-        self.console.print(self.bar.get_renderable())
-        return self.console.export_text()
-
-
-def test_the_display_fits_a_terminal():
-    shown = Shown()
-    show, (first, *others) = shown.display, shown.names
-    show.begun(first)
-    show.finished(first, "raises failed", failures=1)
-    for name in others[:3]:
-        show.begun(name)
-    text = shown.text()
-    assert "1/12 toy on p: raises failed" in text
-    assert "1 of 12 problems, 1 failed" in text
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert text.count("0:00:00") == 2, "the bar and the time are beside it"

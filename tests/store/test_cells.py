@@ -63,6 +63,11 @@ def test_a_run_is_judged_only_if_it_is_whole_and_says_one_thing(path: Path):
     append(path, [cell("a", reason="other")])
     with pytest.raises(ShardbenchError, match="twice, with different contents"):
         read_whole(path)
+    whole = path.read_bytes()
+    for content, said in ((b"\n", "holds no cell"), (whole[:-9], "only whole results")):
+        path.write_bytes(content)
+        with pytest.raises(ShardbenchError, match=said):
+            read_whole(path)
 
 
 FILE = Path(__file__).with_name("data") / "schema_1.jsonl"

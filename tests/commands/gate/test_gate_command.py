@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import toy
 from gated import WIDE, results
-from made_up_cells import ended, line, write
+from made_up_cells import line, write
 
 from harness.gate.expectations import Expectation, Expectations, load_expectations
 from harness.gate.judging import judge_cells
@@ -48,21 +48,6 @@ def test_what_differs_can_be_accepted(gate, expected, tmp_path):
     assert expected.read_bytes() == committed, "it is the user who accepts"
     (tmp_path / "e.new.toml").replace(expected)
     assert gate("e.toml", "--judge", changed)[0] == 0
-
-
-def test_what_failed_cannot_be_accepted(gate, expected, tmp_path):
-    write(tmp_path / "results.jsonl", line("slow"), ended("quick", "failed", reason="no [b]luck"))
-    code, out, _ = gate("e.toml", "--judge", "results.jsonl")
-    assert code == 1
-    assert "no [b]luck" in out
-    assert "There is nothing to accept" in out
-    assert not (tmp_path / "e.new.toml").exists()
-
-
-def test_the_new_file_goes_where_it_is_asked_for(gate, expected, tmp_path):
-    changed = results(tmp_path, fingerprint="decaf")
-    assert gate("e.toml", "--judge", changed, "--new", "next.toml")[0] == 1
-    assert load_expectations(tmp_path / "next.toml").cells[QUICK].fingerprint == "decaf"
 
 
 def test_markdown_can_go_to_standard_output_alone(gate, expected, tmp_path):
@@ -142,17 +127,6 @@ class TestNoVerdict:
         assert "Traceback" not in err
         assert expected.read_bytes() == before
 
-    @pytest.mark.parametrize(
-        "content",
-        [b"", b"\n", b"{}\n", b"not json\n", b'{"schema": 1, "cell"', b"\xff\n", b"NaN\n"],
-    )
-    def test_results_that_are_empty_or_damaged(self, gate, expected, tmp_path, content):
-        (tmp_path / "r.jsonl").write_bytes(content)
-        code, out, err = gate("e.toml", "--judge", "r.jsonl", "--markdown", "v.md")
-        assert (code, out) == (3, "")
-        assert "r.jsonl" in err
-        assert (tmp_path / "v.md").read_text().startswith("## Error: the gate failed")
-
     def test_a_crash(self, gate, expected, tmp_path, monkeypatch):
         def crash(*arguments: Any) -> Any:
             raise ZeroDivisionError("oops")
@@ -163,18 +137,6 @@ class TestNoVerdict:
         assert "ZeroDivisionError: oops" in err
         assert "The gate itself failed: ZeroDivisionError." in err
         assert "The gate itself failed" in (tmp_path / "v.md").read_text()
-
-    def test_an_old_verdict_does_not_survive_a_failure(self, gate, expected, tmp_path):
-        good = results(tmp_path)
-        assert gate("e.toml", "--judge", good, "--markdown", "v.md")[0] == 0
-        assert gate("e.toml", "--judge", "none.jsonl", "--markdown", "v.md")[0] == 3
-        assert "As expected" not in (tmp_path / "v.md").read_text()
-
-    def test_a_new_file_that_cannot_be_written(self, gate, expected, tmp_path):
-        changed = results(tmp_path, fingerprint="decaf")
-        code, _, err = gate("e.toml", "--judge", changed, "--new", "/dev/full")
-        assert code == 3
-        assert "No space left on device" in err
 
     def test_help_is_no_failure(self, gate):
         code, out, _ = gate("--help")
@@ -222,15 +184,6 @@ class TestMeasuring:
         assert found == code
         assert out.startswith(first)
         assert ("no item likes me" in " ".join(out.split())) == ("raises" in cell)
-
-    @pytest.mark.parametrize("path", ["folder", "/dev/full"])
-    def test_results_that_cannot_be_written(self, gate, toys, tmp_path, path):
-        (tmp_path / "folder").mkdir()
-        (tmp_path / "e.toml").write_text(f'[cell."{self.CELL}"]\n')
-        code, out, err = gate("e.toml", *self.QUICK, "--results", path)
-        assert (code, out) == (3, "")
-        assert "it is not a file" in err
-        assert Path("/dev/full").is_char_device()
 
 
 def test_a_first_file_of_a_measured_suite_is_as_expected_afterwards(gate, tmp_path, monkeypatch):

@@ -74,31 +74,12 @@ class TestWriting:
         one, other = (dict.fromkeys(each, Expectation()) for each in (ids, ids[::-1]))
         assert to_toml(Expectations(one)) == to_toml(Expectations(other))
 
-    def test_rows_are_apart_so_that_two_changes_can_be_merged(self):
-        cells = {CellId.parse(f"a/{name}@p/t:4"): Expectation("w/t:4") for name in "xyz"}
-        text = to_toml(Expectations(cells))
-        assert text.count("\n\n[cell.") == 3
-        assert all(len(line) <= 100 for line in text.splitlines())
-
-    def test_a_cell_that_is_not_ok_round_trips(self, tmp_path: Path):
-        expected = Expectations({CELL: Expectation(against="slow", status="over budget")})
-        assert load(tmp_path, to_toml(expected)) == expected
-
 
 class TestReading:
-    def test_an_empty_file_expects_nothing(self, tmp_path: Path):
-        assert load(tmp_path, "") == Expectations()
-
     def test_a_cell_without_figures_has_nothing_expected_yet(self, tmp_path: Path):
         expected = load(tmp_path, f'[cell."{TEXT}"]\n').cells[CELL]
         assert expected == Expectation()
         assert not expected.figures
-
-    def test_figures_can_stand_in_a_table_of_their_own(self, tmp_path: Path):
-        text = f'[cell."{TEXT}"]\nratio = [0, 2]\n[cell."{CELL}".counters]\ncopies = 3\n'
-        expected = load(tmp_path, text).cells[CELL]
-        assert expected.counters == {"copies": 3}
-        assert expected.ratio == (0.0, 2.0)
 
     def test_a_missing_file_says_how_to_make_one(self, tmp_path: Path):
         with pytest.raises(UsageError, match="does not exist; 'shardbench gate --init"):
@@ -153,7 +134,3 @@ class TestReading:
             load(tmp_path, f'[cell."{TEXT}"]\n{row}\n')
         assert sentence in str(error.value)
         assert TEXT in str(error.value)
-
-    def test_a_device_is_not_read(self):
-        with pytest.raises(UsageError, match="must be a regular file"):
-            load_expectations(Path("/dev/zero"))

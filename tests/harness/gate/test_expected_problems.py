@@ -54,13 +54,6 @@ def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
     assert "no_such_module" in left_out[1]
 
 
-def test_each_problem_is_one_comparison_of_its_variants():
-    expected = expecting(f"toy/same@{SMALL}", f"toy/own@{LARGE}", f"toy/own@{SMALL}")
-    found = problems(expected)
-    assert [str(each.request.given) for each in found] == [SMALL, LARGE]
-    assert [list(each.expected) for each in found] == [["same", "own"], ["own"]]
-
-
 def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
     results = tmp_path / "gate.jsonl"
     expected = expecting(f"toy/same@{SMALL}", against="own")
@@ -143,7 +136,3 @@ class TestIds:
         expected, changed = self.named(rows)
         assert {each.given for each in expected.cells.values()} == {SMALL}
         assert list(changed) == list(rows)
-
-    def test_an_id_that_results_use_is_left_as_it_is(self):
-        row = {self.NOW: Expectation(given=SMALL)}
-        assert self.named(row) == (Expectations(row), {})

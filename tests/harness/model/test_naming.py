@@ -39,20 +39,6 @@ def test_a_cell_s_file_name_suits_every_file_system(cell: CellId):
     assert re.fullmatch(r"[A-Za-z0-9_.=-]*", cell.file_stem)
 
 
-def test_the_design_s_example():
-    cell = CellId.parse("embedding/compiled@synthetic[tables=200,seed=7]/dgx_h100:16")
-    assert (cell.family, cell.variant) == ("embedding", "compiled")
-    assert cell.problem.workload.name == "synthetic"
-    assert cell.problem.workload.parameters == {"tables": "200", "seed": "7"}
-    assert (cell.problem.topology, cell.problem.gpus) == ("dgx_h100", 16)
-    assert cell.file_stem == "embedding-compiled-synthetic-tables=200-seed=7-dgx_h100-16"
-
-
-def test_spaces_around_the_parts_do_not_matter():
-    spec = WorkloadSpec.parse("  synthetic[ tables = 200 , seed=7 ] ")
-    assert str(spec) == "synthetic[tables=200,seed=7]"
-
-
 def test_a_file_is_a_workload():
     problem = ProblemId.parse("some/folder/tables.csv[seed=1]/machines.csv#mine:8")
     assert problem.workload.name == "some/folder/tables.csv"
@@ -83,11 +69,6 @@ def test_a_malformed_parameter_is_refused(item: str):
         WorkloadSpec.parse(f"a[{item}]")
 
 
-def test_a_parameter_given_twice_is_refused():
-    with pytest.raises(UsageError, match=r"^Parameter 'x' of workload 'a\[x=1,x=1\]' is given twi"):
-        WorkloadSpec.parse("a[x=1,x=1]")
-
-
 @pytest.mark.parametrize(
     "text", ["", "a", "a/b", "a/b:", "a/b:x", "a/b:-1", "a/b:1.5", "/b:1", "a/:1", "a:1", "a/b@c:1"]
 )
@@ -108,6 +89,3 @@ class TestParameters:
         sentence = "Unknown parameter of workload 'a', 'tabels'; did you mean tables?"
         with pytest.raises(UsageError, match=f"^{re.escape(sentence)}$"):
             spec.check_parameters(["tables", "seed"])
-
-    def test_known_parameters_pass(self):
-        WorkloadSpec.parse("a[seed=3]").check_parameters(["tables", "seed"])

@@ -14,7 +14,6 @@ from toy_library import declared, family
 from toy_repository import ToyRepository
 
 from harness.contract.registry import Registry
-from harness.measuring import comparison
 from harness.model.errors import UsageError
 from harness.store.cells import CellStore, read_cells
 from harness.store.keys import Key
@@ -37,21 +36,6 @@ def test_every_part_is_measured_once_and_has_a_line_with_its_time(folder):
     assert len(record.cells()) == CELLS
     assert len(record.runs()) == 5
     assert measure(folder) == []
-
-
-@pytest.mark.parametrize(("long_call_s", "calls"), [(300.0, 2), (0.0, 1)])
-def test_short_calls_are_made_twice_and_long_ones_once(folder, monkeypatch, long_call_s, calls):
-    monkeypatch.setattr(comparison, "LONG_CALL_S", long_call_s)
-    measure(folder)
-    cells = Record.read(folder).cells().values()
-    (same,) = [
-        c for c in cells if (c.variant, c.problem.workload.parameters["size"]) == ("same", "7")
-    ]
-    assert len(same.cpu_s.samples) == calls
-    assert same.ratio.pairs == 1
-    assert same.decision == "same"
-    assert same.verdict == "inconclusive"
-    assert same.counters == {}
 
 
 def test_what_cannot_be_measured_is_refused_before_anything_is(folder):

@@ -1,6 +1,5 @@
 """Sweeps over a real Dask cluster."""
 
-import itertools
 import os
 import re
 import signal
@@ -19,19 +18,16 @@ import toy
 from msgspec import structs
 from sweeping import expected, ids, left
 
-from harness.contract.registry import load_registry
 from harness.measuring.environment import environment
 from harness.measuring.request import Job, Request
 from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, WorkloadSpec
-from harness.model.settings import SamplingRule, Settings
 from harness.store.cells import CellStore, read_cells
 from harness.suites.cluster import Cluster, connected, measure
 from harness.topologies.lookup import find_topology
 
 HERE = Path(__file__).parents[1]
-MACHINES = ("dgx_h100", "dgx_a100_80gb", "dgx_b200", "dgx_h200")
 
 
 def dask_command(*arguments: str) -> list[str]:
@@ -143,14 +139,6 @@ class TestDask:
         ):
             pass
 
-    def test_a_scheduler_without_workers_is_said(self, scheduler: str, monkeypatch):
-        monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
-        with (
-            pytest.raises(ShardbenchError, match=f"scheduler at {scheduler} has no workers"),
-            connected(scheduler, self.CODE),
-        ):
-            pass
-
     @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "gopher://x:1", ""])
     def test_a_scheduler_that_is_not_there_is_said(self, address: str, monkeypatch):
         monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
@@ -208,39 +196,3 @@ class TestMeasure:
     def test_other_code_is_refused(self):
         with pytest.raises(ShardbenchError, match="has other code of shardbench or of its fam"):
             measure(self.job(), structs.replace(self.CODE, code="0123456789ab"))
-
-
-@pytest.mark.slow
-def test_a_suite_of_64_problems_of_hundreds_of_tables(scheduler: str, tmp_path: Path):
-    """One worker of three is killed, and one problem needs more memory than a process may have."""
-    pytest.importorskip("distributed")
-    path = tmp_path / "results.jsonl"
-    settings = Settings(
-        120.0, SamplingRule(seconds=0.01, least_blocks=1, most_blocks=1), 600.0, 0.6
-    )
-    family = load_registry().find("embedding")
-
-    def request(tables: int, gpus: int, seed: int) -> Request:
-        parameters = {"tables": str(tables), "seed": str(seed)}
-        topology = find_topology(MACHINES[seed % len(MACHINES)], gpus)
-        spec = WorkloadSpec("synthetic", parameters)
-        return Request(family, spec, topology, ("certified",), "certified")
-
-    too_large = request(4000, 1024, 0)
-    requests = [too_large, *(request(250, 32, seed) for seed in range(1, 64))]
-    with (
-        worker(scheduler, "--no-nanny") as first,
-        worker(scheduler, "--no-nanny"),
-        worker(scheduler, "--no-nanny"),
-        connected(scheduler, TestDask.CODE) as cluster,
-    ):
-        running = cluster.sweep(requests, CellStore(path), settings)
-        finished = list(itertools.islice(running, 10))
-        first.kill()
-        finished += running
-    assert len(finished) == 64
-    cells = list(read_cells(path))
-    assert len({cell.id for cell in cells}) == len(cells) == 64
-    failed = [cell for cell in cells if cell.status != "ok"]
-    assert [cell.problem.workload for cell in failed] == [too_large.workload]
-    assert "memory" in (failed[0].reason or "")

@@ -19,7 +19,6 @@ from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.ids import WorkloadSpec
 from harness.store.cells import read_cells
-from harness.store.lines import hold
 from harness.topologies.lookup import find_topology
 
 SCRIPT = Path(run_sweep.__file__)
@@ -117,13 +116,6 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
     check_killed(tmp_path / "results.jsonl", undisturbed, 6, seed=1)
 
 
-@pytest.mark.slow
-def test_killed_at_a_hundred_random_moments_it_goes_on(tmp_path: Path, undisturbed):
-    for seed in range(10):
-        path = tmp_path / f"{seed}.jsonl"
-        check_killed(path, undisturbed, 10, seed)
-
-
 def test_what_is_final_is_stored_before_the_rest_is_timed(tmp_path: Path):
     cells: list[tuple[str, str]] = []
     returned = compare(
@@ -173,9 +165,6 @@ class TestGoingOn:
         (cell,) = compare(*run_sweep.VARIANTS, stored=stored)
         for name in DETERMINISTIC:
             assert getattr(cell, name) == getattr(whole[missing], name), name
-
-    def test_nothing_is_left_where_all_is_stored(self, whole):
-        assert compare(*run_sweep.VARIANTS, stored=self.stored(whole, *whole)) == []
 
     @pytest.mark.parametrize("kept", [["aloof"], ["aloof", "missing", "same"], ["aloof", "raises"]])
     def test_the_one_that_stood_in_goes_on_doing_so(self, without_reference, kept: list[str]):
@@ -240,13 +229,3 @@ def test_a_full_disk_ends_in_one_sentence_and_keeps_what_is_there(tmp_path: Path
     assert process.wait(timeout=120) == 0
     process.communicate()
     assert told(path) == undisturbed
-
-
-def test_a_second_sweep_is_refused(tmp_path: Path):
-    path = tmp_path / "results.jsonl"
-    with hold(path):
-        process = start(path)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert f"Process {os.getpid()} is measuring into {path}" in err.decode().splitlines()[-1]
-    assert not path.exists()

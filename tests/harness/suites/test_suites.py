@@ -69,28 +69,6 @@ def test_what_is_left_out_is_the_usual(path: Path):
         assert each.against == "reference"
 
 
-def test_all_may_be_said(path: Path):
-    (each, _) = read(path, STUDY.replace("workloads", 'variants = "all"\nworkloads')).requests
-    assert each.names() == set(toy.TOY.variants)
-
-
-def test_the_same_problem_twice_is_one_step(path: Path):
-    one = STUDY.replace("workloads", 'variants = ["{}"]\nworkloads')
-    suite = read(path, one.replace("{}", "same") + one.replace("{}", "own"))
-    assert problems(suite) == ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
-    assert suite.requests[0].names() == {"reference", "same", "own"}
-
-
-def test_a_topology_of_a_file_has_its_own_name(path: Path, tmp_path: Path):
-    machines = tmp_path / "machines.csv"
-    machines.write_text(
-        "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw\n"
-        "mine,8,85899345920,300000000,2000000000,32000000\n"
-    )
-    text = STUDY.replace("dgx_a100_80gb:2", f"{machines}#mine:4")
-    assert problems(read(path, text))[0] == "toy[size=4]/mine:4"
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -134,14 +112,6 @@ def test_what_is_wrong_is_one_sentence_with_the_file(path: Path, text: str, said
     assert said in str(refused.value)
     assert str(refused.value).startswith(str(path))
     assert "\n" not in str(refused.value)
-
-
-def test_a_workload_that_does_not_exist_is_said(path: Path):
-    from harness.contract.registry import load_registry
-
-    path.write_text(STUDY.replace('"toy"', '"embedding"'))
-    with pytest.raises(UsageError, match="study 1: Unknown workload 'toy'"):
-        read_suite(path, load_registry())
 
 
 def test_a_matrix_has_an_end(path: Path):
