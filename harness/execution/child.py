@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -14,14 +15,12 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe, spawn
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, get_args
 
 from harness.execution.server import SERVER
 from harness.execution.usage import has_more_than
 from harness.execution.worker import (
-    NO_MESSAGE,
     Failed,
-    Inbox,
     Message,
     Note,
     Result,
@@ -37,8 +36,10 @@ _LOOK_FOR_END_SECONDS = 0.5
 _LOOK_AT_MEMORY_SECONDS = 0.25
 _CLOSING_SECONDS = 30.0  # the result is known by then
 _PASSED_BYTES = 8 * 1024
-_KEPT_LETTERS = 2 * 1024
-_CHUNK = 1 << 16
+_KEPT_BYTES, _KEPT_LETTERS = 1 << 16, 2 * 1024
+_CHUNK = 1 << 20
+_HEADER = struct.Struct("!i")  # the size before each message of a Connection
+_LONGEST_MESSAGE = 1 << 30
 _MOST_CHUNKS = 64  # more than a pipe's buffer: a running process may print without end
 # faulthandler lists hundreds of module names in one line after the stack of a crash.
 _EXTENSION_MODULES = re.compile(rb"\n+Extension modules: [^\n]*\n?")
@@ -137,7 +138,7 @@ class Child:
         self._messages, messages = Pipe(duplex=False)
         printed, output = Pipe(duplex=False)
         self.output = Output(printed, passed_on)
-        self._inbox, self._arrived = Inbox(self._messages), list[Message]()
+        self._bytes, self._arrived = bytearray(), list[Message]()
         self._end: Failed | None = None
         with requests, messages, output:
             try:
@@ -153,7 +154,7 @@ class Child:
 
     def fileno(self) -> int:
         """Return the file descriptor that becomes readable when messages arrive."""
-        return self._inbox.fileno()
+        return self._messages.fileno()
 
     def send(self, pickled: bytes) -> None:
         """Send a request; if the process has ended, `receive` says how."""
@@ -171,27 +172,40 @@ class Child:
             # Before reading, to get its last messages; its forks may keep the pipe open.
             has_ended = self.process.wait() is not None
             left = 0.0 if has_ended else until - time.monotonic()
-            sources: list[Any] = [self._inbox, *([self.output] if self.output.is_open else [])]
+            sources: list[Any] = [self, *([self.output] if self.output.is_open else [])]
             ready: list[Any] = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))
             if self.output in ready:
                 self.output.read()
-            if self._inbox in ready:
-                try:
-                    self._arrived += self._inbox.read()
-                except EOFError:
-                    has_ended = True
-            if has_ended and not self._arrived:
+            piece = os.read(self.fileno(), _CHUNK) if self in ready else b""
+            if piece:
+                self._take(piece)
+            elif has_ended or self in ready:
                 code = self.process.wait(_EXIT_CODE_SECONDS)
                 self._end = Failed(
                     "It closed the connection of its child process."
                     if code is None
                     else f"The child process {how_it_ended(code)} without a result."
                 )
-            elif left <= 0 and not self._arrived:
+            elif left <= 0:
                 return None
-        if self._end is None and self._arrived[0] is NO_MESSAGE:
-            self._end = NO_MESSAGE
-        return self._end or self._arrived.pop(0)
+        return self._arrived.pop(0) if self._arrived else self._end
+
+    def _take(self, piece: bytes) -> None:
+        """Add the messages that are complete with a piece of the pipe's content."""
+        self._bytes += piece
+        while len(self._bytes) >= _HEADER.size and self._end is None:
+            (size,) = _HEADER.unpack_from(self._bytes)
+            end = _HEADER.size + size
+            if 0 <= size <= _LONGEST_MESSAGE and len(self._bytes) < end:
+                return
+            message: Any = None
+            with suppress(Exception):  # the work may have written anything into the pipe
+                message = pickle.loads(self._bytes[_HEADER.size : end])
+            if isinstance(message, get_args(Message)):
+                self._arrived.append(message)
+                del self._bytes[:end]
+            else:
+                self._end = Failed("The child process sent something that is no message.")
 
     def close(self) -> None:
         """Kill the process; print how much of its output was left out."""
@@ -252,7 +266,7 @@ class Output:
         except OSError:  # nothing to read at the moment
             return False
         self.is_open = bool(chunk)
-        self._last = (self._last + chunk)[-_CHUNK:]
+        self._last = (self._last + chunk)[-_KEPT_BYTES:]
         if begin := chunk[: self._bytes_left]:
             _to_standard_error(self._decoder.decode(begin))
         self._bytes_left -= len(begin)

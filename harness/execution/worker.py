@@ -33,7 +33,7 @@ from multiprocessing import spawn
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn
 
 IS_PROGRAM = __name__ == "__main__"
 if IS_PROGRAM:  # the parent knows the classes of messages by this name
@@ -54,9 +54,6 @@ _REFUSED = re.compile(r"bad_alloc|can(?:no|')t allocate memory", re.IGNORECASE)
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _ORPHAN_SECONDS = 10.0
 _LONGEST_REASON = 200
-_HEADER = struct.Struct("!i")  # the size before each message of a Connection
-_LONGEST_MESSAGE = 1 << 30
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -105,8 +102,6 @@ class Failed:
 
 Message = Stage | Note | Result | Failed
 
-NO_MESSAGE = Failed("The child process sent something that is no message.")
-
 
 class ForkFailedError(Exception):
     """A fork of the child failed; the child sends `failed`, which has the reason, to its parent."""
@@ -114,46 +109,6 @@ class ForkFailedError(Exception):
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.reason)
         self.failed = failed
-
-
-class Inbox:
-    """The reading end of a pipe for messages; reading never waits for the rest of a message."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._bytes = pipe, bytearray()
-
-    def fileno(self) -> int:
-        """Return the file descriptor to wait on."""
-        return self._pipe.fileno()
-
-    def read(self) -> list[Message]:
-        """Return the messages that are complete after one read, `NO_MESSAGE` for anything else.
-
-        Raises EOFError at the end of the pipe.
-        """
-        piece = os.read(self.fileno(), _CHUNK)
-        if not piece:
-            raise EOFError
-        self._bytes += piece
-        messages: list[Message] = []
-        while len(self._bytes) >= _HEADER.size:
-            (size,) = _HEADER.unpack_from(self._bytes)
-            if not 0 <= size <= _LONGEST_MESSAGE:
-                return [*messages, NO_MESSAGE]
-            end = _HEADER.size + size
-            if len(self._bytes) < end:
-                break
-            messages.append(_message(bytes(self._bytes[_HEADER.size : end])))
-            del self._bytes[:end]
-        return messages
-
-
-def _message(pickled: bytes) -> Message:
-    try:
-        message: Message = pickle.loads(pickled)
-    except Exception:  # the work may have written anything into the pipe
-        return NO_MESSAGE
-    return message if isinstance(message, get_args(Message)) else NO_MESSAGE
 
 
 class Report:
@@ -325,7 +280,7 @@ def serve(control: socket.socket, modules: list[str], path: list[str], main: str
     while True:
         ready = wait([control, woken])
         if woken in ready:
-            os.read(woken, _CHUNK)
+            os.read(woken, 4096)
             ended = dict(_ended())
             # 3. Kill the orphans of ended jobs: the children of this process that are no jobs.
             # Killing one makes orphans of its own children.

@@ -69,10 +69,6 @@ class Comparison:
         self._variants = [variant for variant in family.variants.values() if variant.name in left]
         self._job = with_fields(request, stored=()).job(self._settings, registry)
 
-    def cell_id(self, variant: str) -> CellId:
-        """Return the id of a variant's cell."""
-        return CellId(self.family.name, variant, self.problem)
-
     def run(
         self,
         listen: Listener = lambda event: None,
@@ -165,7 +161,7 @@ class Comparison:
         key = str(self._request.key(self._settings))
         return {
             variant.name: Cell(
-                id=self.cell_id(variant.name),
+                id=CellId(family.name, variant.name, self.problem),
                 status="ok",
                 reference=family.reference.name,
                 against=self._against.name,

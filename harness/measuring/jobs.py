@@ -198,8 +198,8 @@ def observer_of(
 ) -> Observer:
     """Return an observer that reports stages to the parent process, and checks decisions."""
 
-    def begins(stage: str, name: str = "", processes: int = 1) -> None:
-        report.send(job.stage(stage, name, processes))
+    def begins(stage: str, name: str = "", processes: int = 1, lasts_s: float = 0.0) -> None:
+        report.send(job.stage(stage, name, processes, lasts_s))
 
     return Observer(begins, check, report)
 

@@ -23,6 +23,8 @@ AFTER_CALL = "what followed its call"
 TOGETHER = "the calls of several processes"
 COUNTING = "counting its work"
 
+_MOST_TIMES_AS_LONG = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -111,14 +113,17 @@ class Job:
         """Return the request, with the family from this process's registry."""
         return Request(self.registry().find(self.family), **self.rest)
 
-    def stage(self, what: str, variant: str = "", processes: int = 1) -> Stage:
+    def stage(
+        self, what: str, variant: str = "", processes: int = 1, lasts_s: float = 0.0
+    ) -> Stage:
         """Return a stage of the work on a variant, with its limit in seconds.
 
-        Processes that share a core have the sum of their budgets.
+        That is the budget, or the sum of the budgets of processes that share a core, and ten times
+        the seconds that many calls are expected to take.
         """
         settings = self.settings
         budget = settings.budget if what in (CALL, TOGETHER) else settings.setup_budget
-        return Stage(what, processes * budget, variant)
+        return Stage(what, processes * budget + _MOST_TIMES_AS_LONG * lasts_s, variant)
 
     def prepare(
         self, request: Request, problem: Any, variants: Iterable[str], report: Report

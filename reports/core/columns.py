@@ -1,5 +1,6 @@
 """The columns of tables of cells, each declared once: a table is a list of their names."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -95,9 +96,13 @@ def _ratio(cell: Cell) -> Entry | None:
     return Entry(number(ratio.value, 2 if ratio.value < 0.1 else 3), ratio.value) if ratio else None
 
 
-def _reach(cell: Cell) -> str | None:
+def _reach(cell: Cell) -> Entry | None:
     ratio = compared(cell)
-    return reach(ratio.value, *ratio.interval) if ratio else None
+    if ratio is None:
+        return None
+    width = (ratio.high - ratio.low) / ratio.value
+    sort = width if math.isfinite(width) else math.nan
+    return Entry(reach(ratio.value, *ratio.interval), sort)
 
 
 def _mib(cell: Cell, before: int | None) -> Entry | None:

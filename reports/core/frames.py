@@ -34,7 +34,6 @@ _NUMBERS = (
 )
 _OTHER_NUMBERS = ("size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
 _PROGRESS = ("done", "total", "elapsed_s")
-DIFFERENT = "different decision"
 _KEYS = ("cell", "family", "variant", "problem")
 
 

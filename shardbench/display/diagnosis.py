@@ -43,19 +43,11 @@ class Diagnosis:
 
     def document(self) -> dict[str, Any]:
         """Return the diagnosis as a JSON document."""
-        noise = self.noise
+        fields = ("environment", "gpus", "no_gpu", "releases", "skipped")
+        noise = {name: getattr(self.noise, name) for name in ("pairs", "pair_spread", "reach")}
         return {
-            "environment": to_builtins(self.environment),
-            "gpus": self.gpus,
-            "no_gpu": self.no_gpu,
-            "releases": self.releases,
-            "skipped": to_builtins(self.skipped),
-            "noise": {
-                "call_seconds": SHORT / 1000,
-                "pairs": noise.pairs,
-                "pair_spread": noise.pair_spread,
-                "reach": noise.reach,
-            },
+            **{name: to_builtins(getattr(self, name)) for name in fields},
+            "noise": {"call_seconds": SHORT / 1000, **noise},
         }
 
     def shown(self) -> RenderableType:

@@ -28,9 +28,10 @@ UNSAFE_ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False}
 
 # Each was looked at: none is given a file of other people, or runs it.
 REVIEWED = {
-    "harness/execution/child.py: pickle": "which writes what the one below reads",
+    "harness/execution/child.py: pickle": "for the one below",
+    "harness/execution/child.py: pickle.loads": "a child's pipe; it runs the user's own code",
     "harness/execution/worker.py: pickle": "for the one below",
-    "harness/execution/worker.py: pickle.loads": "a child's pipe; it runs the user's own code",
+    "harness/execution/worker.py: pickle.loads": "the work that the parent sends",
     "planners/embedding/search/compiling.py: pickle": "for the one below",
     "planners/embedding/search/compiling.py: pickle.loads": "machine code that this user has kept",
     "harness/measuring/profile/frame_names.py: compile": "a frame's source, for names; never run",

@@ -37,12 +37,13 @@ _MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
 class Observer:
     """The functions to call while variants are timed; by default they do nothing.
 
-    `begins` is called with each stage, and the name of its variant or the number of its processes;
-    `check` with a variant's name and decision after a turn. On `report`, forks send messages to the
-    parent process.
+    `begins` is called with each stage, and with the name of its variant; or with the number of
+    processes that share a core, or the seconds that calls in a fork are expected to take. `check`
+    is called with a variant's name and decision after a turn. On `report`, forks send messages to
+    the parent process.
     """
 
-    begins: Callable[..., None] = lambda stage, name="", processes=1: None
+    begins: Callable[..., None] = lambda stage, name="", processes=1, lasts_s=0.0: None
     check: Callable[[str, Any], None] = lambda name, decision: None
     report: Report | None = None
 
@@ -114,7 +115,9 @@ def in_forks(
         del kept
         return turns
 
-    variants.observer.begins(TOGETHER, processes=len(names))
+    # Each variant has an untimed turn, two timed ones at least, and one more to check.
+    lasts_s = seconds + 4 * sum(variants.seconds[name] for name in names)
+    variants.observer.begins(TOGETHER, lasts_s=lasts_s)
     with Fork(work, variants.observer.report) as fork:
         turns: dict[str, list[Turn]] = fork.result()
     return turns
