@@ -14,7 +14,7 @@ import shardbench
 from shardbench.cli import program
 
 README = ROOT / "README.md"
-PACKAGES = ("harness", "planners", "reports", "shardbench", "benchmarks")
+PACKAGES = ("harness", "reports", "shardbench", "benchmarks")
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 # Made of README, CONTRIBUTING and CHANGELOG by docs/site/hooks.py.
 GENERATED = {"index.md", "contributing.md", "changelog.md"}
