@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pandas as pd
-from msgspec import to_builtins
 
 from harness.gate.expectations import Expectations, Rules
 from harness.gate.judging import (
@@ -26,11 +25,12 @@ from harness.model.ids import CellId
 from reports.core import canvas
 from reports.core.canvas import BLUE, VERMILION, Drawing, Mark
 from reports.core.columns import COLUMNS
-from reports.core.formatting import MISSING, plural
+from reports.core.formatting import plural
 from reports.core.frames import Results, read_results
 from reports.core.page import CaptionedTable, Finding, Page, Section, write_page
 from reports.core.table import Entry, Table, TableColumn, Tone, code, table_of, text
-from reports.gate import headline, rows
+from reports.gate import headline, notes, rows
+from reports.report.page import environment_table
 
 _RULES = Rules(ratio_slack=1.0)
 _MOST_DRAWN = 24
@@ -81,7 +81,6 @@ def judge(before: Results, now: Results) -> GateVerdict:
 
 def _page(before: Results, now: Results, files: list[str], title: str) -> Page:
     verdict = judge(before, now)
-    settings = _settings(before, now)
     changes = CaptionedTable(
         _changes_table(verdict),
         _CHANGES,
@@ -97,27 +96,24 @@ def _page(before: Results, now: Results, files: list[str], title: str) -> Page:
     )
     a, b = ({cell.id: cell for cell in results.records} for results in (before, now))
     pairs = {name: (a.get(name), b.get(name)) for name in a | b}
-    measured_with = table_of(
-        settings.items(),
-        text("what", 0),
-        text("A", lambda row: row[1][0] or MISSING),
-        text("B", lambda row: row[1][1] or MISSING),
-        text("the two", lambda row: Entry("differ", tone="bad") if len({*row[1]}) > 1 else "same"),
-    )
+    measured_with = [
+        CaptionedTable(environment_table(results.records), letter)
+        for letter, results in (("A", before), ("B", now))
+    ]
     sections = [
         Section("ratios", "Ratios", drawings=list(draw_ratios(pairs))),
         Section("all-cells", "All cells", tables=[CaptionedTable(_cells_table(pairs), _CELLS)]),
-        Section("measured-with", "Measured with", tables=[CaptionedTable(measured_with)]),
+        Section("measured-with", "Measured with", tables=measured_with),
     ]
-    notes = [
-        Finding("file", f"{letter}: {note}")
-        for letter, results in (("A", before), ("B", now))
-        for note in results.notes
+    told = [
+        Finding("verdict", headline(verdict), _summary(pairs)),
+        *(Finding("measured with", note) for note in notes(verdict)),
+        *(
+            Finding("file", f"{letter}: {note}")
+            for letter, results in (("A", before), ("B", now))
+            for note in results.notes
+        ),
     ]
-    differ = [name for name, values in settings.items() if len({*values}) > 1]
-    if differ:
-        notes.insert(0, Finding("measured with", f"These differ: {', '.join(differ)}."))
-    summary = Finding("verdict", headline(verdict), _summary(pairs, settings))
     return Page(
         name=" and ".join(files),
         heading=title or "What changed",
@@ -125,7 +121,7 @@ def _page(before: Results, now: Results, files: list[str], title: str) -> Page:
             f"`{letter}` is {name}, {plural(len(results.records), 'cell')}"
             for letter, name, results in zip("AB", files, (before, now), strict=True)
         ],
-        findings=[summary, *notes],
+        findings=told,
         opening=Section("overview", "Changes", tables=[changes] * bool(changes.table.rows)),
         sections=[section for section in sections if section.drawings or section.tables],
     )
@@ -135,7 +131,7 @@ Pairs = Mapping[CellId, tuple[Cell | None, Cell | None]]
 """The cells of A and of B by id, None where a file lacks the cell."""
 
 
-def _summary(pairs: Pairs, settings: Mapping[str, tuple[str, str]]) -> str:
+def _summary(pairs: Pairs) -> str:
     both = [(a, b) for a, b in pairs.values() if a and b]
     decided = [(a, b) for a, b in both if a.fingerprint and b.fingerprint]
     same = sum(a.fingerprint == b.fingerprint for a, b in decided)
@@ -143,11 +139,10 @@ def _summary(pairs: Pairs, settings: Mapping[str, tuple[str, str]]) -> str:
         f"B is judged by A: {plural(len(both), 'cell')} in both files, {same:,} of "
         f"{plural(len(decided), 'decision')} the same"
     )
-    for name in ("commit", "code"):
-        first, last = settings.get(name, ("", ""))
-        if first and last:
-            from_to = f"from {name} `{first}` to" if first != last else f"both of {name}"
-            return f"{told}, {from_to} `{last}`."
+    if both:  # a checkout has a commit, an installed package only the digest of its code
+        a, b = ((cell.environment.commit or cell.environment.code) for cell in both[-1])
+        if a and b:
+            told += f", from `{a}` to `{b}`" if a != b else f", both of `{a}`"
     return f"{told}."
 
 
@@ -181,16 +176,15 @@ def _size(deviation: Deviation) -> float:
 def _cells_table(pairs: Pairs) -> Table:
     """Return a row per cell: its outcome, ratio and CPU time in A and in B."""
 
-    def column(name: str, place: int) -> TableColumn:
-        one = COLUMNS[name]
-
+    def column(one: TableColumn, place: int) -> TableColumn:
         def entry(row: tuple[CellId, tuple[Cell | None, ...]]) -> Entry | None:
             cell = row[1][place]
             return one.entry(cell) if cell else None
 
         return replace(one, title=f"{one.title} in {'AB'[place]}", value=entry)
 
-    columns = (column(name, place) for name in ("outcome", "ratio", "cpu") for place in (0, 1))
+    shown = (text("outcome"), COLUMNS["ratio"], COLUMNS["cpu"])
+    columns = (column(one, place) for one in shown for place in (0, 1))
     return table_of(pairs.items(), code("cell", lambda row: str(row[0])), *columns)
 
 
@@ -222,20 +216,3 @@ def draw_ratios(pairs: Pairs) -> Iterator[Drawing]:
         canvas.legend_above(figure, _LOOKS)
         data = pd.DataFrame(ends, columns=columns)
         yield canvas.finish(figure, "ratios", "Ratios in A and B", caption, data)
-
-
-def _settings(before: Results, now: Results) -> dict[str, tuple[str, str]]:
-    """Return versions, machines and settings of A and of B by name; commas separate several."""
-    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for place, results in enumerate((before, now)):
-        for cell in results.records:
-            stored: dict[str, Any] = to_builtins(cell.environment)
-            made_with = ("shardbench", "code", "commit", "python", "machine", "cpu", "cores")
-            facts = {name: stored.get(name) for name in made_with} | cell.environment.packages
-            if cell.settings:
-                facts["budget of a call [s]"] = f"{cell.settings.budget:g}"
-                facts["seconds of timing a problem"] = f"{cell.settings.sampling.seconds:g}"
-            for name, value in facts.items():
-                if value is not None:
-                    found.setdefault(name, ({}, {}))[place][str(value)] = None
-    return {name: (", ".join(a), ", ".join(b)) for name, (a, b) in found.items()}

@@ -135,6 +135,7 @@ COLUMNS: Mapping[str, TableColumn] = {
     "thread": numbers("CPU time of its thread", lambda cell: median(cell.thread_cpu_s), seconds),
     "ratio": numbers("ratio", _ratio),
     "reach": numbers(f"{100 * CONFIDENCE:.0f} %", _reach),
+    "outcome": text("outcome", lambda cell: outcome_entry(cell.outcome)),
     "gap": numbers("gap", gap_of, gap),
     "peak": numbers("peak memory [MiB]", lambda cell: _mib(cell, 0)),
     "grown": numbers("of the call [MiB]", lambda cell: _mib(cell, cell.memory_before_bytes)),

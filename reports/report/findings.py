@@ -14,7 +14,6 @@ from reports.core.formatting import (
     gap,
     listing,
     names,
-    number,
     percent,
     plural,
     quantity,
@@ -168,7 +167,7 @@ def _gains(family: FamilyView, here: Sequence[System]) -> Iterator[Finding]:
         times = row.times
         if times.figure:
             nothing = False
-            yield Finding("gain", *_speedup(times))
+            yield _speedup(times)
         if row.better and row.better.is_gain:
             nothing = False
             where = f"On `{row.better.pair.problem}`."
@@ -183,26 +182,21 @@ def _gains(family: FamilyView, here: Sequence[System]) -> Iterator[Finding]:
         )
 
 
-def _speedup(reading: Reading) -> tuple[str, str]:
-    """Return a sentence on a speed-up, and its problem, times and interval."""
+def _speedup(reading: Reading) -> Finding:
+    """Return a finding on a speed-up, then its problem, interval and times."""
     figure, ours = reading.figure, f"`{reading.pair.after}`"
     assert figure
     today = f"`{reading.pair.before}`"
     if reading.statement.before_is:
         today += f" ({reading.statement.before_is})"
-    detail = f"On `{reading.pair.problem}`: {reading_text(reading)}."
-    if figure.sign:
-        least = number(figure.value, trim=True)
-        return f"{ours} is at least {least} times as fast as {today}, which was stopped.", detail
-    if figure.low <= 1 <= figure.high:
-        return f"{ours} cannot be distinguished from {today} in time.", detail
     decides = {"same": ", with the same decision", "own": ", with a decision of its own"}
-    with_decision = decides.get(reading.decision, "")
-    if figure.value < 1:
-        slower = number(1 / figure.value, trim=True)
-        return f"{ours} takes {slower} times as long as {today}{with_decision}.", detail
-    faster = number(figure.value, trim=True)
-    return f"{ours} is {faster} times as fast as {today}{with_decision}.", detail
+    sentence = (
+        f"{ours} is {figure.sign}{factor(figure.value)} as fast as {today}"
+        f"{decides.get(reading.decision, '')}."
+    )
+    if figure.low <= 1 <= figure.high:
+        sentence = f"{ours} cannot be distinguished from {today} in time."
+    return Finding("gain", sentence, f"On `{reading.pair.problem}`: {reading_text(reading)}.")
 
 
 def repetition(cells: Sequence[Cell]) -> Iterator[Finding]:

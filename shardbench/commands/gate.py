@@ -34,12 +34,11 @@ from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore, read_whole
-from harness.store.lines import hold
 from reports import gate as words
 from reports.core.formatting import plural
 from shardbench import options
 from shardbench.command import Command, command
-from shardbench.results_file import keep_earlier, measure
+from shardbench.results_file import measure, measuring_into
 from shardbench.streams import write_out
 
 _USAGE = 2
@@ -224,8 +223,7 @@ def _measure(
     problems = expected_problems(expected, options.found_registry())
     expected, renamed = as_results_name_them(expected, problems)
     store = CellStore(results)
-    with hold(results):
-        keep_earlier(store)
+    with measuring_into(store, fresh=True):
         _, done = measure([problem.request for problem in problems], store, settings)
     for finished in done:
         if finished.refused:

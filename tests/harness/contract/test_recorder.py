@@ -1,3 +1,5 @@
+"""Phases and counters of one observed call."""
+
 import math
 
 import pytest
@@ -13,11 +15,13 @@ def recorder(clock: FakeClock) -> Recorder:
 
 
 def test_an_inner_phase_stops_the_outer_one(clock: FakeClock, recorder: Recorder):
+    """Each moment belongs to the innermost phase."""
     with recorder.call():
         clock.advance(1)
         with recorder.phase("propose"):
             clock.advance(2)
             with recorder.phase("copy"):
+                assert recorder.current == "copy"
                 clock.advance(4)
             clock.advance(8)
         clock.advance(16)
@@ -26,16 +30,8 @@ def test_an_inner_phase_stops_the_outer_one(clock: FakeClock, recorder: Recorder
     assert recorder.phases == {"other": 17, "propose": 10, "copy": 36}
 
 
-def test_a_phase_inside_itself_is_counted_once(clock: FakeClock, recorder: Recorder):
-    with recorder.call(), recorder.phase("copy"):
-        clock.advance(1)
-        with recorder.phase("copy"):
-            clock.advance(2)
-        clock.advance(4)
-    assert recorder.phases == {"other": 0, "copy": 7}
-
-
 def test_what_is_outside_of_the_call_is_not_part_of_it(clock: FakeClock, recorder: Recorder):
+    """The times of several calls add up."""
     clock.advance(100)
     with recorder.call():
         clock.advance(1)
@@ -54,6 +50,7 @@ trees = st.recursive(
 
 @given(trees)
 def test_phases_add_up_to_the_call_also_on_errors(tree):
+    """Any nesting of phases, also of one in itself, shares out the whole time."""
     clock = FakeClock()
     recorder = Recorder(clock.cpu)
     expected = {"other": 0, "0": 0, "1": 0, "2": 0}
@@ -86,56 +83,31 @@ def test_phases_add_up_to_the_call_also_on_errors(tree):
     assert recorder.current is None
 
 
-def test_the_current_phase_is_the_innermost(recorder: Recorder):
-    assert recorder.current is None
-    with recorder.call():
-        assert recorder.current == "other"
-        with recorder.phase("rate"):
-            assert recorder.current == "rate"
-        assert recorder.current == "other"
-    assert recorder.current is None
+def test_a_timed_function_is_a_phase_of_the_call(clock: FakeClock, recorder: Recorder):
+    """It keeps its name, counts failing calls too, and records nothing outside of the call."""
 
-
-class TestTimed:
-    def test_a_timed_function_is_a_phase_of_the_call(self, clock: FakeClock, recorder: Recorder):
-        def slow(left: int, *, right: int) -> int:
-            """Add."""
-            clock.advance(5)
-            return left + right
-
-        timed = recorder.timed("rate", slow, counter="ratings")
-        with recorder.call():
-            clock.advance(1)
-            assert timed(2, right=3) == 5
-        assert recorder.phases == {"other": 1, "rate": 5}
-        assert recorder.counters == {"ratings": 1}
-        assert (timed.__name__, timed.__doc__) == ("slow", "Add.")
-
-    def test_outside_of_the_call_nothing_is_recorded(self, clock: FakeClock, recorder: Recorder):
-        timed = recorder.timed("rate", lambda: clock.advance(5), counter="ratings")
-        timed()
-        with recorder.call():
-            pass
-        timed()
-        assert recorder.phases == {"other": 0}
-        assert recorder.counters == {}
-
-    def test_a_function_that_fails_is_recorded(self, clock: FakeClock, recorder: Recorder):
-        def fails() -> None:
-            clock.advance(5)
+    def slow(left: int, *, right: int) -> int:
+        """Add."""
+        clock.advance(5)
+        if left == right:
             raise ValueError("mine")
+        return left + right
 
-        timed = recorder.timed("rate", fails, counter="ratings")
-        with recorder.call():
-            for _ in range(2):
-                with pytest.raises(ValueError, match="mine"):
-                    timed()
-            clock.advance(1)
-        assert recorder.phases == {"other": 1, "rate": 10}
-        assert recorder.counters == {"ratings": 2}
+    timed = recorder.timed("rate", slow, counter="ratings")
+    timed(1, right=2)
+    with recorder.call():
+        clock.advance(1)
+        assert timed(2, right=3) == 5
+        with pytest.raises(ValueError, match="mine"):
+            timed(2, right=2)
+    timed(1, right=2)
+    assert recorder.phases == {"other": 1, "rate": 10}
+    assert recorder.counters == {"ratings": 2}
+    assert (timed.__name__, timed.__doc__) == ("slow", "Add.")
 
 
 def test_a_counted_function_counts_its_calls(recorder: Recorder):
+    """A counted function is no phase."""
     counted = recorder.counted("copies", lambda value: value)
     with recorder.call():
         assert [counted(value) for value in "abc"] == ["a", "b", "c"]
@@ -144,6 +116,7 @@ def test_a_counted_function_counts_its_calls(recorder: Recorder):
 
 
 def test_the_default_clock_is_the_thread_s_own_cpu_time():
+    """Work of the calling thread takes time."""
     recorder = Recorder()
     with recorder.call():
         sum(range(100_000))
