@@ -224,14 +224,6 @@ class TestStopping:
         assert blocks(times)["slower"] > 3
         assert judge(ratio(times, "slower")) == "slower"
 
-    @pytest.mark.parametrize(("seconds", "reason"), [(50, "50 s"), (1e9, "40 blocks")])
-    def test_why_it_ended_undecided_is_told(self, clock: FakeClock, seconds: float, reason: str):
-        """The limit that ended the timing is known."""
-        prepared = {"reference": taking(clock, CALL), "open": wavering(clock)}
-        times, _ = timed(clock, prepared, seconds=seconds, most_blocks=40)
-        rule = SamplingRule(seconds=seconds, most_blocks=40)
-        assert reason in rule.why_ended(blocks(times)["open"])
-
     def test_a_ratio_near_a_goals_limit_runs_on(self, clock: FakeClock):
         """Timing goes on until a ratio is above or below each of its limits."""
         prepared = {"reference": taking(clock, CALL)}
