@@ -186,7 +186,8 @@ def _verdict(cells: Sequence[Cell]) -> Iterator[TableColumn]:
             return outcome_entry(cell.outcome)
         decision: str = cell.decision
         baseline = variants[cell.problem].get(cell.against)
-        if baseline and cell.same_as and baseline.fingerprint != cell.fingerprint:
+        other = baseline.fingerprint if baseline else None
+        if cell.same_as and other and other != cell.fingerprint:
             decision = f"as {cell.same_as}"
         return outcome_entry(
             cell.outcome, f"{cell.verdict}, {decision}" if cell.verdict else decision
