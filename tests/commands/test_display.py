@@ -96,8 +96,9 @@ def test_a_decision_that_must_equal_another_variants_is_named_so():
     """`as NAME`, where the baseline's decision is another one."""
     own = cell("certified", decision="own")
     same = cell("faster", decision="same", same_as="certified", verdict="faster")
-    same.fingerprint = "of another plan"
-    table = cell_table([*cells(), own, same], "variant", "verdict")
+    baseline, *others = cells()
+    baseline.fingerprint, same.fingerprint = "one plan", "another plan"
+    table = cell_table([baseline, *others, own, same], "variant", "verdict")
     assert table.rows[-1][1].text == "faster, as certified"
 
 
