@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import metadata
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from harness.contract.family import Family
@@ -93,13 +94,13 @@ def _needed(points: Iterable[EntryPoint], name: str) -> list[EntryPoint]:
 @cache
 def family_modules(name: str = "") -> tuple[str, ...]:
     """Return the modules to import for a family, or for all families, by their entry points."""
-    points: Iterable[EntryPoint] = entry_points(group=ENTRY_POINTS)
+    points: Iterable[EntryPoint] = metadata.entry_points(group=ENTRY_POINTS)
     return tuple(sorted({point.module for point in (_needed(points, name) if name else points)}))
 
 
 def load_registry(failed: Callable[[str, str], None] = lambda name, reason: None) -> Registry:
     """Return a registry of the families in the entry-point group `shardbench.families`."""
-    return Registry(points=entry_points(group=ENTRY_POINTS), failed=failed)
+    return Registry(points=metadata.entry_points(group=ENTRY_POINTS), failed=failed)
 
 
 @cache
