@@ -201,11 +201,7 @@ def _gate(runner: Runner, first: Point | None, last: Point, least: float, folder
     view = _view(runner, (before, after), (step,), least)
     sentences = step_sentences(view, step) if after.is_ok else []
     write(folder / "verdict.md", pages.markdown(verdict, sentences, []))
-    differences = (
-        Text(f"  {row.what}: {row.measured} after {row.expected}, {row.change}")
-        for row in pages.rows(verdict.judged)
-    )
-    display.show(Group(pages.headline(verdict), *differences, *sentences))
+    display.show(Text(pages.plain(verdict, sentences, []).rstrip()))
     raise click.exceptions.Exit(verdict.exit_code)
 
 
