@@ -183,11 +183,7 @@ def _gate(runner: Runner, first: Point, last: Point, least: float, folder: Path)
     view = View(runner.declared, "commits", str(runner.problem), (before, after), (step,), least)
     sentences = step_sentences(view, step) if after.is_ok else []
     write(folder / "verdict.md", pages.markdown(verdict, sentences, []))
-    differences = (
-        Text(f"  {row.what}: {row.measured} after {row.expected}, {row.change}")
-        for row in pages.rows(verdict.judged)
-    )
-    display.show(Group(pages.headline(verdict), *differences, *sentences))
+    display.show(Text(pages.plain(verdict, sentences, []).rstrip()))
     raise click.exceptions.Exit(verdict.exit_code)
 
 
