@@ -38,7 +38,7 @@ STOPPED: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(display, "installed_statements", lambda: {"boxing": (GOAL,)})
+    monkeypatch.setattr(display, "installed_statements", lambda name: {"boxing": (GOAL,)})
 
 
 def cell(variant: str, qualities: tuple[Quality, ...] = BOUNDED, **changes: Any) -> Cell:
