@@ -177,14 +177,13 @@ def repetition(cells: Sequence[Cell]) -> Iterator[Finding]:
             enough = cell.counters.get(declared) if isinstance(declared, str) else declared
             done = cell.counters.get(name)
             if done is not None and enough is not None and done > enough:
-                most[name] = max(
-                    most.get(name, (0, 0, cell)), (done, enough, cell), key=lambda item: item[0]
-                )
-    for name, (done, enough, cell) in most.items():
+                more = (done, enough, cell)
+                most[name] = max(most.get(name, more), more, key=lambda item: item[0])
+    for name, (largest, least, where) in most.items():
         yield Finding(
             "repeated work",
-            f"`{name}`: {count(done)} in `{cell.variant}`, where {count(enough)} would do.",
-            f"Counted on `{cell.problem}`.",
+            f"`{name}`: {count(largest)} in `{where.variant}`, where {count(least)} would do.",
+            f"Counted on `{where.problem}`.",
         )
 
 
