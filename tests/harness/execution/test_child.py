@@ -12,9 +12,8 @@ import pytest
 from processes import server_children
 
 from harness.execution.child import Output, run, start_job
-from harness.execution.logged import LoggedOnce
 from harness.execution.server import SERVER, start_server
-from harness.execution.worker import Failed, Note, Report, Stage
+from harness.execution.worker import Failed, LoggedOnce, Note, Report, Stage
 
 ROOT = Path(__file__).parents[3]
 FIRST = Stage("the beginning", 60.0)
