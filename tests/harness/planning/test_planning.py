@@ -109,7 +109,6 @@ class TestExplanations:
             ("same", "own", {"table": "3"}, "neither --rank nor --against"),
             ("same", "", {"table": "3", "rank": 1}, "neither --rank nor --against"),
             ("same", "same", {}, "another variant than 'same' itself"),
-            ("same", "", {"top": 0}, "--top must be at least 1"),
             ("raises", "", {"rank": 2}, "no rank 2; ranks are from 0 to 1"),
             ("raises", "", {"rank": -1}, "no rank -1; ranks are from 0 to 1"),
         ],
