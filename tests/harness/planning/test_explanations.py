@@ -6,7 +6,7 @@ import pytest
 import toy
 
 from harness.contract import Abilities, Family
-from harness.contract.abilities.plans import Explanation, Question, Section
+from harness.contract.planning import Explanation, Question, Section
 from harness.measuring.request import Request
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
