@@ -18,7 +18,7 @@ from harness.contract import (
     Remedies,
     Remedy,
 )
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
 from harness.measuring.timing.turns import SystemClock

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from harness.contract.abilities.topology import TopologyTrap
+from harness.contract.abilities import TopologyTrap
 from harness.model.errors import UsageError
 from harness.topologies.lookup import data_text, presets, read_rows, read_topologies
 from harness.topologies.traps import find_traps

@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 from toy import TOY
 
 from harness.contract import Abilities
-from harness.contract.abilities.workloads import Names, read_captured
 from harness.contract.registry import Registry
+from harness.contract.workloads import Names, read_captured
 from harness.model.errors import ShardbenchError, UsageError
 from harness.planning import capture as capture_module
 from harness.planning.capture import capture

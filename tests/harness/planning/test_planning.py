@@ -9,7 +9,7 @@ import pytest
 import toy
 
 from harness.contract import Abilities, Explanation, Family, InfeasibleDecision, Measured, Prepared
-from harness.contract.abilities.plans import Question
+from harness.contract.planning import Question
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
