@@ -1,30 +1,18 @@
 """A family of planner variants: its declaration, its implementation and its abilities."""
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
-from harness.contract.abilities.estimates import BenchOptions, Workbench
-from harness.contract.abilities.plans import Explaining
-from harness.contract.abilities.series import Series
-from harness.contract.abilities.topology import LibraryTopology
-from harness.contract.abilities.workloads import Imported, ImportRequest, Inventory, Names
-from harness.contract.declarations import (
-    Counter,
-    Planning,
-    Study,
-    Workload,
-)
+from harness.contract.abilities import Abilities, load
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import ClockName
-from harness.model.decisions import models_of
 from harness.model.errors import RegistryError, UsageError, unknown
 from harness.model.ids import ProblemId, WorkloadSpec
-from harness.model.quality import Quality
+from harness.model.quality import Quality, models_of
 from harness.model.statement import PEAK_MEMORY, SECONDS, TIMES_FASTER, Claim, Statement
 from harness.model.topology import Topology
 
@@ -33,6 +21,45 @@ D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 
 Prepare = Callable[[P], Prepared[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A deterministic count of work done in one call.
+
+    `sufficient` is the count that one call needs: a number, or the name of another counter; None if
+    it is not known. All work beyond it is repeated work.
+    """
+
+    name: str
+    meaning: str
+    sufficient: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload's line in `shardbench list workloads`."""
+
+    name: str
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A problem of the family's suite, and the variants to run on it.
+
+    `against` names the variant to compare the others with; None means the family's reference. The
+    default report leaves out `large` studies. Variants in `counted` are checked and their work is
+    counted, but they are not timed.
+    """
+
+    problem: str
+    variants: tuple[str, ...]
+    purpose: str
+    against: str | None = None
+    large: bool = False
+    counted: tuple[str, ...] = ()
 
 
 class Declared(TypedDict, total=False):
@@ -80,57 +107,6 @@ class Implementation(Protocol[P, D_contra]):
         Observing may slow the call, because an observed call is never timed.
         """
         ...
-
-
-Capturing = Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any] | None]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Abilities(Generic[P, D]):
-    """Optional abilities of a family beyond comparing variants: objects, or names "module:name".
-
-    Attributes:
-        planning: the settings of `shardbench plan`.
-        explain: the function for `shardbench explain`; it explains a decision.
-        explain_table: the function for `shardbench explain --table`; it explains the placement of
-            one table.
-        capture: a context manager for `shardbench.capture`. It takes the translator of table names,
-            and yields a function that returns the content captured so far as plain JSON types, or
-            None if another process captures it. The function raises ShardbenchError for content
-            that cannot be written.
-        inventory: the function for `shardbench workload show`; it returns a workload's parts, and
-            raises UsageError if they depend on the topology and none is given.
-        importing: the function for `shardbench workload import`; it reads files of other programs,
-            and raises UsageError if a source cannot be used.
-        series: the library with the releases of `shardbench releases` and the commits of
-            `shardbench history`.
-        figures: a function that computes figures common to all decisions on a problem, such as a
-            proven bound. It takes the known figures, stores them for `quality`, computes the
-            others and returns all. A comparison calls it once, before any variant runs.
-        measuring: makes the workbench that measures decisions on this machine and calibrates it.
-        topology: the library's arguments for a topology and the values that mislead it, for
-            `shardbench topology check` and `show`.
-    """
-
-    planning: Planning[P, D] | str | None = None
-    explain: Explaining[P, D] | str | None = None
-    explain_table: Explaining[P, D] | str | None = None
-    capture: Capturing | str | None = None
-    inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
-    importing: Callable[[ImportRequest], Imported] | str | None = None
-    series: Series | str | None = None
-    topology: LibraryTopology | str | None = None
-    measuring: Callable[[BenchOptions], Workbench[P]] | str | None = None
-    figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
-
-
-def load(named: Any) -> Any:
-    """Import the object that the string "module" or "module:name" names; return others as is."""
-    if not isinstance(named, str):
-        return named
-    module, _, name = named.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
 
 
 @dataclass(slots=True)
@@ -297,13 +273,6 @@ class Family(Generic[P, D]):
             raise RegistryError(
                 f"Family '{self.name}' needs at least one quality to rate decisions by."
             )
-        qualities = {quality.name for quality in self.qualities}
-        counters = {counter.name for counter in self.counters}
-        for quality in self.qualities:
-            self._check_names("quality", {quality.bounds}, qualities - {quality.name}, quality.name)
-        for counter in self.counters:
-            if isinstance(counter.sufficient, str):
-                self._check_names("counter", {counter.sufficient}, counters, counter.name)
         against: dict[ProblemId, str] = {}
         for study in self.studies:
             # A cell's id does not name the variant to compare with, so their cells would collide.
@@ -319,16 +288,12 @@ class Family(Generic[P, D]):
                 self._problem(pair.problem, f"Statement '{statement.name}'")
             own = {name for name in statement.variants if "/" not in name}
             self._check_names("variant", own, {*self.variants}, statement.name)
-            self._check_names("counter", {statement.counter}, counters, statement.name)
-            measures = {TIMES_FASTER, SECONDS, PEAK_MEMORY, *qualities}
+            measures = {TIMES_FASTER, SECONDS, PEAK_MEMORY, *(q.name for q in self.qualities)}
             self._check_names("measure", {statement.measure}, measures, statement.name)
             if statement.use == "goal" and (statement.at_least, statement.at_most) == (None, None):
                 raise RegistryError(
                     f"Goal '{statement.name}' of family '{self.name}' needs at_least or at_most."
                 )
-        planning = self.abilities.planning
-        if isinstance(planning, Planning):
-            self._check_names("variant", {planning.variant}, {*self.variants}, "plan")
         for name in self.variants:
             must = f"Variant '{self.name}/{name}' must decide the same as"
             last = [name, *models_of(name, self._same_as)][-1]

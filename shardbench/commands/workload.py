@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from harness.contract.abilities.workloads import ImportRequest
-from harness.contract.family import load
+from harness.contract.abilities import load
+from harness.contract.workloads import ImportRequest
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.contract.abilities.workloads import Cell, Column, Imported, Inventory, distribution
+from harness.contract.workloads import Cell, Column, Imported, Inventory, distribution
 from harness.model.errors import printable
 from reports.core.formatting import amount, in_bytes, number
 from reports.core.table import Entry, TableColumn, bar, numbers, table_of, text

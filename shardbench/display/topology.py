@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
-from harness.contract.abilities.topology import TopologyRow, TopologyTrap
+from harness.contract.abilities import TopologyRow, TopologyTrap
 from harness.model.errors import printable
 from harness.model.topology import Topology
 from harness.topologies.capture import HostTopology

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
-from harness.contract import parameters
+from harness.contract import workloads as parameters
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 
@@ -48,12 +48,6 @@ def test_each_type_is_read_from_its_text():
         ops=("t",),
     )
     assert read("drawn[calls=3,ops=mm+t]") == Drawn(calls=3)
-
-
-def test_what_is_left_out_has_its_default():
-    assert read("drawn") == Drawn()
-    assert read("plain") == parameters.Parameters()
-    assert parameters.read_parameters(WorkloadSpec("any"), Drawn) == Drawn()
 
 
 def test_a_captured_file_takes_its_own_parameters():
