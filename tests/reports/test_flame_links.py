@@ -10,7 +10,7 @@ from harness.measuring.profile.flame_graph import Frame
 from harness.model.statement import Pair
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.flame_links import flame_pages, ladder_pairs, main_pair, page_name
+from reports.family.page import flame_pages, ladder_pairs, main_pair, page_name
 from reports.flames import flame_page
 from reports.report.page import write_report
 
