@@ -14,7 +14,7 @@ from harness.contract.abilities import load
 from harness.contract.registry import family_modules
 from harness.execution.child import run
 from harness.execution.server import start_server
-from harness.execution.usage import peak, shared_limit_gib
+from harness.execution.usage import peak
 from harness.execution.worker import Failed, Note, Report, Stage
 from harness.measuring.check import Checked, check
 from harness.measuring.request import AFTER_CALL, BOUND, BUILDING, CALL, SET_UP, TOGETHER, Job
@@ -22,6 +22,7 @@ from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import SystemClock
 from harness.measuring.timing.ways import Observer
 from harness.model.errors import ShardbenchError
+from harness.model.machine import default_memory_gib
 from harness.model.settings import SamplingRule
 
 CHECKING = "checking"
@@ -139,7 +140,8 @@ def run_job(
         take(first)
     else:
         listen(event)
-    memory_gib = shared_limit_gib(job.settings.memory_gib, together)
+    gib = job.settings.memory_gib
+    memory_gib = max(gib, min(gib * together, default_memory_gib()))
     outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=memory_gib)
     if isinstance(outcome, Failed):
         if outcome.cause == "memory" and together > 1:
