@@ -153,6 +153,7 @@ def test_at_another_commit_parameters_are_those_of_the_discovered_one(
     discovered = suite_of(made_up(benchmarks=(PROBLEM, later)), made_up("cards"), made_up("gone"))
     older = made_up()
     del older.variants["same"]
+    older.variants["other"] = older.variants["own"]  # must be the same as one that is there
     suites = suite_of(older, cards="No module named 'cards'")
     assert suites["dice"].params == discovered["dice"].params
     cache = suites["dice"]().setup_cache()
