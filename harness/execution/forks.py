@@ -1,13 +1,13 @@
 """Forks of a child process, which share its prepared variants and end when it ends."""
 
 import os
-import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+import psutil
 
 from harness.execution.child import Child
 from harness.execution.worker import Failed, ForkFailedError, Message, Note, Report, Result
@@ -84,23 +84,16 @@ class _Process:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._code: int | None = None
+        self._process = psutil.Process(pid)
 
     def wait(self, seconds: float = 0.0) -> int | None:
         """Wait up to `seconds` for the end; return the exit code, None if the process runs."""
-        until = time.monotonic() + seconds
-        while self._code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            if ended:
-                self._code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() >= until:
-                break
-            else:
-                time.sleep(0.01)
-        return self._code
+        with suppress(psutil.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
 
     def kill(self) -> None:
         """Kill the process, and wait until it has ended."""
-        if self.wait() is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.wait(_END_SECONDS)
+        with suppress(psutil.NoSuchProcess):
+            self._process.kill()
+        self.wait(_END_SECONDS)

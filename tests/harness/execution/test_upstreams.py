@@ -177,13 +177,6 @@ def test_a_driver_that_cannot_be_loaded_fails_each_request(driver: Path) -> None
             assert fails(upstream, "echo") == "ImportError: no CUDA here."
 
 
-def test_a_driver_may_be_a_module_of_the_upstreams_folder(driver: Path) -> None:
-    """It is named without a suffix."""
-    driver.rename(folder(NAME) / "driver.py")
-    with Upstream(NAME, "driver") as upstream:
-        assert upstream.ask({"kind": "echo"})["release"] == "1.0"
-
-
 def test_an_upstream_with_an_interpreter_is_run_by_it(driver: Path) -> None:
     """This process's import path is not for that interpreter."""
     python = folder(NAME) / "bin" / "python"
