@@ -9,11 +9,10 @@ from typing import Any
 
 import psutil
 
-from harness.execution.child import Child
+from harness.execution.child import Child, OwnProcess
 from harness.execution.worker import Failed, ForkFailedError, Message, Note, Report, Result
 
 _LOOK_FOR_END_SECONDS = 0.5
-_END_SECONDS = 10.0
 
 Send = Callable[[Any], None]
 
@@ -34,10 +33,10 @@ class Fork(Child):
         is_apart: bool = False,
         failing: Callable[[], None] = lambda: None,
     ) -> None:
-        def start(_: int, messages: int, __: int) -> _Process:
+        def start(_: int, messages: int, __: int) -> OwnProcess:
             pid = os.fork()
             if pid:
-                return _Process(pid)
+                return OwnProcess(psutil.Process(pid))
             own = Report(Connection(messages, readable=False))
             if report is not None:
                 report.take_over(own if is_apart else None)
@@ -77,23 +76,3 @@ def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message
     """
     wait([fork.fileno() for fork in forks.values()], seconds)
     return [(name, message) for name, fork in forks.items() for message in fork.arrived()]
-
-
-class _Process:
-    """A forked process, which is a child of this one."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._process = psutil.Process(pid)
-
-    def wait(self, seconds: float = 0.0) -> int | None:
-        """Wait up to `seconds` for the end; return the exit code, None if the process runs."""
-        with suppress(psutil.TimeoutExpired):
-            return self._process.wait(seconds)
-        return None
-
-    def kill(self) -> None:
-        """Kill the process, and wait until it has ended."""
-        with suppress(psutil.NoSuchProcess):
-            self._process.kill()
-        self.wait(_END_SECONDS)

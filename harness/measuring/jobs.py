@@ -18,7 +18,7 @@ from harness.contract.registry import family_modules
 from harness.contract.variants import Variant
 from harness.execution.child import run
 from harness.execution.server import start_server
-from harness.execution.usage import begin_peak, peak, shared_limit_gib
+from harness.execution.usage import begin_peak, peak
 from harness.execution.worker import Failed, Note, Report, Stage
 from harness.measuring.request import AFTER_CALL, BOUND, BUILDING, CALL, SET_UP, TOGETHER, Job
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
@@ -27,6 +27,7 @@ from harness.measuring.timing.ways import Observer
 from harness.model.cell import FrontPoint, RankTable
 from harness.model.declared import LEAST
 from harness.model.errors import RegistryError, ShardbenchError
+from harness.model.machine import default_memory_gib
 from harness.model.quality import find_bound
 from harness.model.settings import SamplingRule
 
@@ -274,7 +275,8 @@ def run_job(
         take(first)
     else:
         listen(event)
-    memory_gib = shared_limit_gib(job.settings.memory_gib, together)
+    gib = job.settings.memory_gib
+    memory_gib = max(gib, min(gib * together, default_memory_gib()))
     outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=memory_gib)
     if isinstance(outcome, Failed):
         if outcome.cause == "memory" and together > 1:

@@ -34,7 +34,7 @@ def variants(families: _Families, sources: bool) -> Iterator[RenderableType]:
     """Yield a table of all variants, with descriptions, or with sources if `sources`."""
 
     def decides(row: tuple[str, Variant[Any, Any]]) -> str:
-        if row[1].is_reference:
+        if row[1].reference:
             return "reference"
         return "the same" if row[1].same_as else "its own"
 

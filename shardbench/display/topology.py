@@ -1,7 +1,7 @@
 """The output of `shardbench topology`: machines, links and traps, in 80 columns."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -20,13 +20,12 @@ from harness.topologies.links import (
     SELF,
     LinkMatrix,
     all_to_all_bw,
-    linked_pairs,
     near_nics,
     nvlinks_of,
     shape_of,
     usual_links,
 )
-from harness.topologies.probe import Machine
+from harness.topologies.probe import Host
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, Tone, numbers, table_of, text
 from reports.core.terminal import as_terminal
@@ -50,17 +49,17 @@ _MEANINGS = {
 }
 
 
-def probed(machine: Machine) -> RenderableType:
+def probed(host: Host) -> RenderableType:
     """Render a line per detected device, and per source (such as torch) that failed."""
-    lines = [f"Seen: host memory, {machine.memory / 2**30:,.1f} GiB"]
-    for nic in machine.nics:
+    lines = [f"Seen: host memory, {(host.memory or 0) / 2**30:,.1f} GiB"]
+    for nic in host.nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
         kind = "InfiniBand or RoCE" if nic.is_rdma else "Ethernet"
         lines.append(f"Seen: network device {nic.name} ({kind}), {speed}")
-    lines += [f"Seen: GPU{position}, {gpu.name}" for position, gpu in enumerate(machine.gpus)]
-    if not machine.nics:
+    lines += [f"Seen: GPU{position}, {gpu.name}" for position, gpu in enumerate(host.gpus)]
+    if not host.nics:
         lines.append("Not seen: no network device")
-    failures = machine.failures.items()
+    failures = host.failures.items()
     lines += [f"Not seen: {source}: {reason}" for source, reason in failures if reason]
     return Text("\n".join(lines))
 
@@ -158,19 +157,13 @@ def _domain(topology: Topology, domain: int) -> RenderableType:
 
 
 def _links(topology: Topology, boxes: str) -> str:
-    """Draw the usual links below a domain's GPUs; "" if there are none, or they are not known."""
+    """Draw a switch below a domain's GPUs, or name its other links; "" if they are not known."""
     by = usual_links(topology)
     if by is None or topology.gpus_in_domain == 1:
         return ""
-    at = _middles(boxes)
-    if by == "PCIe":
-        bus = "".join("╧" if place in at else "═" for place in range(at[-1] + 2))
-        return f"{_down(at)}\n{bus} PCIe"
     if by == "switch":
         return _switch(boxes, "NVSwitch")
-    linked = linked_pairs(by, topology.gpus_in_domain)
-    name = "hybrid cube mesh" if by == "mesh" else "each pair joined directly"
-    return f"{_pairs(at, linked)}\n{name}"
+    return {"PCIe": "PCIe", "mesh": "hybrid cube mesh", "pairs": "each pair joined directly"}[by]
 
 
 def _boxes(gpus: Sequence[str], room: int = _ROOM) -> str:
@@ -182,33 +175,15 @@ def _boxes(gpus: Sequence[str], room: int = _ROOM) -> str:
     return " ".join(shown)
 
 
-def _middles(boxes: str) -> list[int]:
-    return [(gpu.start() + gpu.end() - 1) // 2 for gpu in re.finditer(r"\[[^]]*\]", boxes)]
-
-
-def _down(at: Sequence[int]) -> str:
-    return "".join("│" if place in at else " " for place in range(at[-1] + 1))
-
-
 def _switch(boxes: str, name: str) -> str:
     """Draw a switch below a row of GPUs, and the link of each GPU to it."""
-    at = _middles(boxes)
+    at = [(gpu.start() + gpu.end() - 1) // 2 for gpu in re.finditer(r"\[[^]]*\]", boxes)]
+    down = "".join("│" if place in at else " " for place in range(at[-1] + 1))
     width = max(at[-1], at[0] + len(name) + 1) - at[0] + 1
     top = "".join("┴" if place in at else "─" for place in range(at[0], at[0] + width))
     edge = " " * (at[0] - 1)
     lines = (f"┌{top}┐", f"│{name.center(width)}│", f"└{'─' * width}┘")
-    return "\n".join((_down(at), *(edge + line for line in lines)))
-
-
-def _pairs(at: Sequence[int], linked: Collection[tuple[int, int]]) -> str:
-    """Draw a line from each GPU in a row, with a dot below each later GPU that it is linked to."""
-    lines = []
-    for gpu, start in enumerate(at):
-        dots = [place for other, place in enumerate(at) if (gpu, other) in linked]
-        if dots:
-            line = ("●" if place in dots else "─" for place in range(start + 1, dots[-1] + 1))
-            lines.append(" " * start + "╰" + "".join(line))
-    return "\n".join(lines)
+    return "\n".join((down, *(edge + line for line in lines)))
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:

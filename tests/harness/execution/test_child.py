@@ -13,7 +13,7 @@ from processes import server_children
 
 from harness.execution.child import Output, run, start_job
 from harness.execution.server import SERVER, start_server
-from harness.execution.worker import Failed, LoggedOnce, Note, Report, Stage
+from harness.execution.worker import LoggedOnce, Note, Report, Stage
 
 ROOT = Path(__file__).parents[3]
 FIRST = Stage("the beginning", 60.0)
@@ -38,14 +38,6 @@ def test_the_result_and_reports_come_back() -> None:
     assert heard == [Stage("the division", 60.0, "divide"), "dividing"]
 
 
-def test_an_error_is_a_reason_with_its_stage() -> None:
-    """A failure has the type and message of the error."""
-    failed = run(divide, 7, 0, first=FIRST)
-    assert isinstance(failed, Failed)
-    assert (failed.reason, failed.cause) == ("ZeroDivisionError: division by zero", "error")
-    assert (failed.stage.what, failed.subject) == ("the division", "divide")
-
-
 def test_a_stage_that_takes_too_long_is_stopped() -> None:
     """The failure has the output until then."""
     failed = run(sleep, first=FIRST)
@@ -66,17 +58,6 @@ def test_a_process_that_keeps_the_pipe_open_is_not_waited_for(capfd) -> None:
     assert failed.reason == "The child process ended with exit code 0 without a result."
     assert "before" in capfd.readouterr().err
     assert server_children() == []
-
-
-def send_half_a_message(report: Report) -> None:
-    os.write(report._pipe.fileno(), b"\0\0\0\x09half")
-    os._exit(3)
-
-
-def test_a_child_that_dies_in_the_middle_of_a_message_has_failed() -> None:
-    """The message is not waited for."""
-    failed = run(send_half_a_message, first=FIRST)
-    assert failed.reason == "The child process ended with exit code 3 without a result."
 
 
 def is_imported(module: str, _: Report) -> bool:
