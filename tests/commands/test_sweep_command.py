@@ -184,8 +184,8 @@ def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
         ([","], "Name a suite: a .toml file, default, large, or families."),
         (["tiny.toml", "--executor", "threads"], "--executor must be processes or dask, not"),
         (["tiny.toml", "--executor", "dask"], "--executor dask needs --scheduler"),
-        (["tiny.toml", "--scheduler", "x"], "--scheduler is for --executor dask alone."),
-        (["tiny.toml", "--workers", "0"], "--workers must be at least 1, not 0."),
+        (["tiny.toml", "--scheduler", "x"], "--executor dask needs --scheduler, and nothing else"),
+        (["tiny.toml", "--workers", "0"], "--workers must be at least 1, and 1"),
         (["tiny.toml", "--seconds", "nan"], "is not a positive number"),
     ],
 )
