@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from harness.measuring.profile.flame_graph import BUILT_IN, Frame, Profile, Stack, Weight
-from shardbench.display.profile import shown
+from shardbench.commands.profile import shown
 
 PLAN = Frame("lib.planner.planners", "Planner.plan")
 COPY = Frame("copy", "deepcopy")
