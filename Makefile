@@ -57,7 +57,7 @@ record: setup
 gpu: setup
 	$(BIN)/shardbench record record/gpu --device $(or $(DEVICE),cuda)
 
-COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.docs import blocks as record, gpu"
+COG := $(BIN)/cog -U --verbosity=1 -p "import cog; from reports.docs import blocks as record"
 figures: setup
 	$(COG) -r README.md docs/*.md
 	$(BIN)/python -m reports.docs.figures

@@ -86,10 +86,10 @@ def registered(registry: Registry) -> Mapping[str, Outline]:
 
     Raise RegistryError if a family cannot be loaded: asv must not pass without its benchmarks.
     """
+    families, registered = registry.families, {}
     for name, reason in registry.failures.items():
         raise RegistryError(f"Family '{name}' could not be loaded: {reason}")
-    registered = {}
-    for family in registry.families:
+    for family in families:
         missing = [variant.missing() for variant in family.variants.values()]
         if all(missing):
             _note(f"Family '{family.name}' is not installed: it needs {', '.join(missing[0])}.")

@@ -28,14 +28,13 @@ from reports.core.columns import COLUMNS
 from reports.core.formatting import plural
 from reports.core.frames import Results, read_results
 from reports.core.page import CaptionedTable, Finding, Page, Section, write_page
-from reports.core.table import Entry, Table, TableColumn, Tone, code, table_of, text
-from reports.gate import headline, notes, rows
+from reports.core.table import Entry, Table, TableColumn, code, table_of, text
+from reports.gate import deviations, headline, notes, table_of_deviations
 from reports.report.page import environment_table
 
 _RULES = Rules(ratio_slack=1.0)
 _MOST_DRAWN = 24
 _LOOKS = {"A": (BLUE, "o"), "B": (VERMILION, "D")}
-_TONES: dict[Kind, Tone] = {"regression": "bad", "missing": "bad", "win": "good"}
 _CHANGES = (
     "Decisions, counters and qualities do not depend on the machine, so a difference means that "
     "the code or a library has changed. A ratio is listed if the two intervals do not overlap; "
@@ -67,15 +66,15 @@ def judge(before: Results, now: Results) -> GateVerdict:
     nothing = Expectations(rules=_RULES)
     verdict = judge_cells(renewed(nothing, judge_cells(nothing, a)), b)
 
-    def deviations(one: Judged) -> tuple[Deviation, ...]:
+    def changed(one: Judged) -> tuple[Deviation, ...]:
         was, now = a.get(one.cell), b.get(one.cell)
         if was and now and not is_as_it_must_be(was):  # a gate would expect it to be repaired
             kind: Kind = "win" if is_as_it_must_be(now) else "changed"
-            changed = Deviation("outcome", kind, was.outcome, now.outcome)
-            return (changed,) if was.outcome != now.outcome else ()
+            other = Deviation("outcome", kind, was.outcome, now.outcome)
+            return (other,) if was.outcome != now.outcome else ()
         return tuple(found for found in one.deviations if found.kind != "inconclusive")
 
-    judged = tuple(replace(one, deviations=deviations(one)) for one in verdict.judged)
+    judged = tuple(replace(one, deviations=changed(one)) for one in verdict.judged)
     return replace(verdict, judged=judged)
 
 
@@ -88,8 +87,7 @@ def _page(before: Results, now: Results, files: list[str], title: str) -> Page:
         pd.DataFrame(
             [
                 (str(one.cell), d.what, d.kind, d.expected, d.measured)
-                for one in verdict.judged
-                for d in one.deviations
+                for one, d in deviations(verdict.judged)
             ],
             columns=["cell", "what", "kind", "a", "b"],
         ),
@@ -148,21 +146,10 @@ def _summary(pairs: Pairs) -> str:
 
 def _changes_table(verdict: GateVerdict) -> Table:
     """Return a row per deviation, the worst kind first, and of a kind the largest first."""
-    found = [
-        (row, deviation)
-        for one in verdict.judged
-        for row, deviation in zip(rows([one]), one.deviations, strict=True)
-    ]
     kinds: tuple[Kind, ...] = get_args(Kind)
+    found = deviations(verdict.judged)
     found.sort(key=lambda pair: (kinds.index(pair[1].kind), -_size(pair[1])))
-    return table_of(
-        found,
-        code("cell", lambda pair: pair[0].cell),
-        code("what", lambda pair: pair[0].what),
-        text("in A", lambda pair: pair[0].expected),
-        text("in B", lambda pair: pair[0].measured),
-        text("change", lambda pair: Entry(pair[0].change, tone=_TONES.get(pair[1].kind, ""))),
-    )
+    return table_of_deviations(found, "in A", "in B")
 
 
 def _size(deviation: Deviation) -> float:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.contract.abilities.estimates import FittedFigure, FittedMachine
-from harness.estimates.agreement import Agreement
 from harness.estimates.memory import MemoryValidation, TermFound
-from harness.estimates.validation import DecisionFound, Validation
+from harness.estimates.validation import Agreement, DecisionFound, Validation
 from reports.core.formatting import figure, hundredths
 from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
 

@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 from msgspec import DecodeError, Struct, json, to_builtins
 
-from harness.measuring.profile.flame_graph import Comparer, Frame, PairedSeconds, Profile, Share
+from harness.measuring.profile.flame_graph import Comparer, Profile, Share
 from harness.model.errors import UsageError
 from reports.core.formatting import percent, plural, seconds
 from reports.core.page import render
 
 MOST_FRAMES = 5
-# A frame's total time is shown only if it is more than this many times the frame's own time.
-_MUCH_MORE = 1.1
 # A larger share of the CPU time in other threads and processes makes a profile say little.
 _MUCH_UNSEEN = 0.1
 # Two variants that the profiler slows down differently by more than this are hard to compare.
@@ -132,7 +130,7 @@ def overview(profiles: Sequence[Profile]) -> list[str]:
 
 
 def explanation(profiles: Sequence[Profile]) -> list[str]:
-    """Return a sentence for each of up to five frames that explain most.
+    """Return a sentence for each of up to five frames.
 
     One profile: frames with most of the time. Two: frames with most of the difference between
     them. All times are measured under the profiler.
@@ -142,67 +140,38 @@ def explanation(profiles: Sequence[Profile]) -> list[str]:
     total, shares = comparer.total(), comparer.shares()
     if len(profiles) == 1:
         return [
-            _of_one(share, total.seconds) for share in shares[:MOST_FRAMES] if share.own.seconds
+            f"{_itself(share)} {_seconds(share.own.seconds)} of {_seconds(total.seconds)} per "
+            f"call: {percent(share.own.seconds / total.seconds)}."
+            for share in shares[:MOST_FRAMES]
+            if share.own.seconds
         ]
-    unseen = [side.variant for side in profiles if side.unseen > _MUCH_UNSEEN]
-    if unseen:
+    if unseen := [profile.variant for profile in profiles if profile.unseen > _MUCH_UNSEEN]:
         return [
-            f"No frames are compared: {' and '.join(unseen)} "
-            f"{'works' if len(unseen) == 1 else 'work'} in other threads or processes, "
-            "which are not profiled."
+            "No frames are compared, because other threads or processes, which are not profiled, "
+            f"do the work of {' and '.join(unseen)}."
         ]
     distinct = [share for share in shares if share.own.stands_out][:MOST_FRAMES]
     if not distinct:
         return [f"No frame stands out from the noise between {first.variant} and {last.variant}."]
-    sentences = [_of_two(share, total, first.variant, last.variant) for share in distinct]
+    sentences = []
+    for share in distinct:
+        sentence = (
+            f"{_itself(share)} {_seconds(share.own.seconds)} per call in {first.variant} and "
+            f"{_seconds(share.own.against)} in {last.variant}"
+        )
+        if total.differs:
+            part = percent(share.own.difference / total.difference)
+            sentence += f": {part} of the difference"
+        sentences.append(f"{sentence}.")
     if not total.differs:
         sentences.append("The calls as a whole differ by less than the noise.")
-    elif len(distinct) > 1:
-        explained = math.fsum(share.own.difference for share in distinct) / total.difference
-        sentences.append(f"Together that is {percent(explained)} of the difference.")
     return sentences
 
 
-def _of_one(share: Share, total: float) -> str:
-    own, whole = share.own.seconds, share.whole.seconds
-    sentence = (
-        f"`{_name(share.frame)}` itself took {_of(own, total)} per call: {percent(own / total)}."
-    )
-    if whole > _MUCH_MORE * own:
-        sentence += f" With all that it calls it took {_seconds(whole)}, {percent(whole / total)}."
-    return sentence
-
-
-def _of_two(share: Share, total: PairedSeconds, variant: str, against: str) -> str:
-    own, whole = share.own, share.whole
-    sentence = (
-        f"`{_name(share.frame)}` itself took {_of(own.seconds, total.seconds)} per call in "
-        f"{variant} and {_of(own.against, total.against)} in {against}: "
-    )
-    if not total.differs:
-        more = "more" if own.difference > 0 else "less"
-        sentence += f"{_seconds(abs(own.difference))} {more}."
-    elif (own.difference > 0) == (total.difference > 0):
-        sentence += f"{percent(own.difference / total.difference)} of the difference."
-    else:
-        sentence += f"{_seconds(abs(own.difference))} the other way."
-    if max(whole.seconds, whole.against) > _MUCH_MORE * max(own.seconds, own.against):
-        sentence += f" With all that it calls it took {_of(whole.seconds)} and {_of(whole.against)}"
-        if total.differs and whole.difference / total.difference > 0:
-            sentence += f", {percent(whole.difference / total.difference)}"
-        sentence += "."
-    return sentence
-
-
-def _of(part: float, total: float | None = None) -> str:
-    if not part > 0:
-        return "none"
-    return _seconds(part) + (f" of {_seconds(total)}" if total is not None else "")
+def _itself(share: Share) -> str:
+    name = share.frame.text.replace("`", "'")
+    return f"`{name}` itself took"
 
 
 def _seconds(value: float) -> str:
     return seconds(value, trim=True)
-
-
-def _name(frame: Frame) -> str:
-    return frame.text.replace("`", "'")

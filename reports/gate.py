@@ -1,8 +1,9 @@
-"""The text of a gate's verdict: a headline, a row for each deviation, and a Markdown page."""
+"""A gate's verdict as text and as Markdown: a headline, and a row for each deviation."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from harness.gate.expectations import Value
 from harness.gate.judging import Deviation, GateVerdict, Judged, Kind
@@ -10,11 +11,17 @@ from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
 from reports.core.escaping import code as in_code
 from reports.core.formatting import MISSING, interval, number, plural
-from reports.core.table import as_markdown, code, table_of
+from reports.core.table import Entry, Table, Tone, as_markdown, code, table_of
 
 UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
 
+Steps = Sequence[tuple[str, Sequence[str]]]
+"""Next steps: each is a text, and the commands for it."""
+
 _MOST_ROWS = 500
+_MOST_LINES = 200
+_LONGEST = 300
+_TONES: dict[Kind, Tone] = {"regression": "bad", "missing": "bad", "win": "good"}
 
 # For each kind of deviation: its name, a phrase after a number of cells, and a word for a change.
 _WORDS: dict[Kind, tuple[str, str, str]] = {
@@ -26,17 +33,6 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "new": ("New", "not expected yet", "new"),
     "inconclusive": ("Inconclusive", "perhaps slower than expected", "perhaps worse"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class DeviationText:
-    """The texts of one deviation: a row of the verdict's table."""
-
-    cell: str
-    what: str
-    expected: str
-    measured: str
-    change: str
 
 
 def headline(verdict: GateVerdict) -> str:
@@ -53,29 +49,55 @@ def headline(verdict: GateVerdict) -> str:
     return f"{name}: {', '.join(parts)}."
 
 
-def rows(judged: Iterable[Judged]) -> Iterator[DeviationText]:
-    """Yield a row for each deviation."""
-    for each in judged:
-        for deviation in each.deviations:
-            kind, dot, name = deviation.what.partition(".")
-            what = name if dot else kind
-            if what == "ratio" and each.measured is not None:
-                what = f"ratio over {each.measured.against}"
-            yield DeviationText(printable(str(each.cell)), printable(what), *texts(deviation))
+def deviations(judged: Iterable[Judged]) -> list[tuple[Judged, Deviation]]:
+    """Return the deviations of cells, each with its cell."""
+    return [(cell, deviation) for cell in judged for deviation in cell.deviations]
 
 
-def texts(deviation: Deviation) -> tuple[str, str, str]:
-    """Return the value before, the value now, and the change, e.g. `worse, up 2 times`.
+def table_of_deviations(
+    deviations: Iterable[tuple[Judged, Deviation]], before: str = "expected", now: str = "measured"
+) -> Table:
+    """Return a table with a row for each deviation; `before` and `now` head its two values."""
+    return table_of(
+        deviations,
+        code("cell", lambda row: printable(str(row[0].cell))),
+        code("what", lambda row: _what(*row)),
+        code(before, lambda row: _values(row[1])[0]),
+        code(now, lambda row: _values(row[1])[1]),
+        code("change", lambda row: Entry(_change(row[1]), tone=_TONES.get(row[1].kind, ""))),
+    )
 
-    The values are rounded, or exact if rounding would make different values look equal.
-    """
-    values = deviation.expected, deviation.measured
-    before, now = map(_text, values)
-    if before == now and values[0] != values[1]:
-        before, now = map(str, values)
-    parts = [_WORDS[deviation.kind][2], _step(*values), printable(deviation.note.rstrip("."))]
-    change = ", ".join(filter(None, parts))
-    return before, now, change if len(change) <= 300 else f"{change[:300]}..."
+
+def lines(deviations: Iterable[tuple[Judged, Deviation]]) -> Iterator[str]:
+    """Yield the deviations as lines of text, below a line for each cell."""
+    rows = ([entry.text for entry in row] for row in table_of_deviations(deviations).rows)
+    for cell, of_cell in groupby(rows, itemgetter(0)):
+        yield cell
+        for _, what, before, now, change in of_cell:
+            yield f"  {what}: {now}, expected {before}: {change}"
+
+
+def _what(judged: Judged, deviation: Deviation) -> str:
+    group, _, name = deviation.what.partition(".")
+    if group == "ratio" and judged.measured is not None:
+        name = f"ratio over {judged.measured.against}"
+    return printable(name or group)
+
+
+def _values(deviation: Deviation) -> tuple[str, str]:
+    """Return the expected and the measured value, exact if rounding makes them look equal."""
+    before, now = _text(deviation.expected), _text(deviation.measured)
+    if before == now and deviation.expected != deviation.measured:
+        return str(deviation.expected), str(deviation.measured)
+    return before, now
+
+
+def _change(deviation: Deviation) -> str:
+    """Return what a change means, its direction and size, and a note: `worse, up 2 times`."""
+    step = _step(deviation.expected, deviation.measured)
+    note = printable(deviation.note.rstrip("."))
+    change = ", ".join(filter(None, [_WORDS[deviation.kind][2], step, note]))
+    return change if len(change) <= _LONGEST else f"{change[:_LONGEST]}..."
 
 
 def _text(value: Value) -> str:
@@ -127,26 +149,32 @@ def look_closer(judged: Judged) -> tuple[str, ...]:
         if judged.expected.given:
             problem = ProblemId.parse(judged.expected.given)
     where = ["-w", str(problem.workload), "-t", problem.topology, "-n", str(problem.gpus)]
-    compare = ["shardbench", "compare", family, *where, "--variants", variant, "--details"]
-    if against:
-        compare[-1:-1] = ["--against", against]
+    variants = ["--variants", variant, *(["--against", against] if against else [])]
+    compare = ["shardbench", "compare", family, *where, *variants, "--details"]
     profile = ["shardbench", "profile", family, variant, *where]
     return tuple(printable(shlex.join(command)) for command in (compare, profile))
 
 
-def markdown(
-    verdict: GateVerdict, said: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]]
-) -> str:
-    """Return the verdict: headline, deviating cells, notes, next steps, and the other cells folded.
+def plain(verdict: GateVerdict, said: Sequence[str], steps: Steps) -> str:
+    """Return the verdict as text: headline, deviating cells, notes and next steps."""
+    shown = list(lines(deviations(verdict.judged)))
+    if len(shown) > _MOST_LINES:
+        shown[_MOST_LINES:] = [f"{len(shown) - _MOST_LINES:,} more lines; --markdown has them."]
+    blocks = [headline(verdict), "\n".join(shown), *said]
+    blocks += ["\n  ".join([text, *commands]) for text, commands in steps]
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
-    `said` are the notes; `steps` are next steps, each a text with its commands.
-    Texts from files are written as code, where they can be neither HTML nor a link.
+
+def markdown(verdict: GateVerdict, said: Sequence[str], steps: Steps) -> str:
+    """Return the verdict in Markdown, with the cells that are as expected folded below.
+
+    `said` are the notes. Texts from files are written as code, where they can be neither HTML nor
+    a link.
     """
     blocks = [f"## {headline(verdict).rstrip('.')}"]
-    found = list(rows(verdict.judged))
+    found = deviations(verdict.judged)
     if found:
-        columns = map(code, DeviationText.__slots__)
-        blocks.append(as_markdown(table_of(found[:_MOST_ROWS], *columns)))
+        blocks.append(as_markdown(table_of_deviations(found[:_MOST_ROWS])))
         if len(found) > _MOST_ROWS:
             blocks.append(f"{len(found) - _MOST_ROWS:,} more differences are left out.")
     blocks += [in_code(text) for text in said]

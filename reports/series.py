@@ -11,8 +11,7 @@ from packaging.version import Version
 
 from harness.contract import Series
 from harness.model.cell import Cell, by_problem
-from harness.series.points import Kind, Point, Run
-from harness.series.steps import Step, neighbours
+from harness.series.points import DECISION, Kind, Point, Run, Step, neighbours
 from reports.core.formatting import count, listing, number, plural, with_interval
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 
@@ -21,7 +20,7 @@ _STEP = 1.2
 _MOST_MAKERS = 3
 _MOST_SHARE = 0.8
 _MOST_NAMED = 3
-_QUOTED = re.compile(r"\s*\(?/\S*\)?")
+_PATH = re.compile(r"\s*\(?/\S*\)?")
 
 Row = dict[str, Any]
 """The values of a release or commit by column, as in `history.csv`."""
@@ -31,8 +30,7 @@ Row = dict[str, Any]
 class View:
     """The runs of releases or commits on one problem, oldest first, and the steps between them.
 
-    Steps that change the calls by less than the factor `least` are not reported. `parts` names the
-    parts of a planner's call to show.
+    Steps that change the calls by less than the factor `least` are not reported.
     """
 
     declared: Series
@@ -40,8 +38,13 @@ class View:
     problem: str
     runs: tuple[Run, ...]
     steps: tuple[Step, ...]
-    least: float
-    parts: tuple[str, ...]
+    least: float = _STEP
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of a planner's call whose calls are shown; the first of releases."""
+        parts = tuple(self.declared.parts)
+        return parts[:1] if self.kind == "releases" else parts
 
     @property
     def ran(self) -> tuple[Run, ...]:
@@ -51,7 +54,7 @@ class View:
     @property
     def large(self) -> tuple[Step, ...]:
         """The steps that change the calls of some part by the factor `least` or more."""
-        return tuple(step for step in self.steps if self.factors(step))
+        return tuple(step for step in self.steps if self.changed_parts(step))
 
     @property
     def turns(self) -> int:
@@ -59,18 +62,18 @@ class View:
         timed = (run.cell.cpu_s for run in self.ran)
         return max((len(spent.samples) for spent in timed if spent), default=0)
 
-    def factors(self, step: Step) -> list[str]:
-        """Return the call counters that a step changes by the factor `least` or more."""
-        changed = {name: step.factor(name) for name in (f"{part}_calls" for part in self.parts)}
+    def changed_parts(self, step: Step) -> list[str]:
+        """Return the parts whose calls a step changes by the factor `least` or more."""
+        changed = {part: step.factor(f"{part}_calls") for part in self.parts}
         return [
-            name
-            for name, factor in changed.items()
+            part
+            for part, factor in changed.items()
             if not math.isnan(factor) and not 1 / self.least < factor < self.least
         ]
 
     def decision(self, step: Step) -> str:
         """Return `other plan`, or `other estimate` if only the quality changed, or ""."""
-        if step.decision_changed:
+        if step.change(DECISION):
             return "other plan"
         same = step.before.cell.quality == step.after.cell.quality
         return "" if same else "other estimate"
@@ -84,21 +87,19 @@ class View:
 def release_views(declared: Series, cells: Sequence[Cell]) -> list[View]:
     """Return one view per problem of these cells, each with all its releases."""
     views = []
-    for problem, found in by_problem(cells).items():
-        ordered = sorted(found.values(), key=lambda cell: Version(cell.variant))
+    for problem, by_id in by_problem(cells).items():
+        ordered = sorted(by_id.values(), key=lambda cell: Version(cell.variant))
         runs = tuple(Run(Point(cell.variant), cell) for cell in ordered)
-        steps, parts = tuple(neighbours(runs)), (declared.first_part,)
-        views.append(View(declared, "releases", str(problem), runs, steps, _STEP, parts))
+        views.append(View(declared, "releases", str(problem), runs, tuple(neighbours(runs))))
     return views
 
 
 def findings(view: View) -> list[str]:
     """Return sentences on failed runs, the causes of large steps, and changed decisions."""
-    if not view.runs:
-        return ["No commit of the range touches the paths that decide."]
-    found = []
+    sentences = []
+    # 1. What ran.
     if view.kind == "commits":
-        found.append(
+        sentences.append(
             f"{len(view.ran)} of {plural(len(view.runs), 'commit')} could be run, or have the same "
             f"files as one that could ({100 * len(view.ran) / len(view.runs):.0f} %)."
         )
@@ -107,49 +108,43 @@ def findings(view: View) -> list[str]:
         if not run.is_ok:
             reason = run.cell.reason or run.cell.status
             if view.kind == "commits":  # remove paths: each checkout has a temporary folder
-                reason = _QUOTED.sub("", reason)
+                reason = _PATH.sub("", reason)
             failed.setdefault(reason.rstrip("."), []).append(run.name)
     for reason, names in sorted(failed.items(), key=lambda item: -len(item[1])):
-        found.append(f"{listing(names)} could not be run: {reason}.")
-    found += [sentence for step in view.large for sentence in step_sentences(view, step)]
-    if len(view.ran) > 1:
-        other, estimated = (
-            [step.after.name for step in view.steps if view.decision(step) == which]
-            for which in ("other plan", "other estimate")
-        )
-        if other:
-            found.append(f"{listing(other, most=9)}: another decision than before.")
-        else:
-            found.append(f"All {len(view.ran)} {view.kind} make the same decision.")
-        if estimated:
-            found.append(f"{listing(estimated, most=9)}: the same decision with another estimate.")
-    return found
+        sentences.append(f"{listing(names)} could not be run: {reason}.")
+    # 2. What changed the calls.
+    sentences += [sentence for step in view.large for sentence in step_sentences(view, step)]
+    # 3. What changed decisions.
+    changed: dict[str, list[str]] = {}
+    for step in view.steps:
+        changed.setdefault(view.decision(step), []).append(step.after.name)
+    if other := changed.get("other plan"):
+        sentences.append(f"{listing(other, most=9)}: another decision than before.")
+    elif len(view.ran) > 1:
+        sentences.append(f"All {len(view.ran)} {view.kind} make the same decision.")
+    if estimated := changed.get("other estimate"):
+        sentences.append(f"{listing(estimated, most=9)}: the same decision with another estimate.")
+    return sentences
 
 
 def step_sentences(view: View, step: Step) -> list[str]:
     """Return a sentence per part: the change of its calls, and the functions behind the change."""
-    found = []
-    for name in view.factors(step):
-        part = name.removesuffix("_calls")
-        before, after = step.before.value(name), step.after.value(name)
-        told = (
-            f"{step.after.name}: {part} makes {_times(step.factor(name))} the calls of "
-            f"{step.before.name} ({after:,.0f} after {before:,.0f})"
+    sentences = []
+    for part in view.changed_parts(step):
+        before, after = step.before.calls(part), step.after.calls(part)
+        times = number(float(step.factor(f"{part}_calls")), trim=True)
+        sentence = (
+            f"{step.after.name}: {part} makes {times} times the calls of {step.before.name} "
+            f"({sum(after.values()):,} after {sum(before.values()):,})"
         )
-        makers = _changed_makers(step.before.calls(part), step.after.calls(part))
-        found.append("; ".join(filter(None, (told, makers))) + ".")
-    return found
+        sentences.append(f"{sentence}{_makers(before, after)}.")
+    return sentences
 
 
-def _changed_makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    """Name the functions that make most of the added calls, or made most of the removed ones.
-
-    Return "" if no function's count changed.
-    """
+def _makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """Name the functions that make most of the added calls, or made most of the removed ones."""
     added = sum(after.values()) >= sum(before.values())
     changed = Counter(after) - Counter(before) if added else Counter(before) - Counter(after)
-    if not changed:
-        return ""
     makers: list[str] = []
     covered = 0
     for name, calls in changed.most_common(_MOST_MAKERS):
@@ -157,20 +152,13 @@ def _changed_makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
         covered += calls
         if covered >= _MOST_SHARE * changed.total():
             break
-    share = 100 * covered / changed.total()
     what = "added are" if added else "saved were"
-    return f"{share:.0f} % of those {what} made by {listing(makers)}"
-
-
-def _times(factor: float) -> str:
-    return f"{number(float(factor), trim=True)} times"
+    share = f"{100 * covered / changed.total():.0f} %" if makers else ""
+    return f"; {share} of those {what} made by {listing(makers)}" if makers else ""
 
 
 def caveats(step: Step) -> str:
-    """Return why a step's commit may not be the cause, or that it touches no declared path.
-
-    Return "" if neither applies.
-    """
+    """Return why a step's commit may not be the cause, or that it touches no declared path."""
     if step.suspects:
         names = [commit.name for commit in step.suspects]
         named = listing(names) if len(names) <= _MOST_NAMED else f"{len(names)} commits"
@@ -178,50 +166,44 @@ def caveats(step: Step) -> str:
     return "touches none of the files asked about" if step.is_outside else ""
 
 
-def changed_figures(names: Mapping[str, str], step: Step) -> list[tuple[str, float, float]]:
-    """Return (name, value before, value after) for each of these figures that a step changes."""
-    found = []
-    for name in names:
-        values = (run.value(name) for run in (step.before, step.after))
-        before, after = (0.0 if math.isnan(value) else value for value in values)
-        if before != after:
-            found.append((name, before, after))
-    return found
-
-
 def rows(view: View) -> list[Row]:
     """Return the row of each release or commit in `history.csv`; a value is None if unknown."""
     steps = {step.after.point.id: step for step in view.steps}
+    row_of = _release_row if view.kind == "releases" else _commit_row
     return [row_of(view, run, steps.get(run.point.id)) for run in view.runs]
 
 
-def row_of(view: View, run: Run, step: Step | None) -> Row:
-    """Return the row of a run and of the step that leads to it, if any."""
+def _decision(view: View, run: Run, step: Step | None) -> str:
+    return (view.decision(step) or "same") if step else "first" if run.is_ok else "not run"
+
+
+def _commit_row(view: View, run: Run, step: Step | None) -> Row:
     cell, point = run.cell, run.point
-    decision = (view.decision(step) or "same") if step else "first" if run.is_ok else "not run"
-    if view.kind == "commits":
-        return {
-            "commit": point.id,
-            "date": point.date,
-            "title": point.title,
-            "pull_request": point.pull_request,
-            "status": cell.status,
-            "reason": cell.reason or "",
-            "same_files_as": "" if run.is_own else cell.variant,
-            "fingerprint": cell.fingerprint or "",
-            "cpu_s": cell.cpu_s.median if cell.cpu_s else None,
-            **{n: run.value(n) if run.is_ok else None for n in view.declared.figures},
-            **{f"{part}_times": _factor(step, part) for part in view.parts},
-            "decision": decision,
-        }
-    part = view.parts[0]
-    first = Step(view.ran[0], run) if run.is_ok else None
+    return {
+        "commit": point.id,
+        "date": point.date,
+        "title": point.title,
+        "pull_request": point.pull_request,
+        "status": cell.status,
+        "reason": cell.reason or "",
+        "same_files_as": "" if cell.variant == point.id else cell.variant,
+        "fingerprint": cell.fingerprint or "",
+        "cpu_s": cell.cpu_s.median if cell.cpu_s else None,
+        **{name: run.value(name) if run.is_ok else None for name in view.declared.figures},
+        **{f"{p}_times": step.factor(f"{p}_calls") if step else None for p in view.parts},
+        "decision": _decision(view, run, step),
+    }
+
+
+def _release_row(view: View, run: Run, step: Step | None) -> Row:
+    cell, part = run.cell, view.parts[0]
+    calls = f"{part}_calls"
     row: Row = {
         "problem": view.problem,
         "release": run.name,
-        "calls": run.value(f"{part}_calls") if run.is_ok else None,
-        "times_previous": _factor(step, part),
-        "times_oldest": _factor(first, part),
+        "calls": run.value(calls) if run.is_ok else None,
+        "times_previous": step.factor(calls) if step else None,
+        "times_oldest": Step(view.ran[0], run).factor(calls) if run.is_ok else None,
     }
     # The CPU times of the part and of the rest are by their shares in the phases of one plan.
     times: Sequence[float | None] = [None] * 3
@@ -239,19 +221,15 @@ def row_of(view: View, run: Run, step: Step | None) -> Row:
         **{n: cell.counters.get(n, 0) if run.is_ok else None for n in view.declared.counters},
         **cell.quality,
         "fingerprint": cell.fingerprint or "",
-        "decision": decision,
+        "decision": _decision(view, run, step),
         "not_run": "" if run.is_ok else cell.reason or cell.status,
     }
 
 
-def _factor(step: Step | None, part: str) -> float | None:
-    return step.factor(f"{part}_calls") if step else None
-
-
 def tables(view: View) -> dict[str, Table]:
     """Return tables by heading: all releases, or the commits that changed calls or decisions."""
-    part, counter = view.parts[0], next(iter(view.declared.counters))
     if view.kind == "releases":
+        part, counter = view.parts[0], next(iter(view.declared.counters))
         columns = (
             code("release"),
             numbers(f"calls of\n{part}", "calls", count),
@@ -270,15 +248,17 @@ def tables(view: View) -> dict[str, Table]:
         return Entry(f"#{asked}", link=view.address(asked)) if asked else None
 
     def of(steps: Sequence[Step]) -> Table:
-        found = [row_of(view, step.after, step) | {"caveat": caveats(step)} for step in steps]
+        changed = [
+            {**_commit_row(view, step.after, step), "caveat": caveats(step)} for step in steps
+        ]
         return table_of(
-            found,
+            changed,
             code("commit", lambda row: row["commit"][:9]),
             text("date"),
             *(numbers(f"{part}\ncalls", f"{part}_times") for part in view.parts),
             text("decision"),
             text("PR", pull_request),
-            text("title", lambda r: r["title"] + (f" ({r['caveat']})" if r["caveat"] else "")),
+            text("title", lambda row: row["title"] + (row["caveat"] and f" ({row['caveat']})")),
         )
 
     return {

@@ -1,6 +1,7 @@
-"""The page, the figure and the CSV rows of a series of releases or commits."""
+"""The page and the figure of a series of releases or commits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -24,22 +25,20 @@ def data(views: Sequence[View]) -> pd.DataFrame:
 
 def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, command: str) -> Page:
     """Return the page of a series; `table` has its rows, and `command` made it."""
-    first = views[0]
-    kind = first.kind.removesuffix("s")
+    library, kind = views[0].declared.library, views[0].kind.removesuffix("s")
     sections = []
-    for number_of, view in enumerate(views, start=1):
-        slug = f"problem-{number_of}"
-        shown = [CaptionedTable(one, name or "") for name, one in tables(view).items() if one.rows]
+    for place, view in enumerate(views, start=1):
+        shown = [CaptionedTable(one, name) for name, one in tables(view).items() if one.rows]
         if view.kind == "commits":
             shown.append(CaptionedTable(_commits_table(view), "All commits, the oldest first."))
+        slug = f"problem-{place}"
         sections.append(Section(slug, view.problem, tables=shown, remarks=findings(view)))
     how = Section("how", "How it was measured", how_measured(views), remarks=[f"`{command}`"])
-    drawings = [drawing] if drawing else []
     return Page(
-        name=first.declared.library,
-        heading=f"{first.declared.library}, {kind} by {kind}",
+        name=library,
+        heading=f"{library}, {kind} by {kind}",
         lead=[],
-        opening=Section("overview", "Overview", drawings=drawings),
+        opening=Section("overview", "Overview", drawings=[drawing] if drawing else []),
         sections=[*sections, how],
         data={"history": table},
     )
@@ -89,62 +88,57 @@ def draw(views: Sequence[View], table: pd.DataFrame) -> Drawing | None:
 
     Return None if fewer than two points of each problem ran.
     """
-    shown = [view for view in views if len(view.ran) > 1]
-    panels = [(view, part) for view in shown for part in (*view.parts, *[""] * bool(view.turns))]
+    panels: list[tuple[View, Callable[[Axes, View], None]]] = []
+    for view in views:
+        if len(view.ran) > 1:
+            panels += [(view, partial(_draw_calls, part=part)) for part in view.parts]
+            panels += [(view, _draw_times)] * bool(view.turns)
     if not panels:
         return None
-    declared, kind = views[0].declared, views[0].kind.removesuffix("s")
     with canvas.style():
         figure = canvas.blank_figure(2.6 * len(panels))
         grid = figure.subplots(len(panels), 1, squeeze=False)
-        for axes, (view, part) in zip(grid[:, 0], panels, strict=True):
-            if part:
-                _draw_calls(axes, view, part)
-            else:
-                _draw_times(axes, view)
-            names = [run.point.date or run.name for run in view.runs]
+        for axes, (view, panel) in zip(grid[:, 0], panels, strict=True):
+            panel(axes, view)
+            names = dict(enumerate(run.point.date or run.name for run in view.runs))
+            axes.set_xlabel(canvas.short(view.problem, 60))
             axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-            axes.xaxis.set_major_formatter(
-                FuncFormatter(
-                    lambda x, _, names=names: names[int(x)] if 0 <= x < len(names) else ""
-                )
-            )
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _, n=names: n.get(x, "")))
             axes.grid(axis="y")
         caption = (
             f"Calls of one plan, exact, on a logarithmic axis; a step of a factor of "
             f"{number(views[0].least, trim=True)} or more is named. Grey did not run."
         )
-        title = f"{declared.library}: calls by {kind}"
+        title = f"{views[0].declared.library}: calls by {views[0].kind.removesuffix('s')}"
         return canvas.finish(figure, "history", title, caption, table)
 
 
 def _draw_calls(axes: Axes, view: View, part: str) -> None:
     """Draw the calls of a part as a curve, with the name of each large step at the top."""
-    name = f"{part}_calls"
-    places = [place for place, run in enumerate(view.runs) if run.is_ok]
-    values = [run.value(name) for run in view.ran]
-    colour = colour_of(view.parts.index(part))
-    axes.plot(places, values, "o-", color=colour, lw=1.2, ms=3, drawstyle="steps-post")
+    places = {run.point.id: place for place, run in enumerate(view.runs)}
+    values = [run.value(f"{part}_calls") for run in view.ran]
+    axes.plot(
+        [places[run.point.id] for run in view.ran],
+        values,
+        "o-",
+        color=colour_of(view.parts.index(part)),
+        lw=1.2,
+        ms=3,
+        drawstyle="steps-post",
+    )
     for place, run in enumerate(view.runs):
         if not run.is_ok:
             axes.axvspan(place - 0.5, place + 0.5, color=GRID, linewidth=0)
     axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
     canvas.log_axis(axes.yaxis, amount)
     axes.set_ylabel(f"calls of {view.declared.parts[part]}")
-    axes.set_xlabel(canvas.short(view.problem, 60))
-    where = {run.point.id: place for place, run in enumerate(view.runs)}
     for step in view.large:
-        if name in view.factors(step) and step.after.point.id in where:
-            place = where[step.after.point.id]
+        place = places.get(step.after.point.id, -1)
+        if part in view.changed_parts(step) and place >= 0:
             axes.axvline(place, color=GREY, linewidth=0.6, linestyle=":")
-            axes.text(
-                place,
-                1.0,
-                f" x {number(step.factor(name), 2)} {step.after.name[:7]}",
-                transform=axes.get_xaxis_transform(),
-                rotation=60,
-                fontsize=6.5,
-            )
+            label = f" x {number(step.factor(f'{part}_calls'), 2)} {step.after.name[:7]}"
+            at_top = axes.get_xaxis_transform()
+            axes.text(place, 1.0, label, transform=at_top, rotation=60, fontsize=6.5)
 
 
 def _draw_times(axes: Axes, view: View) -> None:
@@ -156,4 +150,3 @@ def _draw_times(axes: Axes, view: View) -> None:
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda tick, _: canvas.write_time(tick)))
     axes.set_ylabel(f"CPU time, {plural(view.turns, 'turn')}")
-    axes.set_xlabel(canvas.short(view.problem, 60))

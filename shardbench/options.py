@@ -160,11 +160,10 @@ def warn(text: str) -> None:
 
 
 def found_registry() -> Registry:
-    """Return the registry of families, and warn about families that failed to load."""
-    registry = load_registry()
-    for name, reason in registry.failures.items():
-        warn(f"Family '{name}' could not be loaded: {reason}")
-    return registry
+    """Return the registry of families, which warns about each that cannot be loaded."""
+    return load_registry(
+        lambda name, reason: warn(f"Family '{name}' could not be loaded: {reason}")
+    )
 
 
 def settings_of(

@@ -1,4 +1,7 @@
-"""Validate a family's time estimates: measure several decisions on one problem, and compare."""
+"""Validate a family's time estimates: measure decisions on a problem, and compare their times.
+
+A comparison has the rank correlation, the plan that the estimate picks, and its error.
+"""
 
 import math
 import random
@@ -6,15 +9,21 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from harness.contract.abilities.estimates import Candidate, CandidateSet, RankWork
-from harness.estimates.agreement import Agreement, MeasuredMs, agreement
-from harness.estimates.kept_times import Stopwatch, TimesFile
+from harness.estimates.timing import Stopwatch
 from harness.measuring.environment import environment
 from harness.measuring.timing.turns import long_lived_objects_left_alone
 from harness.model.cell import Environment, Ratio
+
+if TYPE_CHECKING:  # every command imports this module, and numpy would double the time of that
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
 
 # A rank may be its decision's slowest if it takes at least this share of the slowest rank's time;
 # at most three ranks of a decision are considered.
@@ -24,6 +33,60 @@ _WHOLE = "both"  # the pass that is forward and backward together
 _LEAST_PAIRS, _MOST_PAIRS = 5, 41
 _FEWEST = 3  # this many decisions are measured even if the time is over
 _LATER = 0.6  # the share of the seconds that is reserved for repeated measurements
+_RESAMPLED = 2000
+_PERCENTILES = (2.5, 97.5)
+_NORMAL_99 = 2.576
+_WIDEST = 10.0  # an interval is clipped to this factor above and below its value
+
+
+class Agreement(Struct, frozen=True):
+    """Agreement of an estimate with measurements of the same decisions.
+
+    Attributes:
+        estimate: the name of the estimate.
+        spearman: Spearman's rank correlation, with 95 % interval `spearman_low` to `spearman_high`.
+        apart: the number of decisions in a subset with disjoint intervals of measured time;
+            `spearman_apart` is their rank correlation, None for fewer than three.
+        picks: the decision with the lowest estimate; `fastest` has the lowest measured time.
+        is_top: whether `fastest` has the lowest estimate, too.
+        is_top_within_noise: whether the measured intervals of `picks` and `fastest` overlap.
+        regret: the excess of the pick's measured time over the fastest's, as a fraction of it.
+        error: the geometric mean of max(estimate/time, time/estimate), minus 1.
+        scaled_error: `error` once the estimates are divided by the median of estimate/time.
+    """
+
+    estimate: str
+    spearman: float
+    spearman_low: float
+    spearman_high: float
+    apart: int
+    spearman_apart: float | None
+    picks: str
+    fastest: str
+    is_top: bool
+    is_top_within_noise: bool
+    regret: Annotated[float, Meta(ge=0)]
+    error: float
+    scaled_error: float
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the pick is the fastest decision, or its interval overlaps the fastest's."""
+        return self.is_top or self.is_top_within_noise
+
+
+class MeasuredMs(Struct, frozen=True):
+    """A measured time in milliseconds, with the ends of its 99 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, ratio: Ratio, reference_ms: float) -> "MeasuredMs":
+        """Convert a ratio to the reference into ms; clip the interval to a factor of 10."""
+        low, high = max(ratio.low, ratio.value / _WIDEST), min(ratio.high, ratio.value * _WIDEST)
+        return cls(*(reference_ms * factor for factor in (ratio.value, low, high)))
 
 
 class RankFound(Struct, frozen=True):
@@ -94,11 +157,30 @@ def validate(
     All ranks are timed once. Then the ranks that may be the slowest of their decision are timed
     repeatedly, in random order across decisions, until `seconds` are spent.
     """
-    end = stopwatch.clock.wall() + seconds - stopwatch.times.seconds
+    end = stopwatch.clock.wall() + seconds - stopwatch.seconds
     measured = _time_once(candidates, stopwatch, end - _LATER * seconds)
     _time_slowest(measured.decisions, stopwatch, end, random.Random(seed))
     _confirm_slowest(measured.decisions, stopwatch)
-    return _compared(problem, inputs, measured, stopwatch, seed)
+    reference_ms = candidates.reference_ms or stopwatch.reference_ms
+    decisions = [_found(decision, stopwatch, reference_ms) for decision in measured.decisions]
+    names, times = [d.name for d in decisions], [d.measured for d in decisions]
+    estimates = list(decisions[0].estimated_ms) if decisions else []
+    agreements = [
+        agreement(name, names, [d.estimated_ms[name] for d in decisions], times, seed)
+        for name in estimates
+    ]
+    return Validation(
+        problem=problem,
+        device=stopwatch.device,
+        inputs=inputs,
+        notes=tuple(measured.notes),
+        decisions=tuple(decisions),
+        agreements=tuple(agreements),
+        residuals=tuple(_residuals(decisions, estimates)),
+        reference_ms=reference_ms,
+        measured_s=stopwatch.seconds,
+        environment=environment(seed),
+    )
 
 
 def _time_once(candidates: CandidateSet, stopwatch: Stopwatch, end: float) -> CandidateSet:
@@ -110,7 +192,7 @@ def _time_once(candidates: CandidateSet, stopwatch: Stopwatch, end: float) -> Ca
     done: list[int] = []
     for turn in turns:
         works = [rank.work for rank in candidates.decisions[turn].ranks]
-        is_measured = all(stopwatch.times.pairs(work.key) for work in works)
+        is_measured = all(stopwatch.pairs(work.key) for work in works)
         if not is_measured and stopwatch.clock.wall() > end and len(done) >= _FEWEST:
             continue
         stopwatch.on_progress("plans, each rank once", len(done), number)
@@ -131,14 +213,13 @@ def _time_slowest(
     decisions: Sequence[Candidate], stopwatch: Stopwatch, end: float, rng: random.Random
 ) -> None:
     """Time the ranks that may be their decision's slowest, in rounds over all decisions."""
-    times = stopwatch.times
     for pairs in range(1 + _PAIRS_AT_ONCE, _MOST_PAIRS + 1, _PAIRS_AT_ONCE):
         slowest = {
             rank.work.key: rank.work
             for decision in decisions
-            for rank in _maybe_slowest(decision, times)
+            for rank in _maybe_slowest(decision, stopwatch)
         }
-        waiting = [work for work in slowest.values() if times.pairs(work.key) < pairs]
+        waiting = [work for work in slowest.values() if stopwatch.pairs(work.key) < pairs]
         rng.shuffle(waiting)
         for number, work in enumerate(waiting):
             if pairs > _LEAST_PAIRS and stopwatch.clock.wall() > end:
@@ -153,80 +234,47 @@ def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> No
     for number, decision in enumerate(decisions):
         stopwatch.on_progress("slowest ranks, once more", number, len(decisions))
         while True:
-            work = _maybe_slowest(decision, stopwatch.times)[0].work
-            if stopwatch.times.pairs(work.key) >= _LEAST_PAIRS:
+            work = _maybe_slowest(decision, stopwatch)[0].work
+            if stopwatch.pairs(work.key) >= _LEAST_PAIRS:
                 break
             stopwatch.time(work, _LEAST_PAIRS)
 
 
-def _maybe_slowest(candidate: Candidate, times: TimesFile) -> list[RankWork]:
+def _maybe_slowest(candidate: Candidate, stopwatch: Stopwatch) -> list[RankWork]:
     """Return the ranks of a decision that may be its slowest rank, by falling time so far."""
-    by_time = sorted(candidate.ranks, key=lambda rank: -_ratio(times, rank).value)
+    by_time = sorted(candidate.ranks, key=lambda rank: -_ratio(stopwatch, rank).value)
     distinct = list({rank.work.key: rank for rank in by_time}.values())
-    least = _NEARLY_SLOWEST * _ratio(times, distinct[0]).value
-    near = [rank for rank in distinct if _ratio(times, rank).value >= least]
+    least = _NEARLY_SLOWEST * _ratio(stopwatch, distinct[0]).value
+    near = [rank for rank in distinct if _ratio(stopwatch, rank).value >= least]
     return near[:_MOST_OF_A_DECISION]
 
 
-def _ratio(times: TimesFile, rank: RankWork) -> Ratio:
-    return times.ratios(rank.work.key)[_WHOLE]
+def _ratio(stopwatch: Stopwatch, rank: RankWork) -> Ratio:
+    return stopwatch.ratios(rank.work.key)[_WHOLE]
 
 
-def _compared(
-    problem: str, inputs: str, candidates: CandidateSet, stopwatch: Stopwatch, seed: int
-) -> Validation:
-    times = stopwatch.times
-    reference_ms = candidates.reference_ms or times.reference_ms
-    decisions = tuple(_found(decision, times, reference_ms) for decision in candidates.decisions)
-    names = [decision.name for decision in decisions]
-    measured = [decision.measured for decision in decisions]
-    estimates = list(decisions[0].estimated_ms) if decisions else []
-    agreements = tuple(
-        agreement(
-            estimate,
-            names,
-            [decision.estimated_ms[estimate] for decision in decisions],
-            measured,
-            seed,
-        )
-        for estimate in estimates
-    )
-    return Validation(
-        problem=problem,
-        device=stopwatch.device,
-        inputs=inputs,
-        notes=tuple(candidates.notes),
-        decisions=decisions,
-        agreements=agreements,
-        residuals=tuple(_residuals(decisions, estimates)),
-        reference_ms=reference_ms,
-        measured_s=times.seconds,
-        environment=environment(seed),
-    )
-
-
-def _found(candidate: Candidate, times: TimesFile, reference_ms: float) -> DecisionFound:
-    slowest = _maybe_slowest(candidate, times)[0]
-    ratio = _ratio(times, slowest)
+def _found(candidate: Candidate, stopwatch: Stopwatch, reference_ms: float) -> DecisionFound:
+    slowest = _maybe_slowest(candidate, stopwatch)[0]
+    ratio = _ratio(stopwatch, slowest)
+    ranks = candidate.ranks
     return DecisionFound(
         name=candidate.name,
         fingerprint=candidate.fingerprint,
         estimated_ms={
-            name: max(rank.estimated_ms[name] for rank in candidate.ranks)
-            for name in slowest.estimated_ms
+            name: max(rank.estimated_ms[name] for rank in ranks) for name in slowest.estimated_ms
         },
         measured=MeasuredMs.of(ratio, reference_ms),
         pairs=ratio.pairs,
-        slowest_rank=candidate.ranks.index(slowest),
-        modelled_ms=max(rank.modelled_ms for rank in candidate.ranks),
+        slowest_rank=ranks.index(slowest),
+        modelled_ms=max(rank.modelled_ms for rank in ranks),
         ranks=tuple(
             RankFound(
                 number,
-                dict(rank.estimated_ms),
-                _ratio(times, rank).value * reference_ms,
-                dict(rank.facts),
+                {**rank.estimated_ms},
+                _ratio(stopwatch, rank).value * reference_ms,
+                {**rank.facts},
             )
-            for number, rank in enumerate(candidate.ranks)
+            for number, rank in enumerate(ranks)
         ),
     )
 
@@ -254,3 +302,80 @@ def _order(value: str) -> tuple[float, str]:
         return float(value.split(" ")[0]), value
     except ValueError:
         return math.inf, value
+
+
+def agreement(
+    estimate: str,
+    names: Sequence[str],
+    estimated: Sequence[float],
+    measured: Sequence[MeasuredMs],
+    seed: int = 0,
+) -> Agreement:
+    """Compare estimated with measured milliseconds; the sequences have an entry per decision."""
+    import numpy as np
+
+    values = np.array([decision.value for decision in measured])
+    guesses = np.array(estimated, dtype=np.float64)
+    low, high = _interval(guesses, measured, seed)
+    kept = _apart(measured)
+    pick, fastest = int(guesses.argmin()), int(values.argmin())
+    logs = np.log(guesses) - np.log(values)
+    return Agreement(
+        estimate=estimate,
+        spearman=float(_spearman(guesses, values)),
+        spearman_low=low,
+        spearman_high=high,
+        apart=len(kept),
+        spearman_apart=float(_spearman(guesses[kept], values[kept])) if len(kept) > 2 else None,
+        picks=names[pick],
+        fastest=names[fastest],
+        is_top=bool(guesses[fastest] == guesses[pick]),
+        is_top_within_noise=bool(measured[pick].low <= measured[fastest].high),
+        regret=float(values[pick] / values[fastest] - 1),
+        error=float(np.expm1(np.abs(logs).mean())),
+        scaled_error=float(np.expm1(np.abs(logs - np.median(logs)).mean())),
+    )
+
+
+def _spearman(one: "Floats", other: "Floats") -> "Floats":
+    """Return the rank correlation of `one` and `other` along the last axis, 0 for constant rows.
+
+    `scipy.stats.spearmanr` compares the columns of one matrix, not two matrices row by row.
+    """
+    import warnings
+
+    import numpy as np
+    from scipy.stats import ConstantInputWarning, pearsonr, rankdata
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)
+        found = pearsonr(rankdata(one, axis=-1), rankdata(other, axis=-1), axis=-1)
+    return np.nan_to_num(np.asarray(found.statistic, np.float64))
+
+
+def _interval(
+    estimated: "Floats", measured: Sequence[MeasuredMs], seed: int
+) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the rank correlation.
+
+    Decisions are drawn with replacement; each measured time is drawn from a log-normal distribution
+    with the spread of its interval.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    logs = np.log([decision.value for decision in measured])
+    spread = np.log([decision.high / decision.low for decision in measured]) / (2 * _NORMAL_99)
+    chosen = rng.integers(0, len(logs), (_RESAMPLED, len(logs)))
+    drawn = _spearman(estimated[chosen], rng.normal(logs[chosen], spread[chosen]))
+    low, high = np.percentile(drawn, _PERCENTILES)
+    return float(low), float(high)
+
+
+def _apart(measured: Sequence[MeasuredMs]) -> list[int]:
+    """Return indices of decisions with disjoint intervals, chosen greedily from the fastest on."""
+    kept: list[int] = []
+    for number in sorted(range(len(measured)), key=lambda number: measured[number].value):
+        if not kept or measured[number].low > measured[kept[-1]].high:
+            kept.append(number)
+    return kept

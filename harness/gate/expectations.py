@@ -1,8 +1,7 @@
 """Expectations of cells: types, the TOML file, and the problems to measure for them."""
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field as item
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,8 +23,11 @@ Value = float | str | tuple[float, float] | None
 Figures = dict[str, Value]
 
 Share = Annotated[float, Meta(ge=0, lt=1)]
+Aspect = Annotated[
+    str, Meta(pattern=r"^(decision|fingerprint|ratio|python_calls|quality[.].+|counters[.].+)$")
+]
+"""What a gate may ignore."""
 
-_ASPECT = re.compile(r"decision|fingerprint|ratio|python_calls|(quality|counters)\..+", re.DOTALL)
 _HEADING = """\
 # What `shardbench gate` expects of these cells. It writes a new file whenever something differs;
 # docs/gate.md says what each key means.
@@ -42,8 +44,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         quality_tolerance: the share by which a quality may differ; None for the file's tolerance.
         ratio: the lowest and highest accepted value of time / time of `against`.
         python_calls: the number of Python and built-in calls in one call, see `CountedWork`.
-        ignore: aspects that the gate ignores: `ratio`, `decision`, `fingerprint`, `python_calls`,
-            `quality.NAME`, `counters.NAME`.
+        ignore: aspects that the gate ignores.
     """
 
     given: Name | Literal[""] = ""
@@ -56,10 +57,9 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     counters: dict[str, Count] = field(default_factory=dict)
     ratio: tuple[Amount, Amount] | None = None
     python_calls: Count | None = None
-    ignore: tuple[str, ...] = ()
+    ignore: tuple[Aspect, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_aspects(self.ignore)
         if self.ratio and not (self.ratio[0] <= self.ratio[1] > 0):
             raise ValueError("'ratio' must be the lowest share, and then the highest one")
         if self.status != "ok" and self.figures:
@@ -110,21 +110,8 @@ class Rules(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     schema: Literal[1] = 1
     ratio_slack: Annotated[float, Meta(ge=1, le=1e100)] = 1.5
     quality_tolerance: Share = 1e-9
-    ignore: tuple[str, ...] = ()
+    ignore: tuple[Aspect, ...] = ()
     made_with: MadeWith = MadeWith()
-
-    def __post_init__(self) -> None:
-        _check_aspects(self.ignore)
-
-
-def _check_aspects(ignored: tuple[str, ...]) -> None:
-    for aspect in ignored:
-        if not _ASPECT.fullmatch(aspect):
-            raise ValueError(
-                "'ignore' may hold decision, fingerprint, ratio, python_calls, quality.NAME and "
-                f"counters.NAME, "
-                f"not '{aspect}'"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +164,14 @@ def to_toml(expectations: Expectations) -> str:
     return _HEADING + tomli_w.dumps(document)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem of an expectations file: its request, and its expectations by variant."""
+def to_measure(
+    expectations: Expectations, families: Registry
+) -> tuple[list[Request], Expectations, dict[CellId, CellId]]:
+    """Return a request for each problem, and the expectations by the ids that cells will have.
 
-    request: Request
-    expected: Mapping[str, tuple[CellId, Expectation]]
-
-
-def expected_problems(expectations: Expectations, families: Registry) -> list[Problem]:
-    """Return a request for each problem, with the variants that have an expectation on it.
+    Results identify the file of a workload or topology by a hash of its content. If an expectation
+    already has such an id and the hash differs, the file has changed: its figures are dropped. The
+    last value maps these ids, old to new.
 
     Raises:
         ShardbenchError: the file has no cell.
@@ -195,49 +180,53 @@ def expected_problems(expectations: Expectations, families: Registry) -> list[Pr
     """
     if not expectations.cells:
         raise ShardbenchError("The expectations name no cell, so there is nothing to measure.")
-    grouped: dict[tuple[str, ProblemId], list[tuple[CellId, Expectation]]] = {}
     rows = expectations.cells.items()
     # `given` stands at one cell of a problem, and counts for all.
-    shared = {(cell.family, cell.problem): row.given for cell, row in rows if row.given}
+    given = {(cell.family, cell.problem): row.given for cell, row in rows if row.given}
+    problems: dict[tuple[str, ProblemId], dict[CellId, Expectation]] = {}
     for cell, row in rows:
-        own = row.given or shared.get((cell.family, cell.problem), "")
-        expected = replace(row, given=own)
-        given = ProblemId.parse(expected.given) if expected.given else cell.problem
-        grouped.setdefault((cell.family, given), []).append((cell, expected))
-    return [
-        _problem(families.find(family), given, cells) for (family, given), cells in grouped.items()
-    ]
+        text = given.get((cell.family, cell.problem), "")
+        problem = ProblemId.parse(text) if text else cell.problem
+        problems.setdefault((cell.family, problem), {})[cell] = replace(row, given=text)
+    requests: list[Request] = []
+    named: dict[CellId, Expectation] = {}
+    renamed: dict[CellId, CellId] = {}
+    for (name, problem), expected in problems.items():
+        request = _request(families.find(name), problem, expected)
+        requests.append(request)
+        for before, row in expected.items():
+            cell = request.cell_id(before.variant)
+            if cell in named:
+                raise UsageError(f"'{cell}' is expected twice.")
+            named[cell] = row
+            if cell != before and row.given:
+                renamed[before] = cell
+                named[cell] = Expectation(row.given, row.against, ignore=row.ignore)
+            elif cell != before:
+                named[cell] = replace(row, given=str(before.problem))
+    return requests, Expectations(named, expectations.rules), renamed
 
 
-def _problem(
-    family: Family[Any, Any],
-    given: ProblemId,
-    cells: Sequence[tuple[CellId, Expectation]],
-) -> Problem:
-    expected: dict[str, tuple[CellId, Expectation]] = {}
-    for cell, expectation in cells:
-        if cell.variant in expected:
-            raise UsageError(f"'{cell}' and '{expected[cell.variant][0]}' are the same cell.")
-        expected[cell.variant] = cell, expectation
-    names = {row.against or family.reference.name for _, row in expected.values()}
-    if len(names) > 1:
+def _request(
+    family: Family[Any, Any], problem: ProblemId, expected: Mapping[CellId, Expectation]
+) -> Request:
+    against = {row.against or family.reference.name for row in expected.values()}
+    if len(against) > 1:
         raise UsageError(
-            f"'{given}' is compared with {' and '.join(sorted(names))}; the cells of one problem "
-            "must have the same 'against'."
+            f"'{problem}' is compared with {' and '.join(sorted(against))}; the cells of one "
+            "problem must have the same 'against'."
         )
-    against = names.pop()
     limits = {
-        name: row.ratio[1]
-        for name, (_, row) in expected.items()
+        cell.variant: row.ratio[1]
+        for cell, row in expected.items()
         if row.ratio and "ratio" not in row.ignore
     }
-    topology = placed_on(family, given.workload, given.topology, given.gpus)
-    request = Request(
-        family, given.workload, topology, tuple(expected), against, "gate", limits=limits
-    )
+    variants = tuple(cell.variant for cell in expected)
+    workload = problem.workload
+    topology = placed_on(family, workload, problem.topology, problem.gpus)
+    request = Request(family, workload, topology, variants, against.pop(), "gate", limits=limits)
     request.names()  # raises for an unknown variant
-    str(request.problem)  # raises for an unknown workload
-    return Problem(request, expected)
+    return request
 
 
 def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
@@ -267,27 +256,3 @@ def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
                 if not variant.missing():
                     cells[CellId(family.name, variant.name, problem)] = Expectation(against=against)
     return Expectations(cells), left_out
-
-
-def as_results_name_them(
-    expectations: Expectations, problems: Sequence[Problem]
-) -> tuple[Expectations, dict[CellId, CellId]]:
-    """Return the expectations by the ids in results, and the changed ids as an old-to-new map.
-
-    Results identify the file of a workload or topology by a hash of its content. If an expectation
-    already has such an id and the hash differs, the file has changed: its figures are dropped.
-    """
-    cells: dict[CellId, Expectation] = {}
-    changed: dict[CellId, CellId] = {}
-    for problem in problems:
-        for variant, (before, expected) in problem.expected.items():
-            cell = problem.request.cell_id(variant)
-            if cell in cells:
-                raise UsageError(f"'{cell}' is expected twice.")
-            cells[cell] = expected
-            if cell != before and expected.given:
-                changed[before] = cell
-                cells[cell] = Expectation(expected.given, expected.against, ignore=expected.ignore)
-            elif cell != before:
-                cells[cell] = replace(expected, given=str(before.problem))
-    return Expectations(cells, expectations.rules), changed

@@ -93,8 +93,10 @@ class _Reported(Struct, frozen=True):
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
     """Start the fork server with the modules that all jobs, and these families, import."""
-    wanted = (module for family in families for module in family.modules)
-    start_server((__name__, _INTERVALS, *family_modules(), *wanted))
+    wanted = [
+        module for family in families for module in (*family_modules(family.name), *family.modules)
+    ]
+    start_server((__name__, _INTERVALS, *dict.fromkeys(wanted)))
 
 
 def run_job(

@@ -4,13 +4,14 @@ import runpy
 import time
 from contextlib import nullcontext
 from functools import cache
-from typing import Any
+from pathlib import Path
 
 import msgspec
 
 from harness.contract.abilities.series import Driven
 from harness.contract.calls import collection_off, count_calls
 from harness.contract.recorder import Recorder
+from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import Topology
 
@@ -25,6 +26,7 @@ class Request(msgspec.Struct, frozen=True):
         parts: the parts of a call whose Python calls are counted.
         planner: one of the library's planners; its default if empty.
         warm_up: whether a new problem is called once before it is measured.
+        folder: where the library must be imported from; anywhere if empty.
     """
 
     driver: str
@@ -33,12 +35,12 @@ class Request(msgspec.Struct, frozen=True):
     parts: tuple[str, ...]
     planner: str = ""
     warm_up: bool = True
+    folder: str = ""
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """The decision and the seconds of one call; `imported_from` is the library's file."""
+    """The decision and the seconds of one call."""
 
-    imported_from: str
     fingerprint: str
     wall_s: float
     cpu_s: float
@@ -46,12 +48,8 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What a call decides and counts.
+    """What a call decides and counts; `calls` are those in each part, by calling function."""
 
-    `calls` counts the function calls in each part of the planner call, by calling function.
-    """
-
-    imported_from: str
     fingerprint: str
     quality: dict[str, float]
     counters: dict[str, int]
@@ -63,6 +61,9 @@ def _driven(request: Request) -> Driven:
     drive = runpy.run_path(request.driver)["drive"]
     workload = WorkloadSpec.parse(request.workload)
     driven: Driven = drive(workload, request.topology, request.planner)
+    file = str(driven.library.__file__)
+    if request.folder and not Path(file).is_relative_to(request.folder):
+        raise ShardbenchError(f"It was not imported, but {file}")
     if request.warm_up:
         driven.renew()
         driven.run(Recorder())
@@ -79,8 +80,7 @@ def times(request: Request) -> Timed:
         wall, cpu = time.perf_counter(), time.process_time()
         decision = driven.run(recorder)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    name = str(driven.library.__file__)
-    return Timed(name, driven.fingerprint(decision), wall, cpu, dict(recorder.phases))
+    return Timed(driven.fingerprint(decision), wall, cpu, dict(recorder.phases))
 
 
 def counts(request: Request) -> Counted:
@@ -99,7 +99,6 @@ def counts(request: Request) -> Counted:
         left = {name: count - before.get(name, 0) for name, count in made.items()}
         calls[part], before = {name: count for name, count in left.items() if count > 0}, made
     return Counted(
-        imported_from=str(driven.library.__file__),
         fingerprint=driven.fingerprint(decision),
         quality=dict(driven.quality(decision)),
         counters=dict(recorder.counters),
@@ -107,9 +106,8 @@ def counts(request: Request) -> Counted:
     )
 
 
-def _answering(measure: Any) -> Any:
-    """Return a handler for requests to an upstream, which are JSON objects."""
-    return lambda request: msgspec.to_builtins(measure(msgspec.convert(request, Request)))
-
-
-HANDLERS = {"times": _answering(times), "counts": _answering(counts)}
+HANDLERS = {
+    "times": lambda request: msgspec.to_builtins(times(msgspec.convert(request, Request))),
+    "counts": lambda request: msgspec.to_builtins(counts(msgspec.convert(request, Request))),
+}
+"""Answer the requests to an upstream, which are JSON objects."""

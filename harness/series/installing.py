@@ -44,12 +44,6 @@ def version_of(text: str) -> Version:
         ) from None
 
 
-def is_build_of(build: str, release: str) -> bool:
-    """Return whether `build` is a release or a local build of it, as 2.13.0+cpu is of 2.13.0."""
-    version = version_of(build)
-    return version_of(release) in (version, Version(version.public))
-
-
 def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> list[str]:
     """Return the releases that `words` name, oldest first, with `installed` last.
 
@@ -57,21 +51,17 @@ def releases_in(words: Iterable[str], on_index: Callable[[], Sequence[str]]) -> 
     releases on the index between them; either end may be omitted. `on_index` lists the index, for
     ranges only. Raise UsageError for any other word or an empty range.
     """
-    named: dict[Version, str] = {}
     words = list(words)
     has_range = any(".." in word for word in words)
-    index = [(Version(release), release) for release in on_index()] if has_range else []
+    index = {Version(release): release for release in on_index()} if has_range else {}
+    named: dict[Version, str] = {}
     for word in words:
-        if ".." in word:
-            first, _, last = word.partition("..")
-            low, high = (version_of(end) if end else None for end in (first, last))
-            if low and high and low > high:
+        first, dots, last = word.partition("..")
+        if dots:
+            low, high = version_of(first or "0.dev0"), version_of(last) if last else None
+            if high and low > high:
                 raise UsageError(f"The range {word} ends before it begins.")
-            within = {
-                version: release
-                for version, release in index
-                if (low is None or low <= version) and (high is None or version <= high)
-            }
+            within = {v: name for v, name in index.items() if low <= v and (not high or v <= high)}
             if not within:
                 raise UsageError(f"There is no release in the range {word} on the index.")
             named = within | named
@@ -110,20 +100,17 @@ def installed_place(library: str) -> Place:
 def given_place(library: str, text: str) -> Place:
     """Parse `VERSION=FOLDER`. Raise UsageError if the folder does not contain the version.
 
-    `pip install --target FOLDER` makes such a folder.
+    A folder with a local build, such as 2.13.0+cpu, contains its release, 2.13.0.
     """
     release, _, path = text.partition("=")
     if not (release and path):
         raise UsageError(f"--at must be VERSION=FOLDER, not '{text}'.")
-    version_of(release)  # raises UsageError if it is no version
-    folder = Path(path).absolute()
-    if not folder.is_dir():
-        raise UsageError(f"{path} is no folder, so {library} {release} cannot be there.")
-    version = _version_in(library, folder)
-    if version is None:
+    version, folder = version_of(release), Path(path).absolute()
+    build = _version_in(library, folder)
+    if build is None:
         raise UsageError(f"{path} does not hold {library}; name the folder it is imported from.")
-    if not is_build_of(version, release):
-        raise UsageError(f"{path} holds {library} {version}, not {release}.")
+    if version not in (Version(build), Version(Version(build).public)):
+        raise UsageError(f"{path} holds {library} {build}, not {release}.")
     return Place(release, folder)
 
 
@@ -147,8 +134,6 @@ def install(library: str, release: str, folder: Path) -> Place:
             options = ("--quiet", "--no-input", "--no-deps", "--only-binary", ":all:")
             named = ("--target", str(partial), f"{library}=={release}")
             _pip(what, _INSTALL_SECONDS, "install", *options, *named)
-            if _version_in(library, partial) is None:
-                raise ShardbenchError(f"pip installed something else than {library} {release}.")
             partial.chmod(0o755)
             partial.replace(place.folder)
         except OSError as error:
@@ -166,10 +151,10 @@ def _version_in(library: str, folder: Path) -> str | None:
 
 def _pip(what: str, seconds: float, *arguments: str) -> str:
     """Run pip and return its output; `what` begins the sentence of a ShardbenchError."""
-    options = ["--disable-pip-version-check", "--retries", "1"]
+    command = [sys.executable, "-m", "pip", *arguments]
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pip", *arguments, *options],
+            [*command, "--disable-pip-version-check", "--retries", "1"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

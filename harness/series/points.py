@@ -1,25 +1,22 @@
-"""Releases and commits of a library ("points"), their runs, and the libraries that have them."""
+"""Releases and commits of a library ("points"), their runs, and the steps between them."""
 
-import hashlib
-import json
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from msgspec import structs
 
 from harness.contract.abilities.series import Series
 from harness.contract.family import Family, load
 from harness.contract.registry import Registry
-from harness.measuring.environment import environment
-from harness.model.cell import Cell, Environment
+from harness.model.cell import Cell
 
 Kind = Literal["releases", "commits"]
 
 CALLS = "calls "
 """The beginning of the counters that hold how many calls each function makes."""
 
-_SHORT = 9
+DECISION = "decision"
+"""The name of the decision itself among the figures of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Point:
     @property
     def name(self) -> str:
         """The version, or the abbreviated commit hash."""
-        return self.id[:_SHORT] if self.date else self.id
+        return self.id[:9] if self.date else self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +55,10 @@ class Run:
         """Whether the run succeeded."""
         return self.cell.status == "ok"
 
-    @property
-    def is_own(self) -> bool:
-        """Whether the cell is of this point, not of another commit with the same files."""
-        return self.cell.variant == self.point.id
-
     def calls(self, part: str) -> dict[str, int]:
         """Return the number of calls in a part of the planner call, by calling function.
 
-        A release's cell counts the calls of its first part only, under names without the part.
+        Older cells of releases count the calls of the first part only, under names without it.
         """
         counters = self.cell.counters
         prefix = f"{CALLS}{part} " if f"{part}_calls" in counters else CALLS
@@ -85,15 +77,56 @@ class Run:
         return sum(made.values()) if made else math.nan
 
 
-def environment_of(declared: Series) -> Environment:
-    """Return the environment without the library, and with the driver's hash as its code."""
-    commits = declared.commits
-    digest = hashlib.sha256(json.dumps(commits and [commits.package, commits.paths]).encode())
-    for path in sorted(declared.driver.parent.glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
-    found = environment(0)
-    packages = {k: v for k, v in found.packages.items() if k != declared.library}
-    return structs.replace(found, code=digest.hexdigest()[:12], packages=packages)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Two successive runs of a series, of releases or commits.
+
+    Attributes:
+        before: the last successful run before `after`.
+        after: the run of the point that made the difference.
+        suspects: failed points between the two; any may have made the difference instead.
+        is_outside: whether the commit of `after` changes no file in the declared paths.
+    """
+
+    before: Run
+    after: Run
+    suspects: tuple[Point, ...] = ()
+    is_outside: bool = False
+
+    def factor(self, name: str) -> float:
+        """Return the ratio of a figure, after / before; NaN if not measured or both are 0."""
+        before, after = self.before.value(name), self.after.value(name)
+        return after / before if before else math.nan if before == after else math.inf
+
+    def values(self, name: str) -> tuple[float, float]:
+        """Return a figure before and after; 0 where it was not measured."""
+        before, after = (run.value(name) for run in (self.before, self.after))
+        return 0.0 if math.isnan(before) else before, 0.0 if math.isnan(after) else after
+
+    def change(self, name: str) -> float:
+        """Return the absolute logarithm of a figure's ratio, 0 if it does not change.
+
+        The change of `DECISION` is 0 or 1.
+        """
+        if name == DECISION:
+            return float(self.before.cell.fingerprint != self.after.cell.fingerprint)
+        before, after = self.values(name)
+        if before == after:
+            return 0.0
+        return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf
+
+
+def neighbours(runs: Sequence[Run]) -> Iterator[Step]:
+    """Yield each pair of successive successful runs as a step."""
+    before: Run | None = None
+    skipped: list[Point] = []
+    for run in runs:
+        if not run.is_ok:
+            skipped.append(run.point)
+            continue
+        if before is not None:
+            yield Step(before, run, tuple(skipped))
+        before, skipped = run, []
 
 
 def libraries(registry: Registry, kind: Kind) -> dict[str, tuple[Family[Any, Any], Series]]:

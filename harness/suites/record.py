@@ -35,9 +35,9 @@ from harness.model.files import replace_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
 from harness.model.settings import Settings
-from harness.series.commits import Runner
 from harness.series.points import libraries
 from harness.series.repository import Repository
+from harness.series.running import Runner
 from harness.store.cells import CellStore, read_cells
 from harness.store.keys import Key, Task, key_of, missing
 from harness.store.lines import Entry, Store

@@ -19,7 +19,7 @@ from common import device_of, print_table
 
 from harness.contract import ShardbenchError, WorkloadSpec
 from harness.contract.registry import load_registry
-from harness.estimates.steps import time_slowest
+from harness.estimates.timing import time_slowest
 from harness.measuring.jobs import start_server_for
 from harness.topologies.lookup import find_topology
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet

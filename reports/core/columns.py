@@ -7,7 +7,6 @@ from typing import Any
 from harness.measuring.statements import MIB, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell, Ratio, Summary, by_problem, projected_speedup
-from harness.model.decisions import models_of
 from reports.core.formatting import MISSING, count, fact, figure, gap, number, reach, seconds
 from reports.core.table import (
     Entry,
@@ -178,18 +177,17 @@ def _projected(cells: Sequence[Cell]) -> Iterator[TableColumn]:
 def _verdict(cells: Sequence[Cell]) -> Iterator[TableColumn]:
     """Yield the outcomes with the decisions: `same` as that of the variant compared with, or `own`.
 
-    The decision of a variant that must equal another one's is `as NAME`.
+    A decision that differs from it, but must equal that of another variant, is `as NAME`.
     """
-    models = {cell.variant: cell.same_as for cell in cells}
-
-    def last_model(variant: str) -> str:
-        return [variant, *models_of(variant, models)][-1]
+    variants = by_problem(cells)
 
     def verdict(cell: Cell) -> Entry:
         if cell.status != "ok" or cell.decision not in ("same", "own"):
             return outcome_entry(cell.outcome)
         decision: str = cell.decision
-        if cell.same_as and last_model(cell.variant) != last_model(cell.against):
+        baseline = variants[cell.problem].get(cell.against)
+        other = baseline.fingerprint if baseline else None
+        if cell.same_as and other and other != cell.fingerprint:
             decision = f"as {cell.same_as}"
         return outcome_entry(
             cell.outcome, f"{cell.verdict}, {decision}" if cell.verdict else decision

@@ -3,29 +3,39 @@
 Each function returns the text of a block. Problems are written `family@workload/topology:gpus`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from shlex import quote
 from statistics import median, quantiles
+from typing import Any
 
 from harness.contract.registry import installed_statements
-from harness.measuring.statements import Figure, Reading, counts, speedup
+from harness.measuring.statements import Reading, counts, speedup
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Statement
 from harness.suites.record import Record
-from reports.core.formatting import MISSING, count, factor, gap, number, with_interval
+from reports.core.formatting import (
+    count,
+    factor,
+    gap,
+    hundredths,
+    names,
+    number,
+    with_interval,
+)
 from reports.core.frames import read_results
-from reports.core.table import Entry, as_markdown, code, numbers, table_of, text
+from reports.core.table import Entry, TableColumn, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, families
 from reports.family.growth import Series
 from reports.statements import (
     System,
     claim_readings,
     factor_text,
+    gpus,
     provenance as provenance_of,
     published_text,
     reading_text,
@@ -84,19 +94,21 @@ def recorded_systems() -> list[System]:
     return systems(statements(), _cells())
 
 
+def _table(rows: Iterable[Any], *columns: TableColumn) -> str:
+    return as_markdown(table_of(rows, *columns))
+
+
 def overview() -> str:
     """Return README's table: published, reproduced, left today, and ours against today."""
-    return as_markdown(
-        table_of(
-            recorded_systems(),
-            text("system", lambda row: row.name),
-            text("published", lambda row: published_text(row.claim.statement)),
-            text("reproduced here", lambda row: reading_text(row.claim)),
-            code("on", lambda row: row.claim.pair.problem),
-            text("repeated today", work_text),
-            text("ours against today's release", lambda row: reading_text(row.times)),
-            code("on", lambda row: row.times.pair.problem),
-        )
+    return _table(
+        recorded_systems(),
+        text("system", "name"),
+        text("published", lambda row: published_text(row.claim.statement)),
+        text("reproduced here", lambda row: reading_text(row.claim)),
+        code("on", lambda row: row.claim.pair.problem),
+        text("repeated today", work_text),
+        text("ours against today's release", lambda row: reading_text(row.times)),
+        code("on", lambda row: row.times.pair.problem),
     )
 
 
@@ -107,36 +119,29 @@ def claims() -> str:
         repository, _, number = row.statement.source.partition("#")
         return Entry(row.statement.name, link=f"https://github.com/{repository}/pull/{number}")
 
-    def conditions(row: Reading) -> str:
-        return row.statement.published.conditions if row.statement.published else MISSING
-
-    def counted(row: Reading) -> str:
+    def counted(row: Reading) -> str | None:
         work = counts(row.statement, _cells())
         if work is None or work.after is None:
-            return MISSING
+            return None
         name = row.statement.counter.replace("_", " ")
         return f"{name} {count(work.before)} → {count(work.after)}"
 
-    return as_markdown(
-        table_of(
-            claim_readings(statements(), _cells()),
-            text("claim", name),
-            text("published", lambda row: published_text(row.statement)),
-            text("recorded", reading_text),
-            text("verdict", lambda row: row.outcome),
-            text("published for", conditions),
-            code("recorded for", lambda row: row.pair.problem),
-            text("counted", counted),
-        )
+    return _table(
+        claim_readings(statements(), _cells()),
+        text("claim", name),
+        text("published", lambda row: published_text(row.statement)),
+        text("recorded", reading_text),
+        text("verdict", "outcome"),
+        text("published for", lambda row: getattr(row.statement.published, "conditions", None)),
+        code("recorded for", lambda row: row.pair.problem),
+        text("counted", counted),
     )
 
 
 def remarks() -> str:
     """Return the remarks on claims and systems as a list."""
-    remarked = [
-        found for use in ("claim", "headline") for found in statements() if found.use == use
-    ]
-    return "\n".join(f"- **{found.name}.** {found.remark}" for found in remarked if found.remark)
+    ordered = (s for use in ("claim", "headline") for s in statements() if s.use == use)
+    return "\n".join(f"- **{s.name}.** {s.remark}" for s in ordered if s.remark)
 
 
 def highlights() -> tuple[str, ...]:
@@ -146,29 +151,26 @@ def highlights() -> tuple[str, ...]:
 
 def gains(*names: str) -> str:
     """Return a row for each cell: its speed-up over the variant that it was compared with."""
-    return gains_table([cell(name) for name in names], _cells())
+    return _gains([cell(name) for name in names], _cells())
 
 
-def gains_table(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
-    """Return the table of `gains` for some of the recorded cells."""
-
-    def command(found: Cell) -> str:
-        problem = found.problem
+def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
+    def command(row: Cell) -> str:
+        problem = row.problem
         options = f"-w {quote(str(problem.workload))} -t {problem.topology} -n {problem.gpus}"
-        return f"shardbench compare {found.family} {options} --against {found.against}"
+        return f"shardbench compare {row.family} {options} --against {row.against}"
 
-    def faster(found: Cell) -> Figure | None:
-        return speedup(recorded.get(CellId(found.family, found.against, found.problem)), found)
+    def faster(row: Cell) -> str:
+        baseline = recorded.get(CellId(row.family, row.against, row.problem))
+        return factor_text(speedup(baseline, row))
 
     decides = {"same": "the same", "own": "on its own", "different": "different"}
-    return as_markdown(
-        table_of(
-            rows,
-            code("command", command),
-            code("variant", lambda row: row.variant),
-            numbers("times as fast", lambda row: Entry(factor_text(faster(row)))),
-            text("decides", lambda row: decides.get(row.decision or "", MISSING)),
-        )
+    return _table(
+        rows,
+        code("command", command),
+        code("variant"),
+        numbers("times as fast", faster),
+        text("decides", lambda row: decides.get(row.decision or "")),
     )
 
 
@@ -181,33 +183,27 @@ def cells(
     the variant that the cells were compared with.
     """
 
-    def value(name: str) -> Callable[[Cell], Entry]:
-        def entry(found: Cell) -> Entry:
-            values = {**found.counters, **found.quality}
-            if found.bound:
-                values.setdefault("gap", found.bound.gap(found.quality))
-            held = values.get(name)
-            if held is None:
-                return Entry(MISSING)
-            return Entry(gap(held) if name == "gap" else number(held), float(held))
+    def column(name: str) -> TableColumn:
+        def value(row: Cell) -> float | None:
+            known = {**row.counters, **row.quality}
+            if name == "gap" and row.bound:
+                known.setdefault("gap", row.bound.gap(row.quality))
+            return known.get(name)
 
-        return entry
+        return numbers(name.replace("_", " "), value, gap if name == "gap" else number)
 
-    found = on(problem, variants)
-    base = baseline or found[0].against
+    rows = on(problem, variants)
+    base = baseline or rows[0].against
     (first,) = on(problem, [base])
-
-    def faster(row: Cell) -> Entry:
-        return Entry(MISSING if row is first else factor_text(speedup(first, row)))
-
-    return as_markdown(
-        table_of(
-            found,
-            code("variant", lambda row: row.variant),
-            numbers("CPU time", lambda row: Entry(time_text(row) if row.cpu_s else row.status)),
-            numbers(f"times as fast as {base}", faster),
-            *(numbers(name.replace("_", " "), value(name)) for name in figures),
-        )
+    return _table(
+        rows,
+        code("variant"),
+        numbers("CPU time", lambda row: time_text(row) if row.cpu_s else row.status),
+        numbers(
+            f"times as fast as {base}",
+            lambda row: None if row is first else factor_text(speedup(first, row)),
+        ),
+        *map(column, figures),
     )
 
 
@@ -217,11 +213,12 @@ def times_by_size(problem: str, sizes: Sequence[int], variants: Mapping[str, str
     `problem` has `{}` in place of the size, which is a number of tables.
     """
 
-    def time(size: int) -> Callable[[str], Entry]:
-        return lambda variant: Entry(time_text(on(problem.format(size), [variant])[0]))
+    def column(size: int) -> TableColumn:
+        return numbers(
+            f"{size} tables", lambda name: time_text(on(problem.format(size), [name])[0])
+        )
 
-    columns = (numbers(f"{size} tables", time(size)) for size in sizes)
-    return as_markdown(table_of(variants, text("CPU time of a plan", variants.get), *columns))
+    return _table(variants, text("CPU time of a plan", variants.get), *map(column, sizes))
 
 
 def _commits(problem: str) -> dict[str, Cell]:
@@ -238,26 +235,24 @@ def _commits(problem: str) -> dict[str, Cell]:
 
 def releases(problem: str) -> str:
     """Return a row per release of a library: calls of each part, with growth, and CPU time."""
-    found = _commits(problem)
-    first = next(iter(found.values()))
+    commits = _commits(problem)
+    first = next(iter(commits.values()))
 
-    def calls(part: str) -> Callable[[tuple[str, Cell]], Entry]:
-        def entry(row: tuple[str, Cell]) -> Entry:
-            made = row[1].counters[f"{part}_calls"]
-            return Entry(f"{count(made)} ({factor(made / first.counters[f'{part}_calls'])})", made)
+    def calls(title: str, counter: str) -> TableColumn:
+        def entry(label: str) -> str:
+            made = commits[label].counters[counter]
+            return f"{count(made)} ({factor(made / first.counters[counter])})"
 
-        return entry
+        return numbers(f"calls of {title} (to the first)", entry)
 
-    return as_markdown(
-        table_of(
-            found.items(),
-            code("release", lambda row: row[0]),
-            text("date", lambda row: str(row[1].facts["date"])),
-            numbers("calls of enumerate (to the first)", calls("enumerate")),
-            numbers("calls of the search (to the first)", calls("search")),
-            numbers("objects copied", lambda row: row[1].counters["objects_copied"], count),
-            numbers("CPU time of a plan", lambda row: Entry(time_text(row[1]))),
-        )
+    return _table(
+        commits,
+        code("release", str),
+        text("date", lambda label: str(commits[label].facts["date"])),
+        calls("enumerate", "enumerate_calls"),
+        calls("the search", "search_calls"),
+        numbers("objects copied", lambda label: commits[label].counters["objects_copied"], count),
+        numbers("CPU time of a plan", lambda label: time_text(commits[label])),
     )
 
 
@@ -266,18 +261,18 @@ def steps(problem: str, pull_requests: str) -> str:
 
     `pull_requests` is the address of a pull request, with `{number}` in it.
     """
-    found = _commits(problem)
+    commits = _commits(problem)
     pairs = [
-        (found[before], found[label]) for label in found if (before := f"before {label}") in found
+        (commits[b], commits[label]) for label in commits if (b := f"before {label}") in commits
     ]
     pairs.sort(key=lambda pair: str(pair[1].facts["date"]))
 
-    def calls(part: str) -> Callable[[tuple[Cell, Cell]], Entry]:
-        def entry(row: tuple[Cell, Cell]) -> Entry:
+    def calls(part: str) -> TableColumn:
+        def factor_of(row: tuple[Cell, Cell]) -> float:
             before, after = (cell.counters[f"{part}_calls"] for cell in row)
-            return Entry(f"{after / before:.2f}", after / before)
+            return after / before
 
-        return entry
+        return numbers(part, factor_of, hundredths)
 
     def title(row: tuple[Cell, Cell]) -> Entry:
         number, name = str(row[1].facts["pull_request"]), str(row[1].facts["title"])
@@ -289,16 +284,14 @@ def steps(problem: str, pull_requests: str) -> str:
             return "another plan"
         return "the same" if before.quality == after.quality else "another estimate"
 
-    return as_markdown(
-        table_of(
-            pairs,
-            code("commit", lambda row: row[1].variant[:9]),
-            text("date", lambda row: str(row[1].facts["date"])),
-            numbers("enumerate", calls("enumerate")),
-            numbers("search", calls("search")),
-            text("decides", decides),
-            text("title", title),
-        )
+    return _table(
+        pairs,
+        code("commit", lambda row: row[1].variant[:9]),
+        text("date", lambda row: str(row[1].facts["date"])),
+        calls("enumerate"),
+        calls("search"),
+        text("decides", decides),
+        text("title", title),
     )
 
 
@@ -312,34 +305,70 @@ def growth(family: str) -> str:
     def exponent(row: Series) -> str | None:
         return with_interval(*row.fit, partial(number, digits=2)) if row.fit else None
 
-    return as_markdown(
-        table_of(
-            family_views()[family].series,
-            code("problems", "sweep"),
-            code("variant", "variant"),
-            text("sizes", sizes),
-            numbers("exponent of CPU time", exponent),
-        )
+    return _table(
+        family_views()[family].series,
+        code("problems", "sweep"),
+        code("variant"),
+        text("sizes", sizes),
+        numbers("exponent of CPU time", exponent),
     )
 
 
 def gaps() -> str:
     """Return the distribution of gaps over the random problems of the record, as sentences."""
-    found = [c for c in _cells().values() if c.problem.workload.name == "mixture"]
-    planned = sorted(c.quality["gap"] for c in found if "gap" in c.quality)
+    mixtures = [c for c in _cells().values() if c.problem.workload.name == "mixture"]
+    planned = sorted(c.quality["gap"] for c in mixtures if "gap" in c.quality)
     middle, tenth = gap(median(planned)), gap(quantiles(planned, n=10)[-1])
     return (
-        f"Of {len(found)} random problems, {len(planned)} have a plan and "
-        f"{len(found) - len(planned)} have none. The median gap is {middle}, nine in ten are below "
-        f"{tenth}, and the worst is {gap(planned[-1])}."
+        f"Of {len(mixtures)} random problems, {len(planned)} have a plan and "
+        f"{len(mixtures) - len(planned)} have none. The median gap is {middle}, nine in ten are "
+        f"below {tenth}, and the worst is {gap(planned[-1])}."
     )
 
 
 def table(name: str) -> str:
     """Return a table that a script of the record printed; raises UsageError if there is none."""
-    return read_file(record().table_of(name)).decode().rstrip("\n")
+    return _printed(record(), name)
+
+
+def _printed(machine: Record, name: str) -> str:
+    return read_file(machine.table_of(name)).decode().rstrip("\n")
 
 
 def provenance() -> str:
     """Return one sentence on the machine, the versions, the days and the duration."""
     return provenance_of(record())
+
+
+def gpu_sentence(page: str = "estimates.md") -> str:
+    """Return a sentence on the GPUs with results; `page` explains the command."""
+    return gpus(FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
+
+
+def gpu_tables() -> str:
+    """Return the tables that scripts printed on each GPU; `gpu_sentence()` if there is none."""
+    parts = []
+    for machine in Record.of_gpus(FOLDER / "gpu"):
+        parts.append(f"**{machine.gpu}.** {provenance_of(machine)}")
+        tables = {t: machine.table_of(t.name).exists() for t in machine.declared.table}
+        for t in (t for t, exists in tables.items() if exists):
+            parts += [f"`{t.script}`:", _printed(machine, t.name)]
+        parts += _not_measured([t.script for t, exists in tables.items() if not exists])
+    return "\n\n".join(parts) or gpu_sentence()
+
+
+def gpu_gains() -> str:
+    """Return the speed-ups on each GPU; `gpu_sentence()` if there is none."""
+    parts = []
+    for machine in Record.of_gpus(FOLDER / "gpu"):
+        cells = machine.cells()
+        rows = [cell for cell in cells.values() if cell.variant != cell.against]
+        measured = {str(cell.problem.workload) for cell in cells}
+        wanted = [workload for study in machine.declared.study for workload in study.workloads]
+        parts += [f"**{machine.gpu}**:", _gains(rows, cells)]
+        parts += _not_measured([workload for workload in wanted if workload not in measured])
+    return "\n\n".join(parts) or gpu_sentence()
+
+
+def _not_measured(missing: Sequence[str]) -> list[str]:
+    return [f"Not measured there: {names(missing, len(missing))}."] if missing else []

@@ -1,6 +1,7 @@
 """The figures of a report's first screen and of its published changes, also for the docs."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -69,8 +70,11 @@ def draw_overview(rows: Sequence[System]) -> Iterator[Drawing]:
 
 
 def _draw_panel(axes: Axes, rows: Sequence[System], looks: Looks, scale: str) -> None:
-    # A long name is broken after its first part.
-    names = [row.name.replace(", ", ",\n", 1) if len(row.name) > 18 else row.name for row in rows]
+    # A long name is broken after its parts.
+    names = [
+        re.sub(r"(?<=[,:]) |(?= against) ", "\n", row.name) if len(row.name) > 18 else row.name
+        for row in rows
+    ]
     series = {name: [_mark(row, name) for row in rows] for name in looks}
     canvas.draw_rows(axes, names, series, looks, scale)
 

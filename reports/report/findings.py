@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.measuring.statements import Cells, Reading, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
-from harness.model.cell import Cell, Ratio
-from reports.core.columns import stopped_at
+from harness.model.cell import Cell
 from reports.core.formatting import (
     count,
     factor,
@@ -14,7 +13,6 @@ from reports.core.formatting import (
     gap,
     listing,
     names,
-    percent,
     plural,
     quantity,
 )
@@ -22,12 +20,14 @@ from reports.core.page import Finding
 from reports.family.data import FamilyView
 from reports.statements import System, reading_text, time_text
 
-_KINDS = (
-    *("gain", "better decision", "record", "goals", "different decisions", "failed"),
-    *("repeated work", "over budget", "inconclusive"),
-    "not installed",
-)
-_REASON_LENGTH = 160
+_SHORTFALLS = {
+    "different decision": "made another decision than the one required, so their times are not "
+    "compared",
+    "failed": "failed",
+    "over budget": "were stopped at their time limit",
+    "inconclusive": "stayed inconclusive: the interval contains a limit of the noise floor",
+    "not installed": "were not measured, because something is not installed",
+}
 _UNMET = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
@@ -47,10 +47,14 @@ def answers(
         goals: what the cells say of goals.
         notes: sentences on the results as a whole.
     """
+    gained = [row for row in here if recorded.get(row.name, row).times.is_gain or row.times.is_gain]
+    steps = dict.fromkeys(filter(None, (row.statement.next_step for row in gained)))
+    family = cells[0].family if cells else "FAMILY"
+    own = f"A problem of your own: `shardbench compare {family} -w WORKLOAD -t TOPOLOGY -n GPUS`."
     answered = {
         "What was gained?": _gained(here, recorded, bool(cells)),
         "Can I trust it?": [*_certainty(cells, here), *goals_in_a_line(goals), *notes],
-        "What do I do now?": _next_steps(here, recorded, cells),
+        "What do I do now?": [*steps, own],
     }
     return [(question, " ".join(sentences)) for question, sentences in answered.items()]
 
@@ -58,19 +62,23 @@ def answers(
 def _gained(
     here: Sequence[System], recorded: Mapping[str, System], is_measured: bool
 ) -> Iterator[str]:
-    faster = [row for row in here if row.times.is_gain and row.times.decision == "same"]
-    better = [row.better for row in here if row.better and row.better.is_gain]
     # A bound on the speed-up is no gain that could be named beside measured ones.
-    faster = [row for row in faster if row.times.figure and not row.times.figure.sign]
+    faster = [
+        row.times
+        for row in here
+        if row.times.is_gain and row.times.decision == "same"
+        if row.times.figure and not row.times.figure.sign
+    ]
+    better = [row.better for row in here if row.better and row.better.is_gain]
     if faster:
-        factors = [row.times.value for row in faster]
-        span = " to ".join(dict.fromkeys(factor(end) for end in (min(factors), max(factors))))
-        other = "today's releases" if faster[0].statement.claim else "the variants compared with"
-        yield f"Same decision in less planning time: {span} as fast as {other}."
-        times = faster[0].times
+        times = faster[0]
+        ends = (pick(row.value for row in faster) for pick in (min, max))
+        other = "today's releases" if times.statement.claim else "the variants compared with"
         yield (
-            f"For {faster[0].name}, `{times.pair.after}` takes {time_text(times.after)} instead "
-            f"of {time_text(times.before)}."
+            "Same decision in less planning time: "
+            f"{' to '.join(dict.fromkeys(map(factor, ends)))} as fast as {other}. "
+            f"For {times.statement.name}, `{times.pair.after}` takes {time_text(times.after)} "
+            f"instead of {time_text(times.before)}."
         )
     for reading in better[:1]:
         yield f"Better decision: for {reading.statement.name}, {_improvement(reading)}."
@@ -101,13 +109,11 @@ def _improvement(reading: Reading) -> str:
 def _certainty(cells: Sequence[Cell], here: Sequence[System]) -> Iterator[str]:
     decisions = Counter(cell.decision for cell in cells)
     same, different = decisions["same"], decisions["different"]
-    if different:
+    if same or different:
         yield (
-            f"{different} of {plural(same + different, 'check')} failed that a variant makes the "
-            "decision that it must; its time is not compared there."
+            f"{same} of {plural(same + different, 'check')} passed that a variant makes the "
+            "decision that it must; times are compared only there."
         )
-    elif same:
-        yield f"All {same} checks passed that a variant makes the decision that it must."
     compared = [cell for cell in cells if cell.ratio and cell.decision != "different"]
     if compared:
         settled = sum(cell.verdict not in (None, "inconclusive") for cell in compared)
@@ -131,62 +137,26 @@ def goals_in_a_line(goals: Sequence[Reading]) -> Iterator[str]:
     yield "; ".join(parts) + "."
 
 
-def _next_steps(
-    here: Sequence[System], recorded: Mapping[str, System], cells: Sequence[Cell]
-) -> Iterator[str]:
-    gained = [row for row in here if recorded.get(row.name, row).times.is_gain or row.times.is_gain]
-    yield from dict.fromkeys(filter(None, (row.statement.next_step for row in gained)))
-    family = cells[0].family if cells else "FAMILY"
-    yield f"A problem of your own: `shardbench compare {family} -w WORKLOAD -t TOPOLOGY -n GPUS`."
-
-
-def family_findings(
-    family: FamilyView, here: Sequence[System], others: Iterable[Finding] = ()
-) -> list[Finding]:
-    """Return a family's findings and `others` on it: the first of each kind, then the rest."""
-    goals = (Finding("goals", sentence) for sentence in goals_in_a_line(family.goals))
-    findings = [
-        *_gains(family, here),
-        *goals,
-        *repetition(family.records),
-        *shortfalls(family.records),
-        *others,
-    ]
-    findings.sort(key=lambda finding: _KINDS.index(finding.kind))
-    firsts = {finding.kind: finding for finding in reversed(findings)}
-    return sorted(findings, key=lambda finding: finding is not firsts[finding.kind])
-
-
-def _gains(family: FamilyView, here: Sequence[System]) -> Iterator[Finding]:
-    """Yield findings that compare ours with today's release: times, then better decisions.
-
-    Without any, yield the numbers of cells by outcome.
-    """
-    nothing = True
+def family_findings(family: FamilyView, here: Sequence[System]) -> list[Finding]:
+    """Return a family's findings: gains, goals, repeated work, and what could not be compared."""
+    findings = []
     for row in here:
-        times = row.times
-        if times.figure:
-            nothing = False
-            yield _speedup(times)
+        if row.times.figure:
+            findings.append(_speedup(row.times))
         if row.better and row.better.is_gain:
-            nothing = False
             where = f"On `{row.better.pair.problem}`."
-            yield Finding("better decision", f"{_improvement(row.better)}.", where)
-    if nothing:
-        states = Counter(cell.status for cell in family.records)
-        yield Finding(
-            "gain",
-            f"Nothing of `{family.name}` could be compared with `{family.reference}`.",
-            f"The results contain {plural(len(family.records), 'cell')}: "
-            f"{listing([f'{amount} {status}' for status, amount in states.items()])}.",
-        )
+            findings.append(Finding("better decision", f"{_improvement(row.better)}.", where))
+    if not findings:
+        nothing = f"Nothing of `{family.name}` could be compared with `{family.reference}`."
+        findings.append(Finding("gain", nothing))
+    findings += (Finding("goals", sentence) for sentence in goals_in_a_line(family.goals))
+    return [*findings, *repetition(family.records), *shortfalls(family.records)]
 
 
 def _speedup(reading: Reading) -> Finding:
     """Return a finding on a speed-up, then its problem, interval and times."""
-    figure, ours = reading.figure, f"`{reading.pair.after}`"
+    figure, ours, today = reading.figure, f"`{reading.pair.after}`", f"`{reading.pair.before}`"
     assert figure
-    today = f"`{reading.pair.before}`"
     if reading.statement.before_is:
         today += f" ({reading.statement.before_is})"
     decides = {"same": ", with the same decision", "own": ", with a decision of its own"}
@@ -200,112 +170,63 @@ def _speedup(reading: Reading) -> Finding:
 
 
 def repetition(cells: Sequence[Cell]) -> Iterator[Finding]:
-    """Yield a finding per counter on the variants that exceed its sufficient count.
-
-    Each is told of the problem where most variants do, and of these where one does it most.
-    """
-    excesses: dict[str, dict[str, dict[str, tuple[int, float]]]] = {}
+    """Yield a finding per counter that exceeds its sufficient count: the cell with most of it."""
+    most: dict[str, tuple[float, float, Cell]] = {}
     for cell in cells:
         for name, declared in cell.counter_enough.items():
             enough = cell.counters.get(declared) if isinstance(declared, str) else declared
             done = cell.counters.get(name)
             if done is not None and enough is not None and done > enough:
-                problems = excesses.setdefault(name, {})
-                problems.setdefault(str(cell.problem), {})[cell.variant] = (done, enough)
-    for name, problems in excesses.items():
-        problem, variants = max(
-            problems.items(),
-            key=lambda item: (
-                len(item[1]),
-                max(done - enough for done, enough in item[1].values()),
-            ),
-        )
-        most = sorted(variants.items(), key=lambda item: -item[1][0])
-        shown = [f"{count(done)} in `{variant}`" for variant, (done, _) in most]
-        least = count(max(enough for _, enough in variants.values()))
+                more = (done, enough, cell)
+                most[name] = max(most.get(name, more), more, key=lambda item: item[0])
+    for name, (largest, least, where) in most.items():
         yield Finding(
             "repeated work",
-            f"`{name}`: {listing(shown)}, where {least} is sufficient.",
-            f"Counted on `{problem}`.",
+            f"`{name}`: {count(largest)} in `{where.variant}`, where {count(least)} would do.",
+            f"Counted on `{where.problem}`.",
         )
 
 
 def shortfalls(cells: Sequence[Cell]) -> Iterator[Finding]:
-    """Yield a finding per variant on cells that cannot be compared, with the reasons."""
-    by_variant: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        outcome: str = cell.status if cell.decision != "different" else "different decisions"
-        by_variant.setdefault((outcome, cell.variant), []).append(cell)
-    for (outcome, variant), those in by_variant.items():
-        problems = plural(len(those), "problem")
-        where = names((cell.problem for cell in those), most=3)
-        if outcome == "different decisions":
-            target = those[0].same_as or those[0].against
-            yield Finding(
-                outcome,
-                f"`{variant}` must make the decision of `{target}`, and makes a different one on "
-                f"{problems}.",
-                f"Its times are not compared there: {where}.",
-            )
-        elif outcome == "failed":
-            reason = " ".join((those[0].reason or "").split())
-            if len(reason) > _REASON_LENGTH:
-                reason = f"{reason[:_REASON_LENGTH]}…"
-            detail = f"On {where}{f': {reason}' if reason else '.'}"
-            yield Finding(outcome, f"`{variant}` failed on {problems}.", detail)
-        elif outcome == "over budget":
-            stops = listing([f"`{cell.problem}`{stopped_at(cell)}" for cell in those], most=3)
-            sentence = f"`{variant}` was over budget on {problems}."
-            yield Finding(outcome, sentence, f"It was stopped on {stops}.")
-    unclear = [cell for cell in cells if cell.verdict == "inconclusive"]
-    if unclear:
-        compared = plural(sum(cell.ratio is not None for cell in cells), "comparison")
-        of = names(dict.fromkeys(cell.variant for cell in unclear))
-        sentence = f"{len(unclear)} of {compared} stayed inconclusive: of {of}."
-        yield Finding("inconclusive", sentence, "The interval contains a limit of the noise floor.")
-    if missing := [name for outcome, name in by_variant if outcome == "not installed"]:
-        yield Finding("not installed", f"Not measured, because not installed: {names(missing)}.")
-
-
-def compared(cells: Iterable[Cell], recorded: Cells) -> list[tuple[Cell, Ratio, Ratio]]:
-    """Return the cells with a ratio here and in the record, to the same variant, and these two."""
-    both = ((cell, recorded.get(cell.id)) for cell in cells)
-    return [
-        (cell, cell.ratio, other.ratio)
-        for cell, other in both
-        if other and other.against == cell.against and cell.ratio and other.ratio
-        if min(cell.ratio.pairs, other.ratio.pairs) >= 2  # others have no interval
-    ]
-
-
-def are_apart(ratio: Ratio, other: Ratio) -> bool:
-    """Return whether the intervals of two ratios do not overlap."""
-    return ratio.high < other.low or other.high < ratio.low
+    """Yield a finding per outcome of cells that cannot be compared, with their variants."""
+    for outcome, sentence in _SHORTFALLS.items():
+        if those := [cell for cell in cells if cell.outcome == outcome]:
+            variants = names(dict.fromkeys(cell.variant for cell in those))
+            of = f"{len(those)} of {plural(len(cells), 'cell')} {sentence}"
+            yield Finding(outcome, f"{of}: of {variants}.")
 
 
 def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
-    """Return a sentence on how many ratios differ from the record; "" if none can."""
-    ratios = compared(cells, recorded)
+    """Return a sentence on how many ratios differ from the record, and which most.
+
+    Ratios over the same variant are compared, and differ if their intervals do not overlap. Return
+    "" if there are none.
+    """
+    ratios = [
+        (cell, cell.ratio, other.ratio)
+        for cell in cells
+        if (other := recorded.get(cell.id)) and other.against == cell.against
+        if cell.ratio and other.ratio
+        if min(cell.ratio.pairs, other.ratio.pairs) >= 2  # others have no interval
+    ]
     if not ratios:
         return ""
-    apart = [(a.value, b.value) for _, a, b in ratios if are_apart(a, b)]
-    most = f", at most {percent(max(max(p) / min(p) for p in apart) - 1)}" if apart else ""
-    return (
+    apart = [row for row in ratios if row[1].high < row[2].low or row[2].high < row[1].low]
+    sentence = (
         f"{len(apart)} of {plural(len(ratios), 'ratio')} differ from those recorded on another day "
-        f"or machine by more than both intervals{most}."
+        "or machine by more than both intervals"
     )
-
-
-def disagreements(cells: Iterable[Cell], recorded: Cells) -> Iterator[Finding]:
-    """Yield a finding for each ratio whose interval is apart from the recorded one."""
-    for cell, ratio, other in compared(cells, recorded):
-        if are_apart(ratio, other):
-            here, there = (
-                factor_with_interval(1 / found.value, 1 / found.high, 1 / found.low)
-                for found in (ratio, other)
-            )
-            yield Finding(
-                "record",
-                f"The record differs: `{cell.variant}` on `{cell.problem}` is {here} as fast as "
-                f"`{cell.against}` here, and {there} there.",
-            )
+    if apart:
+        cell, here, there = max(
+            apart,
+            key=lambda row: max(row[1].value, row[2].value) / min(row[1].value, row[2].value),
+        )
+        speedups = [
+            factor_with_interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+            for ratio in (here, there)
+        ]
+        sentence += (
+            f", most `{cell.variant}` on `{cell.problem}`: {speedups[0]} as fast as "
+            f"`{cell.against}` here, {speedups[1]} there"
+        )
+    return f"{sentence}."

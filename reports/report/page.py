@@ -16,19 +16,14 @@ from harness.suites.record import Record
 from reports.core.columns import cell_table
 from reports.core.formatting import MISSING, gap, listing, names, plural
 from reports.core.frames import Results, read_results
-from reports.core.page import (
-    CaptionedTable,
-    Page,
-    Section,
-    write_page,
-)
+from reports.core.page import CaptionedTable, Page, Section, write_page
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.estimates_page import read_validations, validation_chapter
 from reports.family.data import FamilyView, families
 from reports.family.flame_links import FlamePage, flame_pages
 from reports.family.page import family_sections
 from reports.report.figure import draw_gains, draw_published
-from reports.report.findings import agreement, answers, disagreements, family_findings
+from reports.report.findings import agreement, answers, family_findings
 from reports.statements import (
     System,
     claim_readings,
@@ -109,8 +104,7 @@ def _page(
     said = answers(rows, known, records, goals, filter(None, notes))
     chapters = []
     for view in views:
-        others = disagreements(view.records, recorded)
-        findings = family_findings(view, here[view.name], others)
+        findings = family_findings(view, here[view.name])
         sections = list(family_sections(view, pages[view.name]))
         chapters.append(
             Section(view.slug, view.name, view.compared_with, findings, sections=sections)

@@ -14,9 +14,8 @@ from rich.text import Text
 from harness.contract import Family
 from harness.contract.abilities.estimates import BenchOptions, Workbench
 from harness.contract.family import load
-from harness.estimates.calibration import calibrate, topology_file
-from harness.estimates.kept_times import OnProgress, Pair, Stopwatch, TimesFile
 from harness.estimates.memory import MemoryValidation, RankMemoryFound, validate_memory
+from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate, topology_file
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
 from harness.measuring.jobs import start_server_for
@@ -256,7 +255,7 @@ def _stopwatch(
 ) -> Stopwatch:
     """Return a stopwatch that goes on with stored times of the same options, code and machine."""
     key = key_of(environment(given.seed), bench.device, given.inputs, given.seed)
-    return Stopwatch(bench, TimesFile(store, key), SystemClock(), on_progress)
+    return Stopwatch(bench, store, key, SystemClock(), on_progress)
 
 
 def _shown(found: Validation) -> RenderableType:

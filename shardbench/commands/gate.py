@@ -1,8 +1,6 @@
 """`shardbench gate`: compare measured cells with a committed file of expectations."""
 
-import io
 import shlex
-import shutil
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,16 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from harness.gate.expectations import (
     Expectations,
-    as_results_name_them,
-    expected_problems,
     first_suite,
     load_expectations,
+    to_measure,
     to_toml,
 )
 from harness.gate.judging import (
@@ -43,10 +37,6 @@ from shardbench.streams import write_out
 
 _USAGE = 2
 _DEFAULT_RESULTS = Path("results/gate.jsonl")
-_MOST_CELLS = 40
-_STYLES = {None: "bold green", "inconclusive": "bold yellow", "win": "bold cyan"}
-
-Steps = list[tuple[str, tuple[str, ...]]]
 
 
 class GateCommand(Command):
@@ -154,7 +144,7 @@ def gate(
         steps = _next_steps(verdict, expected, expectations, new, settings)
         said = words.notes(verdict, renamed.items())
         as_markdown = words.markdown(verdict, said, steps)
-        write_out(as_markdown if markdown == "-" else _in_terminal(verdict, said, steps))
+        write_out(as_markdown if markdown == "-" else words.plain(verdict, said, steps))
         if page is not None:
             options.write(page, as_markdown)
     raise click.exceptions.Exit(verdict.exit_code)
@@ -173,8 +163,8 @@ def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[N
     """Write "did not finish" to the file `page`, and replace it by the error if the block fails."""
     if page is not None:
         options.check_writable(page)
-    if page is not None and (page.is_file() or not page.exists()):
-        options.write(page, words.UNFINISHED)
+        if page.is_file() or not page.exists():
+            options.write(page, words.UNFINISHED)
     try:
         yield
     except Exception as error:
@@ -200,16 +190,18 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
         for reason in left_out:
             options.warn(reason)
         _measure(suite, results, settings)
-    cells = read_whole(judge or results)
-    verdict = judge_cells(Expectations(), cells)
+    verdict = judge_cells(Expectations(), read_whole(judge or results))
     first = renewed(Expectations(), verdict)
     if judge is None:
         options.messages.print("Once more, to leave out counts that do not repeat:")
         _measure(first, results, settings)
         first = without_noise(first, judge_cells(first, read_whole(results)))
     options.write(target, to_toml(first))
-    for cell in (judged.cell for judged in verdict.judged if judged.kind == "regression"):
-        options.warn(f"{cell} failed or makes a wrong decision, so it has no figures in {target}.")
+    for judged in verdict.judged:
+        if judged.kind == "regression":
+            options.warn(
+                f"{judged.cell} failed or makes a wrong decision, so it has no figures in {target}."
+            )
     write_out(
         f"Wrote {target} with {plural(len(verdict.judged), 'cell')}. Commit it; from then on\n"
         f"  {shlex.join(['shardbench', 'gate', str(target)])}\n"
@@ -220,11 +212,11 @@ def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -
 def _measure(
     expected: Expectations, results: Path, settings: Settings
 ) -> tuple[Expectations, Mapping[CellId, CellId]]:
-    problems = expected_problems(expected, options.found_registry())
-    expected, renamed = as_results_name_them(expected, problems)
+    """Measure the cells of expectations; returns these and changed ids as `to_measure` does."""
+    requests, expected, renamed = to_measure(expected, options.found_registry())
     store = CellStore(results)
     with measuring_into(store, fresh=True):
-        _, done = measure([problem.request for problem in problems], store, settings)
+        _, done = measure(requests, store, settings)
     for finished in done:
         if finished.refused:
             raise UsageError(finished.refused)
@@ -232,67 +224,33 @@ def _measure(
 
 
 def _next_steps(
-    verdict: GateVerdict,
-    expected: Expectations,
-    path: Path,
-    new: Path,
-    settings: Settings,
-) -> Steps:
+    verdict: GateVerdict, expected: Expectations, path: Path, new: Path, settings: Settings
+) -> list[tuple[str, Sequence[str]]]:
     """Write new expectations if they differ, and return the suggested next steps."""
-    if verdict.kind is None:
+    deviating = [judged for judged in verdict.judged if judged.kind]
+    if not deviating:
         return []
-    steps: Steps = []
+    steps: list[tuple[str, Sequence[str]]] = []
     proposed = renewed(expected, verdict)
     if proposed.cells != expected.cells:
         options.write(new, to_toml(proposed))
-        kept = sum(
-            found is None or kind == "not measured" or not is_as_it_must_be(found)
-            for found, kind in ((judged.measured, judged.kind) for judged in verdict.judged)
-            if kind
+        unchanged = sum(
+            judged.measured is None
+            or judged.kind == "not measured"
+            or not is_as_it_must_be(judged.measured)
+            for judged in deviating
         )
-        but = f", except {plural(kept, 'cell')} that keep their expectations" if kept else ""
-        steps.append((f"To accept what differs{but}:", (shlex.join(["mv", str(new), str(path)]),)))
+        but = f", except {plural(unchanged, 'cell')} that keep their expectations"
+        accept = f"To accept what differs{but if unchanged else ''}:"
+        steps.append((accept, [shlex.join(["mv", str(new), str(path)])]))
     elif verdict.kind != "inconclusive":
-        steps.append(("There is nothing to accept: repair the failing cells, or remove them.", ()))
+        steps.append(("There is nothing to accept: repair the failing cells, or remove them.", []))
     if verdict.count("inconclusive"):
-        longer = ["shardbench", "gate", str(path), "--seconds"]
-        longer.append(f"{3 * settings.sampling.seconds:g}")
-        steps.append(("To time inconclusive ratios longer:", (shlex.join(longer),)))
-    worst = next(judged for judged in verdict.judged if judged.kind == verdict.kind)
-    if commands := words.look_closer(worst):
-        steps.append(("To look at the first of them:", commands))
-    return steps
-
-
-def _in_terminal(
-    verdict: GateVerdict, said: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]]
-) -> str:
-    buffer = io.StringIO()
-    is_terminal = Console().is_terminal
-    width = max(40, shutil.get_terminal_size((80, 24)).columns) if is_terminal else 80
-    console = Console(file=buffer, width=width, force_terminal=is_terminal, highlight=False)
-    console.print(Text(words.headline(verdict), style=_STYLES.get(verdict.kind, "bold red")))
-    deviating = [judged for judged in verdict.judged if judged.kind]
-    for each in deviating[:_MOST_CELLS]:
-        rows = list(words.rows([each]))
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for row in rows:
-            table.add_row(
-                *map(Text, (f"  {row.what}", row.expected, f"→ {row.measured}", row.change))
-            )
-        for column in table.columns:
-            column.overflow = "fold"
-        console.print("", Text(rows[0].cell, style="bold", overflow="fold"), table, sep="\n")
-    if len(deviating) > _MOST_CELLS:
-        more = len(deviating) - _MOST_CELLS
-        console.print(Text(f"\n{plural(more, 'cell')} more; --markdown FILE has them."))
-    for text in said:
-        console.print(Text(f"\n{text}"))
-    for text, lines in steps:
-        console.print(Text(f"\n{text}"))
-        for line in lines:
-            console.print(Text(f"  {line}"), soft_wrap=True)
-    return buffer.getvalue()
+        seconds = f"{3 * settings.sampling.seconds:g}"
+        longer = shlex.join(["shardbench", "gate", str(path), "--seconds", seconds])
+        steps.append(("To time inconclusive ratios longer:", [longer]))
+    worst = next(judged for judged in deviating if judged.kind == verdict.kind)
+    return [*steps, ("To look at the first of them:", words.look_closer(worst))]
 
 
 def _reason_of(error: BaseException) -> str:

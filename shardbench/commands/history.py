@@ -1,7 +1,6 @@
 """`shardbench history`: run the commits of a library on one problem."""
 
 import math
-from collections import Counter
 from pathlib import Path
 
 import click
@@ -12,21 +11,21 @@ from harness.contract import Series
 from harness.gate.judging import HARNESS_FAILED
 from harness.model.errors import UsageError
 from harness.model.ids import ProblemId
-from harness.series.commits import Runner
-from harness.series.points import Point, Run
+from harness.series.points import DECISION, Point, Run, Step
 from harness.series.repository import Repository
-from harness.series.steps import DECISION, Step, difference, find, judge, steps
+from harness.series.running import Runner
+from harness.series.steps import difference, find, judge, steps
 from harness.store.cells import CellStore
 from harness.store.keys import ELSEWHERE
 from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, number, plural
-from reports.series import View, caveats, changed_figures, findings, step_sentences
+from reports.series import View, caveats, step_sentences
 from shardbench import completion, display, options
 from shardbench.command import command
 from shardbench.commands.gate import GateCommand
 from shardbench.options import check_folder, found_registry, messages, warn, write
 from shardbench.results_file import measuring_into
-from shardbench.series import find_library, shown_tables, write_series
+from shardbench.series import find_library, show_series, write_series
 
 
 @command(
@@ -110,29 +109,30 @@ def history(
     family.label(asked.workload)  # raises for an unknown workload
     topology = placed_on(family, asked.workload, asked.topology, asked.gpus)
     source = Repository(repository)
-    first, last = _range(source, wanted)
+    first, last = _ends(source, wanted)
     if source.caveat:
         warn(f"This is {source.path}{source.caveat}.")
     folder = out or Path("history", library)
     check_folder(folder)
-    results = folder / "history.jsonl"
-    store = CellStore(results)
+    store = CellStore(folder / "history.jsonl")
     with measuring_into(store):
         runner = Runner(declared, source, asked, topology, store, budget, repeat, jobs)
         if runner.elsewhere:
             kept = plural(runner.elsewhere, "stored commit")
             messages.print(f"Used without times: {kept}, with {ELSEWHERE}.")
-        for why, amount in Counter(runner.unused.values()).items():
+        for why, amount in runner.unused.items():
             messages.print(f"Not used: {plural(amount, 'stored commit')}, with {why}.")
-        if sought:
-            _find(runner, first, last, sought)
-        elif judged:
-            _gate(runner, first, last, least, folder)
-        else:
+        if not (sought or judged):
             _all(runner, _commits(source, declared, first, last), least, folder)
+        elif first is None:
+            raise UsageError(f"{'--find' if sought else '--gate'} needs a range A..B.")
+        elif sought:
+            _find(runner, first, last, sought)
+        else:
+            _gate(runner, first, last, least, folder)
 
 
-def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:
+def _ends(source: Repository, wanted: str) -> tuple[Point | None, Point]:
     before, dots, after = wanted.partition("..")
     if wanted and not dots:
         raise UsageError(f"RANGE must be A..B, A.. or ..B, not '{wanted}'.")
@@ -147,86 +147,63 @@ def _range(source: Repository, wanted: str) -> tuple[Point | None, Point]:
 
 def _commits(source: Repository, declared: Series, first: Point | None, last: Point) -> list[Point]:
     paths = declared.commits.paths if declared.commits else ()
-    found = source.commits(first, last, paths)
-    if first:
-        found.insert(0, first)
-    if not found:
+    commits = [*([first] if first else []), *source.commits(first, last, paths)]
+    if not commits:
         raise UsageError(f"No commit of the range touches {', '.join(paths)}.")
-    return found
+    return commits
 
 
 def _all(runner: Runner, commits: list[Point], least: float, folder: Path) -> None:
+    declared = runner.declared
     done = 0
 
     def listen(run: Run) -> None:
         nonlocal done
         done += 1
-        what = run.cell.reason or ", ".join(
-            f"{count(run.value(name))} {name}" for name in runner.declared.calls
-        )
-        messages.print(f"{done} {run.name} {run.point.date} {what}")
+        counts = ", ".join(f"{count(run.value(name))} {name}" for name in declared.calls)
+        messages.print(f"{done} {run.name} {run.point.date} {run.cell.reason or counts}")
 
     runs = runner.run_all(commits, listen)
-    declared = runner.declared
     names = [*declared.calls, *(quality.name for quality in declared.qualities), DECISION]
-    found = steps(runner, runs, difference(declared, names, least))
-    view = _view(runner, tuple(runs), tuple(found), least)
+    changes = tuple(steps(runner, runs, difference(declared, names, least)))
+    view = View(declared, "commits", str(runner.problem), tuple(runs), changes, least)
     write_series([view], folder)
-    lines: list[RenderableType] = [Text(view.problem, style="bold"), ""]
-    for table in shown_tables(view):
-        lines += [table, ""]
-    sentences = [Text(f"* {sentence}") for sentence in findings(view)]
-    display.show(Group(*lines, *sentences, ""))
-    messages.print(f"Wrote the history to {folder}")
-    if not view.ran:
-        raise click.exceptions.Exit(1)
+    show_series([view], folder)
 
 
-def _view(runner: Runner, runs: tuple[Run, ...], found: tuple[Step, ...], least: float) -> View:
-    declared, problem = runner.declared, str(runner.problem)
-    return View(declared, "commits", problem, runs, found, least, tuple(declared.parts))
-
-
-def _gate(runner: Runner, first: Point | None, last: Point, least: float, folder: Path) -> None:
+def _gate(runner: Runner, first: Point, last: Point, least: float, folder: Path) -> None:
     from reports import gate as pages
 
-    if first is None:
-        raise UsageError("--gate needs a range A..B.")
     before, after = (runner.run(commit, own=True) for commit in (first, last))
     if not before.is_ok:
         messages.print(f"{first.name} does not run: {before.cell.reason}", style="red")
         raise click.exceptions.Exit(HARNESS_FAILED)
     verdict = judge(runner.declared, before, after, least)
     step = Step(before, after)
-    view = _view(runner, (before, after), (step,), least)
+    view = View(runner.declared, "commits", str(runner.problem), (before, after), (step,), least)
     sentences = step_sentences(view, step) if after.is_ok else []
     write(folder / "verdict.md", pages.markdown(verdict, sentences, []))
-    differences = (
-        Text(f"  {row.what}: {row.measured} after {row.expected}, {row.change}")
-        for row in pages.rows(verdict.judged)
-    )
-    display.show(Group(pages.headline(verdict), *differences, *sentences))
+    display.show(Text(pages.plain(verdict, sentences, []).rstrip()))
     raise click.exceptions.Exit(verdict.exit_code)
 
 
-def _find(runner: Runner, first: Point | None, last: Point, sought: str) -> None:
-    if first is None:
-        raise UsageError("--find needs a range A..B.")
-    found = tuple(find(runner, first, last, sought))
-    view = _view(runner, (), found, 1.0)
+def _find(runner: Runner, first: Point, last: Point, sought: str) -> None:
+    view = View(runner.declared, "commits", str(runner.problem), (), (), 1.0)
     lines: list[RenderableType] = []
-    for step in found:
+    for step in find(runner, first, last, sought):
         commit = step.after.point
         lines.append(Text(f"{commit.name} {commit.date} {commit.title}", style="bold"))
-        if commit.pull_request and runner.commits.pull_requests:
-            lines.append(runner.commits.pull_requests.format(number=commit.pull_request))
+        if address := view.address(commit.pull_request):
+            lines.append(address)
         if caveat := caveats(step):
             lines.append(f"It {caveat}.")
-        for name, one, two in changed_figures(runner.declared.figures, step):
-            factor = step.factor(name)
-            times = f", {number(factor)} times" if math.isfinite(factor) else ""
-            lines.append(f"  {name}: {count(two)} after {count(one)}{times}")
-        if step.decision_changed:
+        for name in runner.declared.figures:
+            before, after = step.values(name)
+            if before != after:
+                factor = step.factor(name)
+                times = f", {number(factor)} times" if math.isfinite(factor) else ""
+                lines.append(f"  {name}: {count(after)} after {count(before)}{times}")
+        if step.change(DECISION):
             lines.append("  It makes another plan.")
         lines += [f"  {sentence}" for sentence in step_sentences(view, step)]
     display.show(Group(*lines, ""))

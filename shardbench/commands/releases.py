@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from harness.contract import Series
-from harness.measuring.request import Request
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError
 from harness.model.ids import ProblemId
@@ -22,17 +19,16 @@ from harness.series.installing import (
     releases_in,
     releases_on_index,
 )
-from harness.series.releases import family_of, measure, settings_of
+from harness.series.running import measure_releases, settings_of
 from harness.store.cells import CellStore
 from harness.topologies.lookup import find_topology
-from reports.core.formatting import plural
-from reports.series import View, findings, release_views
-from shardbench import completion, display, options
+from reports.series import release_views
+from shardbench import completion, options
 from shardbench.command import command
-from shardbench.options import check_folder, found_registry, messages, warn
+from shardbench.options import check_folder, found_registry, warn
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
-from shardbench.series import find_library, shown_tables, write_series
+from shardbench.series import find_library, show_series, write_series
 
 DEFAULT_FOLDER = Path("upstreams/releases")
 
@@ -104,30 +100,25 @@ def releases(
     topologies = [find_topology(asked.topology, asked.gpus) for asked in problems]
     for asked in problems:
         base.label(asked.workload)  # raises for an unknown workload
-    given = [given_place(declared.library, text) for text in at]
-    words = wanted or ([] if given else kept_releases(declared.library, folder) or [INSTALLED])
-    names = releases_in(words, lambda: _on_index(declared.library, folder))
+    given = [given_place(library, text) for text in at]
+    words = wanted or ([] if given else kept_releases(library, folder) or [INSTALLED])
+    names = releases_in(words, lambda: _on_index(library, folder))
     check_folder(out)
     places = {place.release: place for place in given}
     for name in names:
         if name not in places:
             place = _place(declared, name, folder)
             places[place.release] = place
-    family = family_of(declared, list(places.values()), base)
     settings = settings_of(repeat, seconds, budget)
-    path = out / "history.jsonl"
-    found: list[Cell] = []
-    store = CellStore(path)
+    cells: list[Cell] = []
+    store = CellStore(out / "history.jsonl")
     with measuring_into(store):
         for asked, topology in zip(problems, topologies, strict=True):
-            request = Request(family, asked.workload, topology, purpose="releases")
-            with progress_display(str(request.problem)) as listen:
-                found += measure(request, declared, [*places.values()], settings, store, listen)
-            write_series(release_views(declared, found), out)
-    display.show(Group(*(_shown(view) for view in release_views(declared, found))))
-    messages.print(f"Wrote the history to {out}")
-    if all(cell.status != "ok" for cell in found):
-        raise click.exceptions.Exit(1)
+            what = (declared, base, asked, topology, [*places.values()], settings, store)
+            with progress_display(str(asked)) as listen:
+                cells += measure_releases(*what, listen)
+            write_series(release_views(declared, cells), out)
+    show_series(release_views(declared, cells), out)
 
 
 def _on_index(library: str, folder: Path) -> Sequence[str]:
@@ -139,25 +130,15 @@ def _on_index(library: str, folder: Path) -> Sequence[str]:
 
 
 def _place(declared: Series, name: str, folder: Path) -> Place:
-    """Return the place of a release, which is installed if it is missing.
-
-    If that fails, the place has the reason.
-    """
+    """Return the place of a release, which is installed if it is missing, or the reason."""
+    library = declared.library
     if name == INSTALLED:
-        return installed_place(declared.library)
+        return installed_place(library)
     by_hand = declared.releases.by_hand if declared.releases else ""
     try:
-        if by_hand and name not in kept_releases(declared.library, folder):
-            raise ShardbenchError(f"{declared.library} {name} is not installed: {by_hand}")
-        return install(declared.library, name, folder)
+        if by_hand and name not in kept_releases(library, folder):
+            raise ShardbenchError(f"{library} {name} is not installed: {by_hand}")
+        return install(library, name, folder)
     except ShardbenchError as error:
         warn(str(error))
         return Place(name, missing=str(error))
-
-
-def _shown(view: View) -> RenderableType:
-    parts: list[RenderableType] = [Text(view.problem, style="bold")]
-    if view.ran:
-        note = f"calls: of {view.parts[0]}; {plural(view.turns, 'turn')} of each release"
-        parts += [*shown_tables(view), Text(note, style="dim")]
-    return Group(*parts, "", *findings(view), "")

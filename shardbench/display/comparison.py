@@ -129,8 +129,8 @@ def _selftest(cells: Sequence[Cell]) -> Iterator[RenderableType]:
 def goals(cells: Sequence[Cell]) -> list[Reading]:
     """Return the goals of the cells' family whose variant is among them."""
     by_id = {cell.id: cell for cell in cells}
-    declared = installed_statements().get(cells[0].family, ())
-    readings = (evaluate(found, by_id) for found in declared if found.use == "goal")
+    declared = installed_statements(cells[0].family).get(cells[0].family, ())
+    readings = (evaluate(statement, by_id) for statement in declared if statement.use == "goal")
     return [reading for reading in readings if reading.after]
 
 

@@ -37,7 +37,7 @@ def use_families(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Regi
 
     def use(registry: Callable[[], Registry]) -> None:
         measured = partial(Comparison, registry=registry)
-        monkeypatch.setattr("shardbench.options.load_registry", registry)
+        monkeypatch.setattr("shardbench.options.load_registry", lambda failed: registry())
         monkeypatch.setattr("shardbench.commands.compare.Comparison", measured)
         monkeypatch.setattr("shardbench.results_file.sweep", partial(sweep, registry=registry))
 

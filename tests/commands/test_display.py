@@ -38,7 +38,7 @@ STOPPED: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(display, "installed_statements", lambda: {"boxing": (GOAL,)})
+    monkeypatch.setattr(display, "installed_statements", lambda name: {"boxing": (GOAL,)})
 
 
 def cell(variant: str, qualities: tuple[Quality, ...] = BOUNDED, **changes: Any) -> Cell:
@@ -93,10 +93,12 @@ def test_every_variant_has_a_row_with_the_bound_and_the_gap():
 
 
 def test_a_decision_that_must_equal_another_variants_is_named_so():
-    """`as NAME`, where the baseline is no model of the variant, directly or indirectly."""
+    """`as NAME`, where the baseline's decision is another one."""
     own = cell("certified", decision="own")
     same = cell("faster", decision="same", same_as="certified", verdict="faster")
-    table = cell_table([*cells(), own, same], "variant", "verdict")
+    baseline, *others = cells()
+    baseline.fingerprint, same.fingerprint = "one plan", "another plan"
+    table = cell_table([baseline, *others, own, same], "variant", "verdict")
     assert table.rows[-1][1].text == "faster, as certified"
 
 

@@ -11,8 +11,7 @@ from fake_clock import FakeClock
 from harness.contract import Abilities, BenchOptions, ImportRequest, UsageError, read_captured
 from harness.contract.family import load
 from harness.contract.registry import Registry
-from harness.estimates.calibration import calibrate
-from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
+from harness.estimates.timing import Pair, Stopwatch, calibrate
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
@@ -135,8 +134,8 @@ class TickingClock(FakeClock):
 
 def test_decisions_are_measured_and_a_machine_is_fitted(able, tmp_path):
     bench = able("measuring")(BenchOptions("cpu", "uniform", None))
-    times = TimesFile(Store(tmp_path / "times.jsonl", "time", Pair), Key())
-    stopwatch = Stopwatch(bench, times, TickingClock())
+    store = Store(tmp_path / "times.jsonl", "time", Pair)
+    stopwatch = Stopwatch(bench, store, Key(), TickingClock())
     candidates = bench.candidates({"gpus": 8}, 3).decisions
     assert len({candidate.fingerprint for candidate in candidates}) == 3
     for candidate in candidates:

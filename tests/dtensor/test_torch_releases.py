@@ -1,7 +1,5 @@
 """The driver that measures torch's releases, run on the installed release."""
 
-from pathlib import Path
-
 import pytest
 from msgspec import to_builtins
 
@@ -63,8 +61,8 @@ def test_new_sizes_do_not_change_a_fingerprint_however_the_workload_is_written(i
 
 
 def test_a_miss_costs_more_than_a_hit(installed):
-    answer = installed.ask(request("mlp", "times"))
-    assert Path(answer["imported_from"]).is_relative_to(installed_place("torch").folder)
+    folder = str(installed_place("torch").folder)
+    answer = installed.ask(request("mlp", "times") | {"folder": folder})
     phases = answer["phases"]
     assert 0.9 * answer["cpu_s"] < sum(phases.values()) <= answer["cpu_s"]
     assert phases["miss"] > phases["hit"] > 0

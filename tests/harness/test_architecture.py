@@ -168,11 +168,11 @@ import shardbench.cli
 import harness.measuring.comparison
 from harness.contract.registry import load_registry
 registry = load_registry()
-assert not registry.failures, registry.failures
 for family in registry.families:
     assert family.variants
     for variant in family.variants.values():
         variant.missing()
+assert not registry.failures, registry.failures
 slow = ("torch", "torchrec", "fbgemm_gpu", "numba", "numpy", "pandas", "scipy", "matplotlib")
 print([name for name in slow if name in sys.modules])
 """

@@ -13,7 +13,7 @@ from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from reports.core.escaping import code
-from reports.gate import failure_markdown, headline, look_closer, markdown, notes, rows
+from reports.gate import failure_markdown, headline, lines, look_closer, markdown, notes
 
 
 def judged(*kinds: str | None) -> GateVerdict:
@@ -51,25 +51,32 @@ LOW, HIGH = (0.3, 0.8), (0.9, float("inf"))
 
 
 @pytest.mark.parametrize(
-    ("what", "kind", "values", "note", "texts"),
+    ("what", "kind", "values", "text"),
     [
-        ("counters.copies", "regression", (1, 1083), "", "copies|1|1,083|worse, up 1,080 times"),
-        ("counters.copies", "win", (1000, 990), "", "copies|1,000|990|better, down 1 %"),
-        ("counters.copies", "regression", (0, 3), "", "copies|0|3|worse, up"),
-        ("quality.cost", "regression", (1.000001, 1.000002), "", "cost|1.000001|1.000002|"),
-        ("quality.cost", "regression", (1e-320, 1e300), "", "cost|1.00e-320|1.00e+300|worse, up"),
-        ("ratio", "regression", (LOW, HIGH), "", "ratio over slow|0.300 to 0.800|from 0.900|worse"),
-        ("ratio", "inconclusive", (LOW, None), "too short.", "—|perhaps worse, too short"),
-        ("status", "regression", ("ok", "failed"), "no luck", "status|ok|failed|worse, no luck"),
-        ("cell", "new", (None, "ok"), "", "cell|—|ok|new"),
+        ("counters.a", "regression", (1, 1083), "a: 1,083, expected 1: worse, up 1,080 times"),
+        ("counters.a", "win", (1000, 990), "a: 990, expected 1,000: better, down 1 %"),
+        ("counters.a", "regression", (0, 3), "a: 3, expected 0: worse, up"),
+        (
+            "quality.a",
+            "changed",
+            (1.000001, 1.000002),
+            "a: 1.000002, expected 1.000001: changed, up",
+        ),
+        ("quality.a", "regression", (1e-320, 1e300), "a: 1.00e+300, expected 1.00e-320: worse, up"),
+        ("ratio", "regression", (LOW, HIGH), "ratio over slow: from 0.900, expected 0.300 to 0.8"),
+        ("ratio", "inconclusive", (LOW, None), "ratio over slow: —, expected 0.300 to 0.800: per"),
+        ("status", "regression", ("ok", "failed"), "status: failed, expected ok: worse"),
+        ("cell", "new", (None, "ok"), "cell: ok, expected —: new"),
     ],
 )
-def test_a_row_says_what_was_expected_measured_and_changed(what, kind, values, note, texts):
+def test_a_row_says_what_was_expected_measured_and_changed(what, kind, values, text):
     """Values are rounded unless they would look equal, and a change has a direction and a size."""
-    deviation = Deviation(what, kind, *values, note)
+    deviation = Deviation(what, kind, *values, "no luck.")
     cell = Judged(CellId.parse("boxing/quick@p/t:4"), None, Cell.of(line()), (deviation,))
-    (row,) = rows([cell])
-    assert texts in "|".join((row.what, row.expected, row.measured, row.change))
+    heading, told = lines([(cell, deviation)])
+    assert heading == "boxing/quick@p/t:4"
+    assert told.startswith(f"  {text}")
+    assert told.endswith(", no luck")
 
 
 def test_only_what_deviates_is_above_the_fold():

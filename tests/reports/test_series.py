@@ -8,7 +8,7 @@ from harness.contract import Releases, Series
 from harness.model.cell import Cell, Environment, Ratio, Summary
 from harness.model.ids import CellId, ProblemId
 from harness.series.points import CALLS
-from reports.series import View, findings, release_views, rows as rows_of
+from reports.series import View, findings, release_views, rows
 from reports.series_page import data, draw, how_measured, page
 
 PROBLEM = ProblemId.parse("toy[size=3]/dgx_a100_80gb:8")
@@ -22,8 +22,8 @@ LIBRARY = Series(
 )
 
 
-def release(name, calls, cpu_s=(), share=0.5, plan="a", cost=1.0, load=0.5, ratio=None) -> Cell:
-    counters = {"copies": len(calls)} | {CALLS + maker: count for maker, count in calls.items()}
+def release(name, calls, cpu_s=(), share=0.5, plan="a", cost=1.0, ratio=None, load=0.5) -> Cell:
+    makers = {f"{CALLS}enumerate {maker}": count for maker, count in calls.items()}
     return Cell(
         id=CellId("toylib", name, PROBLEM),
         reference="1.9.0",
@@ -32,12 +32,9 @@ def release(name, calls, cpu_s=(), share=0.5, plan="a", cost=1.0, load=0.5, rati
         phases={"enumerate": share, "search": 1 - share},
         fingerprint=plan,
         quality={"cost": cost},
-        counters=counters,
+        counters={"copies": len(calls), "enumerate_calls": sum(calls.values()), **makers},
         ratio=ratio,
-        verdict="slower" if ratio else None,
-        environment=Environment(
-            python="3.11", packages={"torch": "2"}, cpu="a CPU", cores=2, load=load
-        ),
+        environment=Environment(python="3.11", cpu="a CPU", cores=2, load=load),
     )
 
 
@@ -50,10 +47,6 @@ def view(*cells: Cell) -> View:
     return release_views(LIBRARY, cells)[0]
 
 
-def rows(*cells: Cell) -> list[dict]:
-    return rows_of(view(*cells))
-
-
 GROWN = (
     release("1.10.0", {"notes.scan": 900, "copy.deepcopy": 100, "plan.main": 100}, (4.0, 5.0)),
     release("1.9.0", {"plan.main": 100}, (1.0, 5.0)),
@@ -61,8 +54,10 @@ GROWN = (
 
 
 def test_releases_come_by_version_and_ratios_are_to_the_one_before_and_the_oldest():
-    """Releases are ordered by version, not by text."""
-    table = rows(*GROWN, release("1.11.0", {"plan.main": 550}))
+    """Releases are ordered by version; older cells name the calls without their part."""
+    older = release("1.11.0", {})
+    older.counters = {"copies": 1, f"{CALLS}plan.main": 550}
+    table = rows(view(*GROWN, older))
     assert [row["release"] for row in table] == ["1.9.0", "1.10.0", "1.11.0"]
     assert [row["calls"] for row in table] == [100, 1100, 550]
     assert [row["times_previous"] for row in table[1:]] == [11.0, 0.5]
@@ -82,13 +77,13 @@ def test_a_large_step_names_who_makes_the_calls_and_a_small_one_is_not_told():
 
 def test_changed_decisions_and_estimates_are_reported():
     """Another plan and another estimate of the same plan are told apart."""
-    cells = (
+    shown = view(
         release("1.0", {"m.f": 1}),
         release("1.1", {"m.f": 1}, cost=2.0),
         release("1.2", {"m.f": 1}, plan="b"),
     )
-    assert [row["decision"] for row in rows(*cells)] == ["first", "other estimate", "other plan"]
-    assert [text.partition(":")[0] for text in findings(view(*cells))[-2:]] == ["1.2", "1.1"]
+    assert [row["decision"] for row in rows(shown)] == ["first", "other estimate", "other plan"]
+    assert [text.partition(":")[0] for text in findings(shown)[-2:]] == ["1.2", "1.1"]
 
 
 def test_times_are_medians_parted_by_the_share_of_the_phase():
@@ -98,13 +93,12 @@ def test_times_are_medians_parted_by_the_share_of_the_phase():
         release("1.10.0", {"plan.main": 200}, (8.0, 16.0), ratio=Ratio(1.5, 1.25, 2.0), load=2.0),
     )
     keys = [f"{name}_cpu_s{end}" for name in ("profiled", "rest") for end in ("", "_low", "_high")]
-    assert [[row[key] for key in keys] for row in rows_of(shown)] == [
+    assert [[row[key] for key in keys] for row in rows(shown)] == [
         [2.0, 1.0, 2.5, 6.0, 3.0, 7.5],
         [6.0, 4.0, 8.0, 6.0, 4.0, 8.0],
     ]
-    assert [row["ratio"] for row in rows_of(shown)] == [None, 1.5]
+    assert [row["ratio"] for row in rows(shown)] == [None, 1.5]
     assert "noisy" in how_measured([shown])
-    assert "not measured" in how_measured([view(release("1.0", {"m.f": 1}))])
 
 
 def test_releases_that_failed_are_named_and_left_out_of_ratios():
@@ -118,10 +112,7 @@ def test_releases_that_failed_are_named_and_left_out_of_ratios():
     assert by_name["1.10.0"]["times_previous"] == by_name["1.10.0"]["times_oldest"] == 11.0
     drawing = draw(shown, table)
     assert drawing is not None
-    assert drawing.svg == draw(shown, table).svg
-    assert ">CPU time, 2 turns</text>" in drawing.svg
     parsed = Page(page(shown, table, drawing, "shardbench releases toylib").html())
-    assert "1.9.5 could not be run: it needs CUDA." in parsed.text
     assert "1.0 and 2.0 could not be run: gone." in parsed.text
     assert [row[-1] for row in parsed.tables["problem-1-table-1"][1:]].count("not run") == 3
     assert draw([view(GROWN[0])], table) is None

@@ -32,7 +32,6 @@ def test_the_first_line_and_the_exit_code_say_it(gate, expected, tmp_path, chang
     found, out, _ = gate("e.toml", "--judge", results(tmp_path, **changes), "--markdown", "v.md")
     assert found == code
     assert out.startswith(first)
-    assert all(len(each) <= 80 for each in out.splitlines() if not each.startswith("  shardbench"))
     page = (tmp_path / "v.md").read_text()
     assert page.startswith(f"## {first.rstrip('.')}")
     assert (tmp_path / "e.new.toml").exists() == (code == 1)

@@ -3,7 +3,10 @@
 import importlib.metadata
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import toy
@@ -83,22 +86,6 @@ def test_a_family_s_name_must_make_clear_ids(name: str):
         Registry([ambiguous])
 
 
-def test_a_family_that_was_added_to_is_checked_again():
-    """Another package may add a variant; a wrong one removes the family."""
-    growing = family()
-    add(growing, "first", reference=True)
-    registry = Registry([growing])
-    add(growing, "second", same_as="first")
-    registry.add(growing)
-    assert registry.families == (growing,)
-    add(growing, "third", same_as="nowhere")
-    with pytest.raises(RegistryError, match="'nowhere', which is not registered"):
-        registry.add(growing)
-    assert registry.families == ()
-    with pytest.raises(UsageError, match=r"Family 'toy' could not be loaded: .*'nowhere'"):
-        registry.find("toy")
-
-
 def test_a_chain_of_same_as_is_followed():
     """The models of a variant are all that it must reproduce, the nearest first."""
     chain = family()
@@ -145,7 +132,7 @@ class TestEntryPoints:
         """The reason is told when the family is asked for."""
         monkeypatch.setattr(toy, "LOST", family("lost"), raising=False)
         name = "lost" if target.endswith("LOST") else "broken"
-        registry = load_registry([entry_point(name, target), entry_point("toy", "toy:TOY")])
+        registry = Registry(points=[entry_point(name, target), entry_point("toy", "toy:TOY")])
         assert registry.families == (toy.TOY,)
         with pytest.raises(UsageError, match=f"^Family '{name}' could not be loaded: .*{reason}"):
             registry.find(name)
@@ -153,9 +140,34 @@ class TestEntryPoints:
     def test_a_second_family_of_a_name_leaves_the_first_one_working(self, monkeypatch):
         """Two packages may not offer different families of one name."""
         monkeypatch.setattr(toy, "COPY", replace(toy.TOY), raising=False)
-        registry = load_registry([entry_point("toy", "toy:TOY"), entry_point("toy", "toy:COPY")])
-        assert registry.failures == {"toy": "Two families are named 'toy'."}
+        registry = Registry(points=[entry_point("toy", f"toy:{name}") for name in ("TOY", "COPY")])
         assert registry.find("toy") is toy.TOY
+        assert registry.failures == {"toy": "Two families are named 'toy'."}
+
+    def test_a_named_family_loads_no_other_but_those_of_other_packages(self):
+        """Another package may add variants, with which the family is checked when it is found."""
+
+        class Point(NamedTuple):
+            name: str
+            dist: SimpleNamespace
+            load: Callable[[], Family]
+
+        def offer(name: str, package: str, load: Callable[[], Family]) -> Point:
+            return Point(name, SimpleNamespace(name=package), load)
+
+        def grown() -> Family:
+            add(growing, "second", same_as="nowhere")
+            return growing
+
+        growing, failed, points = family(), [], []
+        add(growing, "first", reference=True)
+        points.append(offer("other", "shardbench", lambda: pytest.fail("was loaded")))
+        points.append(offer("toy", "shardbench", lambda: growing))
+        points.append(offer("own-toy", "own-planners", grown))
+        registry = Registry(points=points, failed=lambda name, reason: failed.append(name))
+        with pytest.raises(UsageError, match=r"Family 'toy' could not be loaded: .*'nowhere'"):
+            registry.find("toy")
+        assert failed == ["toy"]
 
     def test_the_built_in_families_come_through_the_same_door(self):
         """All installed entry points load."""

@@ -18,20 +18,14 @@ from harness.contract.abilities.estimates import (
     RankWork,
     TimedWork,
 )
-from harness.estimates.agreement import MeasuredMs, agreement
-from harness.estimates.calibration import calibrate
-from harness.estimates.kept_times import Pair, Stopwatch, TimesFile
-from harness.estimates.validation import Validation, validate
+from harness.estimates.timing import Pair, Stopwatch, calibrate
+from harness.estimates.validation import MeasuredMs, Validation, agreement, validate
 from harness.store.keys import Key
 from harness.store.lines import Store
 from reports.estimates_page import read_validations
 
 KEY = Key(machine="made up")
 PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
-
-
-def times(path: Path, key: Key = KEY) -> TimesFile:
-    return TimesFile(Store(path, "time", Pair), key)
 
 
 class Machine:
@@ -73,7 +67,7 @@ class Machine:
         )
 
     def stopwatch(self, path: Path) -> Stopwatch:
-        return Stopwatch(self, times(path), self.clock)
+        return Stopwatch(self, Store(path, "time", Pair), KEY, self.clock)
 
 
 def validated(machine: Machine, path: Path, *plans, seconds: float = 60.0) -> Validation:
@@ -137,7 +131,7 @@ def test_ranks_that_are_alike_are_measured_once(path: Path):
     machine = Machine()
     validated(machine, path, *[(0.2, 0.2, 0.2)] * 3, seconds=1.0)
     assert {json.loads(line)["id"] for line in path.read_text().splitlines()} == {"0.2"}
-    assert times(path).pairs("0.2") == 5
+    assert machine.stopwatch(path).pairs("0.2") == 5
 
 
 def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Path):

@@ -13,11 +13,11 @@ from harness.contract.registry import Registry
 from harness.gate.expectations import (
     Expectation,
     Expectations,
-    as_results_name_them,
-    expected_problems,
     first_suite,
+    to_measure,
 )
 from harness.gate.judging import judge_cells, renewed
+from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId
 from harness.model.settings import SamplingRule, Settings
@@ -32,9 +32,8 @@ def expecting(*cells: str, **changes: Any) -> Expectations:
     return Expectations({CellId.parse(cell): Expectation(**changes) for cell in cells})
 
 
-def problems(expectations: Expectations, registry: Any = toy.toy_registry) -> list[Any]:
-    found: Registry = registry()
-    return expected_problems(expectations, found)
+def requests(expectations: Expectations, registry: Any = toy.toy_registry) -> list[Request]:
+    return to_measure(expectations, registry())[0]
 
 
 def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
@@ -57,9 +56,7 @@ def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
 def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
     results = tmp_path / "gate.jsonl"
     expected = expecting(f"toy/same@{SMALL}", against="own")
-    found = problems(expected)
-    requests, store = [problem.request for problem in found], CellStore(results)
-    done = sweep(requests, store, SETTINGS, registry=toy.toy_registry)
+    done = sweep(requests(expected), CellStore(results), SETTINGS, registry=toy.toy_registry)
     stored = [str(cell.id) for finished in done for cell in finished.cells]
     assert sorted(stored) == [f"toy/own@{SMALL}", f"toy/same@{SMALL}"]
     cells = read_whole(results)
@@ -72,8 +69,8 @@ def test_what_is_measured_is_stored_judged_and_then_as_expected(tmp_path: Path):
 def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it_is():
     cell = f"toy/same@{SMALL}"
     for more, limits in (({}, {"same": 0.25}), ({"ignore": ("ratio",)}, {})):
-        (problem,) = problems(expecting(cell, ratio=(0.1, 0.25), **more))
-        assert problem.request.limits == limits
+        (request,) = requests(expecting(cell, ratio=(0.1, 0.25), **more))
+        assert request.limits == limits
 
 
 @pytest.mark.parametrize(
@@ -89,13 +86,13 @@ def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it
 )
 def test_what_cannot_be_measured_is_said_before_anything_is(cells: list[str], sentence: str):
     with pytest.raises(ShardbenchError, match=sentence.replace("?", r"\?")):
-        problems(expecting(*cells))
+        requests(expecting(*cells))
 
 
 def test_a_cell_under_its_own_id_and_another_is_said():
     cells = expecting("toy/same@OLD/dgx_a100_80gb:2", given=SMALL).cells
-    with pytest.raises(UsageError, match="are the same cell"):
-        problems(Expectations({**cells, **expecting(f"toy/same@{SMALL}").cells}))
+    with pytest.raises(UsageError, match="is expected twice"):
+        requests(Expectations({**cells, **expecting(f"toy/same@{SMALL}").cells}))
 
 
 def test_a_problem_is_compared_with_one_variant():
@@ -104,7 +101,7 @@ def test_a_problem_is_compared_with_one_variant():
         for name, against in (("same", "own"), ("plain", "reference"))
     }
     with pytest.raises(UsageError, match="own and reference; the cells of one problem"):
-        problems(Expectations(rows))
+        requests(Expectations(rows))
 
 
 class TestIds:
@@ -112,8 +109,7 @@ class TestIds:
     OLD = CellId.parse("toy/same@OLD/dgx_a100_80gb:2")
 
     def named(self, cells: Mapping[CellId, Expectation]) -> tuple[Expectations, Any]:
-        expectations = Expectations(cells)
-        return as_results_name_them(expectations, problems(expectations, toy.labelled_registry))
+        return to_measure(Expectations(cells), toy.labelled_registry())[1:]
 
     def test_a_problem_keeps_how_it_is_given_where_results_name_it_otherwise(self):
         expected, changed = self.named(expecting(f"toy/same@{SMALL}").cells)
@@ -131,8 +127,8 @@ class TestIds:
             replace(self.OLD, variant=name): Expectation(given=given)
             for name, given in (("reference", ""), ("same", SMALL))
         }
-        (problem,) = problems(Expectations(rows), toy.labelled_registry)
-        assert list(problem.expected) == ["reference", "same"]
+        (request,) = requests(Expectations(rows), toy.labelled_registry)
+        assert request.variants == ("reference", "same")
         expected, changed = self.named(rows)
         assert {each.given for each in expected.cells.values()} == {SMALL}
         assert list(changed) == list(rows)
