@@ -102,7 +102,7 @@ def topology(topology: Topology) -> RenderableType:
     """Render a topology: its NVLink domains, the links between GPUs, and its figures."""
     size, hosts = topology.gpus_in_domain, topology.hosts_in_domain
     by = usual_links(topology)
-    joined = _LINKS.get(by, "not known") if size > 1 else "alone"
+    joined = "alone" if size == 1 else _LINKS[by] if by else "not known"
 
     def span(domain: int, amount: int) -> str:
         first = domain * amount

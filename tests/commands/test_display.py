@@ -10,7 +10,7 @@ from harness.model.ids import CellId
 from harness.model.quality import Quality
 from harness.model.statement import Statement
 from reports.core.columns import cell_table
-from shardbench.display import comparison as display
+from shardbench.commands import compare as display
 
 COST = Quality("max_rank_ms", "ms", "lower", "what it costs")
 LEAST = Quality("bound_ms", "ms", "higher", "what it costs at least", bounds="max_rank_ms")
