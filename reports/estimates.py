@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harness.contract.abilities.estimates import FittedFigure, FittedMachine
+from harness.contract.estimates import FittedFigure, FittedMachine
 from harness.estimates.memory import MemoryValidation, TermFound
 from harness.estimates.validation import Agreement, DecisionFound, Validation
 from reports.core.formatting import figure, hundredths

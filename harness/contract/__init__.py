@@ -1,6 +1,16 @@
 """The contract between planners and the harness: everything that a planner's author imports."""
 
-from harness.contract.abilities.estimates import (
+from harness.contract.abilities import (
+    Abilities as Abilities,
+    Commits as Commits,
+    Driven as Driven,
+    LibraryTopology as LibraryTopology,
+    Releases as Releases,
+    Series as Series,
+    TopologyRow as TopologyRow,
+    TopologyTrap as TopologyTrap,
+)
+from harness.contract.estimates import (
     BenchOptions as BenchOptions,
     Candidate as Candidate,
     CandidateSet as CandidateSet,
@@ -15,59 +25,46 @@ from harness.contract.abilities.estimates import (
     TimedWork as TimedWork,
     Workbench as Workbench,
 )
-from harness.contract.abilities.plans import (
+from harness.contract.family import (
+    Counter as Counter,
+    Family as Family,
+    Implementation as Implementation,
+    Study as Study,
+    Workload as Workload,
+)
+from harness.contract.planning import (
     Explanation as Explanation,
+    Moving as Moving,
+    Planning as Planning,
     Question as Question,
     Remedies as Remedies,
     Remedy as Remedy,
     Section as Section,
 )
-from harness.contract.abilities.series import (
-    Commits as Commits,
-    Driven as Driven,
-    Releases as Releases,
-    Series as Series,
+from harness.contract.recorder import (
+    Recorder as Recorder,
+    count_calls as count_calls,
+    is_observing as is_observing,
 )
-from harness.contract.abilities.topology import (
-    LibraryTopology as LibraryTopology,
-    TopologyRow as TopologyRow,
-    TopologyTrap as TopologyTrap,
-)
-from harness.contract.abilities.workloads import (
+from harness.contract.supported_releases import SupportedReleases as SupportedReleases
+from harness.contract.variants import Measured as Measured, Prepared as Prepared
+from harness.contract.workloads import (
+    CAPTURED_FILE as CAPTURED_FILE,
     Column as Column,
+    Count as Count,
     Imported as Imported,
     ImportRequest as ImportRequest,
     Inventory as Inventory,
     Names as Names,
+    Parameters as Parameters,
+    Seed as Seed,
     is_captured_file as is_captured_file,
     labelled as labelled,
     read_captured as read_captured,
-    write_captured as write_captured,
-)
-from harness.contract.calls import count_calls as count_calls
-from harness.contract.declarations import (
-    Counter as Counter,
-    Moving as Moving,
-    Planning as Planning,
-    Study as Study,
-    Workload as Workload,
-)
-from harness.contract.family import (
-    Abilities as Abilities,
-    Family as Family,
-    Implementation as Implementation,
-)
-from harness.contract.parameters import (
-    CAPTURED_FILE as CAPTURED_FILE,
-    Count as Count,
-    Parameters as Parameters,
-    Seed as Seed,
     read_parameters as read_parameters,
     workload_parameters as workload_parameters,
+    write_captured as write_captured,
 )
-from harness.contract.recorder import Recorder as Recorder, is_observing as is_observing
-from harness.contract.supported_releases import SupportedReleases as SupportedReleases
-from harness.contract.variants import Measured as Measured, Prepared as Prepared
 from harness.execution.upstream import Upstream as Upstream
 from harness.model.cell import Progress as Progress, RankTable as RankTable
 from harness.model.declared import checked as checked

@@ -1,30 +1,19 @@
 """A family of planner variants: its declaration, its implementation and its abilities."""
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
-from harness.contract.abilities.estimates import BenchOptions, Workbench
-from harness.contract.abilities.plans import Explaining
-from harness.contract.abilities.series import Series
-from harness.contract.abilities.topology import LibraryTopology
-from harness.contract.abilities.workloads import Imported, ImportRequest, Inventory, Names
-from harness.contract.declarations import (
-    Counter,
-    Planning,
-    Study,
-    Workload,
-)
+from harness.contract.abilities import Abilities, load
+from harness.contract.planning import Planning
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import ClockName
-from harness.model.decisions import models_of
 from harness.model.errors import RegistryError, UsageError, unknown
 from harness.model.ids import ProblemId, WorkloadSpec
-from harness.model.quality import Quality
+from harness.model.quality import Quality, models_of
 from harness.model.statement import PEAK_MEMORY, SECONDS, TIMES_FASTER, Claim, Statement
 from harness.model.topology import Topology
 
@@ -33,6 +22,45 @@ D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 
 Prepare = Callable[[P], Prepared[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A deterministic count of work done in one call.
+
+    `sufficient` is the count that one call needs: a number, or the name of another counter; None if
+    it is not known. All work beyond it is repeated work.
+    """
+
+    name: str
+    meaning: str
+    sufficient: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload's line in `shardbench list workloads`."""
+
+    name: str
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A problem of the family's suite, and the variants to run on it.
+
+    `against` names the variant to compare the others with; None means the family's reference. The
+    default report leaves out `large` studies. Variants in `counted` are checked and their work is
+    counted, but they are not timed.
+    """
+
+    problem: str
+    variants: tuple[str, ...]
+    purpose: str
+    against: str | None = None
+    large: bool = False
+    counted: tuple[str, ...] = ()
 
 
 class Declared(TypedDict, total=False):
@@ -80,57 +108,6 @@ class Implementation(Protocol[P, D_contra]):
         Observing may slow the call, because an observed call is never timed.
         """
         ...
-
-
-Capturing = Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any] | None]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Abilities(Generic[P, D]):
-    """Optional abilities of a family beyond comparing variants: objects, or names "module:name".
-
-    Attributes:
-        planning: the settings of `shardbench plan`.
-        explain: the function for `shardbench explain`; it explains a decision.
-        explain_table: the function for `shardbench explain --table`; it explains the placement of
-            one table.
-        capture: a context manager for `shardbench.capture`. It takes the translator of table names,
-            and yields a function that returns the content captured so far as plain JSON types, or
-            None if another process captures it. The function raises ShardbenchError for content
-            that cannot be written.
-        inventory: the function for `shardbench workload show`; it returns a workload's parts, and
-            raises UsageError if they depend on the topology and none is given.
-        importing: the function for `shardbench workload import`; it reads files of other programs,
-            and raises UsageError if a source cannot be used.
-        series: the library with the releases of `shardbench releases` and the commits of
-            `shardbench history`.
-        figures: a function that computes figures common to all decisions on a problem, such as a
-            proven bound. It takes the known figures, stores them for `quality`, computes the
-            others and returns all. A comparison calls it once, before any variant runs.
-        measuring: makes the workbench that measures decisions on this machine and calibrates it.
-        topology: the library's arguments for a topology and the values that mislead it, for
-            `shardbench topology check` and `show`.
-    """
-
-    planning: Planning[P, D] | str | None = None
-    explain: Explaining[P, D] | str | None = None
-    explain_table: Explaining[P, D] | str | None = None
-    capture: Capturing | str | None = None
-    inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
-    importing: Callable[[ImportRequest], Imported] | str | None = None
-    series: Series | str | None = None
-    topology: LibraryTopology | str | None = None
-    measuring: Callable[[BenchOptions], Workbench[P]] | str | None = None
-    figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
-
-
-def load(named: Any) -> Any:
-    """Import the object that the string "module" or "module:name" names; return others as is."""
-    if not isinstance(named, str):
-        return named
-    module, _, name = named.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from harness.contract.abilities.estimates import MemoryCandidate, MemorySet, RankMemory
+from harness.contract.estimates import MemoryCandidate, MemorySet, RankMemory
 from harness.estimates.timing import OnProgress
 from harness.execution.child import run
 from harness.execution.worker import Failed, Stage

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from harness.contract import Prepared
-from harness.contract.abilities.estimates import Design, FittedMachine, TimedWork, Workbench
+from harness.contract.estimates import Design, FittedMachine, TimedWork, Workbench
 from harness.execution.child import run
 from harness.execution.worker import Failed, Stage
 from harness.measuring.timing.turns import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from harness.contract.abilities.estimates import Candidate, CandidateSet, RankWork
+from harness.contract.estimates import Candidate, CandidateSet, RankWork
 from harness.estimates.timing import Stopwatch
 from harness.measuring.environment import environment
 from harness.measuring.timing.turns import long_lived_objects_left_alone

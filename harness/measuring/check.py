@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from harness.contract import Family, Measured, Planning, Recorder
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.contract.recorder import observed_call
 from harness.contract.variants import Variant
 from harness.execution.usage import begin_peak, peak

@@ -17,7 +17,7 @@ from harness.contract.registry import ENTRY_POINTS, family_modules
 from harness.execution.git import run_git
 from harness.model.cell import Environment
 from harness.model.errors import ShardbenchError
-from harness.model.versions import PACKAGES, installed_versions
+from harness.model.machine import PACKAGES, installed_versions
 
 _OWN = "shardbench"
 

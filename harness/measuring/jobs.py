@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from harness.contract import Family, Progress, Recorder
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.contract.registry import family_modules
 from harness.execution.child import run
 from harness.execution.server import start_server

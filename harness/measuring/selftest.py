@@ -16,8 +16,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from harness.contract import Family, Prepared, Quality, Recorder
-from harness.contract.parameters import Parameters, workload_parameters
 from harness.contract.registry import Registry
+from harness.contract.workloads import Parameters, workload_parameters
 from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
 from harness.measuring.jobs import Listener

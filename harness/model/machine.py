@@ -1,7 +1,8 @@
-"""The default memory limit on this machine or in this container."""
+"""The memory limit of this machine or container, and the installed versions of libraries."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 GIB = 2**30
@@ -43,3 +44,18 @@ def _memory_limits() -> Iterator[Path]:
                 yield _CGROUPS / ancestor / "memory.max"
             elif "memory" in controllers.split(","):
                 yield _CGROUPS / "memory" / ancestor / "memory.limit_in_bytes"
+
+
+PACKAGES = ("torch", "torchrec", "fbgemm-gpu-cpu", "fbgemm-gpu", "numpy", "numba", "scipy")
+"""The packages that shardbench's own planners use."""
+
+
+def installed_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """Return the versions of those packages that are installed, by package name."""
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,4 +1,4 @@
-"""Qualities of a decision, proven bounds on qualities, and comparison with limits."""
+"""Qualities of decisions, proven bounds on them, limits, and which decisions must agree."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -69,3 +69,14 @@ def find_bound(qualities: Sequence[Quality]) -> Bound | None:
         if quality.bounds and quality.bounds == qualities[0].name:
             return Bound(qualities[0].name, quality.name, qualities[0].better)
     return None
+
+
+def models_of(variant: str, same_as: Mapping[str, str | None]) -> list[str]:
+    """Return the variants that `variant` must agree with, directly or indirectly, nearest first.
+
+    `same_as` maps a variant to the variant that it reproduces. A cycle lists each variant once.
+    """
+    chain = [variant]
+    while (target := same_as.get(chain[-1])) and target not in chain:
+        chain.append(target)
+    return chain[1:]

@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.contract.abilities.workloads import (
+from harness.contract.abilities import load
+from harness.contract.registry import load_registry
+from harness.contract.workloads import (
     CAPTURED_SUFFIXES,
     Names,
     is_captured_file,
     write_captured,
 )
-from harness.contract.family import load
-from harness.contract.registry import load_registry
 from harness.model.errors import ShardbenchError, UsageError, one_line
 
 

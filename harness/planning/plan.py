@@ -18,7 +18,7 @@ from harness.contract import (
     Remedies,
     Remedy,
 )
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
 from harness.measuring.timing.turns import SystemClock
@@ -34,8 +34,6 @@ from harness.model.ids import CellId
 from harness.model.quality import Bound, Quality, find_bound
 
 _REMEDY_SECONDS = 20.0
-_LEAST_SECONDS = 10.0
-_REPEAT_SECONDS = 1.0
 
 Begins = Callable[[str], None]
 """A function that is called with each stage that begins, in a few words."""
@@ -82,7 +80,6 @@ def plan(
     request: Request,
     seconds: float | None = None,
     near: Near | None = None,
-    clock: SystemClock | None = None,
     begins: Begins = _silent,
 ) -> Planned:
     """Plan once in this process, with the request's variant or else the family's default.
@@ -97,10 +94,10 @@ def plan(
     """
     variant, problem = _prepare(request, seconds, near, begins)
     begins(f"planning with {variant.name}")
-    decision, took = decide(request.family, variant, problem, clock or SystemClock())
+    decision, took = _decide(request.family, variant, problem)
     begins("rating the plan")
     moved = None if near is None else _moving(request).moved(problem, decision)
-    return _planned(request, variant.name, problem, decision, took, moved)
+    return _planned(request, variant.name, problem, decision, took, moved_gib=moved)
 
 
 def front(
@@ -118,7 +115,7 @@ def front(
         took = clock.wall() - began
         request.family.work.validate(problem, decision)
         moved = moving.moved(problem, decision)
-        yield _planned(request, variant.name, problem, decision, took, moved)
+        yield _planned(request, variant.name, problem, decision, took, moved_gib=moved)
         begins(f"planning, {count} found so far")
         began = clock.wall()
 
@@ -159,39 +156,27 @@ def _prepare(
 
 
 def _planned(
-    request: Request,
-    variant: str,
-    problem: Any,
-    decision: Any,
-    planning_s: float,
-    moved_gib: float | None = None,
-    changes: tuple[str, ...] = (),
+    request: Request, variant: str, problem: Any, decision: Any, planning_s: float, **known: Any
 ) -> Planned:
     family, planning = request.family, _planning(request)
     return Planned(
-        request.cell_id(variant),
-        planning.document(problem, decision),
-        planning.ranks(problem, decision),
-        family.work.quality(problem, decision),
-        family.qualities[0],
-        find_bound(family.qualities),
-        planning_s,
-        moved_gib,
-        problem,
-        changes,
+        cell=request.cell_id(variant),
+        document=planning.document(problem, decision),
+        ranks=planning.ranks(problem, decision),
+        quality=family.work.quality(problem, decision),
+        first=family.qualities[0],
+        bound=find_bound(family.qualities),
+        planning_s=planning_s,
+        problem=problem,
+        **known,
     )
 
 
-def decide(
-    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any, clock: SystemClock
+def _decide(
+    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any
 ) -> tuple[Any, float]:
-    """Call a variant once in this process; return its valid decision and the call's wall seconds.
-
-    Raises:
-        InfeasibleDecision: the decision is invalid.
-        UsageError: the variant does not support the problem.
-        ShardbenchError: the variant found no decision.
-    """
+    """Call a variant once; return its valid decision and the call's wall seconds."""
+    clock = SystemClock()
     try:
         prepared = variant.prepared(problem)
         try:
@@ -226,8 +211,9 @@ def find_remedies(request: Request, begins: Begins = _silent) -> Remedies[Any, A
 
 def fixed(request: Request, remedy: Remedy[Any, Any], planning_s: float) -> Planned:
     """Return the record of a remedy's decision, after checking it on the changed problem."""
-    variant, problem, decision = _planning(request).variant, remedy.problem, remedy.decision
+    problem, decision = remedy.problem, remedy.decision
     request.family.work.validate(problem, decision)
+    variant = _planning(request).variant
     return _planned(request, variant, problem, decision, planning_s, changes=remedy.changes)
 
 
@@ -259,7 +245,7 @@ def explain(
 
     Raises:
         UsageError: the family explains no decisions, or no tables, a variant is unknown, both
-            variants are the same, the rank or table does not exist, or `top` is below 1.
+            variants are the same, or the rank or table does not exist.
         InfeasibleDecision: a decision is invalid.
         ShardbenchError: a variant is not installed, or found no decision.
     """
@@ -270,25 +256,23 @@ def explain(
         raise UsageError(f"Family '{family.name}' does not explain {parts}.")
     if table and (rank is not None or request.against):
         raise UsageError("--table takes neither --rank nor --against.")
-    variant = family.find(request.variants[0])
-    other = family.find(request.against) if request.against else None
-    if variant is other:
-        raise UsageError(f"--against takes another variant than '{variant.name}' itself.")
-    if top < 1:
-        raise UsageError(f"--top must be at least 1, not {top}.")
     ranks = request.topology.gpus
     if rank is not None and not 0 <= rank < ranks:
         raise UsageError(f"There is no rank {rank}; ranks are from 0 to {ranks - 1}.")
-    for needed in filter(None, (variant, other)):
+    variant = family.find(request.variants[0])
+    variants = [variant, *([family.find(request.against)] if request.against else [])]
+    if variants[1:] == [variant]:
+        raise UsageError(f"--against takes another variant than '{variant.name}' itself.")
+    for needed in variants:
         needed.check_installed()
     begins(BUILDING)
     problem = request.build()
-    begins(f"planning with {variant.name}")
-    decision, took = decide(family, variant, problem, SystemClock())
-    other_decision = None
-    if other is not None:
-        begins(f"planning with {other.name}")
-        other_decision, _ = decide(family, other, problem, SystemClock())
+    decided = []
+    for planner in variants:
+        begins(f"planning with {planner.name}")
+        decided.append(_decide(family, planner, problem))
+    (decision, took), *others = decided
+    other_decision = others[0][0] if others else None
     begins("explaining the decision")
     question = Question(rank, top, request.against, other_decision, table)
     explanation = explaining(problem, decision, question)
@@ -322,18 +306,19 @@ def baseline(
         return Baseline(planner, made.quality[first])
     variant = family.root(variant) if variant.missing() else variant
     begins(f"planning with {variant.name}")
-    limit = max(_LEAST_SECONDS, made.planning_s) if seconds is None else seconds
+    limit = max(10.0, made.planning_s) if seconds is None else seconds
     try:
         variant.check_installed()
         with _stopped_after(limit):
-            decision, _ = decide(family, variant, made.problem, SystemClock())
+            decision, _ = _decide(family, variant, made.problem)
             return Baseline(planner, family.work.quality(made.problem, decision)[first])
     except _TimeIsUp:
-        return Baseline(planner, None, f"{planner} finds no plan within {limit:.0f} s.")
+        reason = f"{planner} finds no plan within {limit:.0f} s."
     except InfeasibleDecision:
-        return Baseline(planner, None, f"{planner} finds no plan.")
+        reason = f"{planner} finds no plan."
     except ShardbenchError as error:
-        return Baseline(planner, None, f"{planner}'s own plan is unknown: {error}")
+        reason = f"{planner}'s own plan is unknown: {error}"
+    return Baseline(planner, None, reason)
 
 
 class _TimeIsUp(BaseException):
@@ -348,7 +333,7 @@ def _stopped_after(seconds: float) -> Iterator[None]:
         raise _TimeIsUp
 
     before = signal.signal(signal.SIGALRM, stop)
-    others = signal.setitimer(signal.ITIMER_REAL, seconds, _REPEAT_SECONDS)
+    others = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     finally:

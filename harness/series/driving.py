@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness.contract.abilities.series import Driven
-from harness.contract.calls import collection_off, count_calls
-from harness.contract.recorder import Recorder
+from harness.contract.abilities import Driven
+from harness.contract.recorder import Recorder, collection_off, count_calls
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import Topology

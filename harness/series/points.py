@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.contract.abilities.series import Series
-from harness.contract.family import Family, load
+from harness.contract.abilities import Series, load
+from harness.contract.family import Family
 from harness.contract.registry import Registry
 from harness.model.cell import Cell
 

@@ -33,7 +33,7 @@ from harness.contract import (
     WorkloadSpec,
     is_observing,
 )
-from harness.contract.abilities.series import Commits, Series
+from harness.contract.abilities import Commits, Series
 from harness.contract.registry import Registry
 from harness.execution.child import run
 from harness.execution.server import start_server

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import structs
 
-from harness.contract.abilities.series import Series
+from harness.contract.abilities import Series
 from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
 from harness.gate.judging import GateVerdict, judge_cells
 from harness.model.cell import Cell

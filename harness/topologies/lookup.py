@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from harness.contract import Family
-from harness.contract.abilities.topology import TopologyRow
+from harness.contract.abilities import TopologyRow
 from harness.model.errors import UsageError, printable, unknown
 from harness.model.files import read_file
 from harness.model.ids import WorkloadSpec

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from harness.contract.abilities.topology import LibraryTopology, TopologyRow, TopologyTrap
+from harness.contract.abilities import LibraryTopology, TopologyRow, TopologyTrap
 from harness.model.topology import MOST_GPUS
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.lookup import COLUMNS, read_values

@@ -10,7 +10,7 @@ from functools import cached_property
 from harness.contract.registry import installed_statements
 from harness.measuring.statements import Reading, evaluate
 from harness.model.cell import Cell
-from harness.model.decisions import models_of
+from harness.model.quality import models_of
 from harness.model.statement import Claim, Statement
 from reports.core.columns import compared, first_quality
 from reports.core.formatting import change, listing, number, plural

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Family
-from harness.contract.abilities.estimates import BenchOptions, Workbench
-from harness.contract.family import load
+from harness.contract.abilities import load
+from harness.contract.estimates import BenchOptions, Workbench
 from harness.estimates.memory import MemoryValidation, RankMemoryFound, validate_memory
 from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate, topology_file
 from harness.estimates.validation import Validation, validate

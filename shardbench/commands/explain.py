@@ -20,7 +20,9 @@ from shardbench.progress import progress_display
 @problem_options.problem
 @problem_options.against
 @click.option("--rank", type=int, help="The rank to look at; the heaviest unless given.")
-@click.option("--top", default=3, help="How many parts of it to show in detail.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=3, help="How many parts of it to show in detail."
+)
 @click.option(
     "--table", default="", help="Explain the placement of this table, with every option it has."
 )

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from harness.contract.abilities.topology import LibraryTopology, TopologyRow
-from harness.contract.family import load
+from harness.contract.abilities import LibraryTopology, TopologyRow, load
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file
 from harness.model.topology import MOST_GPUS

@@ -12,7 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.contract.abilities.workloads import (
+from harness.contract.abilities import load
+from harness.contract.workloads import (
     Cell,
     Column,
     Imported,
@@ -20,7 +21,6 @@ from harness.contract.abilities.workloads import (
     Inventory,
     distribution,
 )
-from harness.contract.family import load
 from harness.model.errors import UsageError, printable
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.contract.abilities.plans import Remedies, Section
+from harness.contract.planning import Remedies, Section
 from harness.model.cell import RankTable
 from harness.model.ids import CellId
 from harness.planning.plan import Baseline, Explained, Planned

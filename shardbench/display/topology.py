@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from harness.contract.abilities.topology import TopologyRow, TopologyTrap
+from harness.contract.abilities import TopologyRow, TopologyTrap
 from harness.model.errors import printable
 from harness.model.topology import Topology
 from harness.topologies.capture import HostTopology

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.contract.registry import load_registry
-from harness.model.versions import installed_versions
+from harness.model.machine import installed_versions
 
 
 @pytest.fixture

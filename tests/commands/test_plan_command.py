@@ -15,7 +15,7 @@ from harness.contract import (
     UsageError,
     WorkloadSpec,
 )
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.contract.registry import Registry
 from harness.planning.plan import Baseline
 from harness.topologies.lookup import find_topology

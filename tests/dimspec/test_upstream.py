@@ -187,7 +187,7 @@ def test_a_recording_is_the_stored_stream(upstreams: dict[str, Upstream], model:
 def test_errors_are_sentences(
     upstreams: dict[str, Upstream], request_: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ShardbenchError, match=f"^{AFTER} raised {said}"):
+    with pytest.raises(ShardbenchError, match=f"^{AFTER} failed: {said}"):
         upstreams[AFTER].ask(request_)
 
 

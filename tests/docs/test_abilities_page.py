@@ -9,7 +9,7 @@ from documented import ROOT
 from fake_clock import FakeClock
 
 from harness.contract import Abilities, BenchOptions, ImportRequest, UsageError, read_captured
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.contract.registry import Registry
 from harness.estimates.timing import Pair, Stopwatch, calibrate
 from harness.measuring.request import Request

@@ -4,7 +4,7 @@ import pytest
 from msgspec import to_builtins
 
 from harness.contract import ShardbenchError, Upstream
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.model.ids import ProblemId
 from harness.series import driving
 from harness.series.installing import installed_place

@@ -6,7 +6,7 @@ import pytest
 from msgspec import to_builtins
 
 from harness.contract import Recorder, Topology, Upstream
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.series import driving
 from harness.series.installing import Place, installed_place

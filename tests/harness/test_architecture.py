@@ -28,7 +28,7 @@ ALLOWED = {
 }
 # Libraries that belong to one family; versions of theirs are noted with every result.
 LIBRARIES = ("torchrec", "fbgemm", "colossalai", "paddle", "dtensor", "dimspec")
-NAMING = ("harness/model/versions.py",)
+NAMING = ("harness/model/machine.py",)
 # The names that users import are those of planners; no command knows one.
 OF_USERS = "shardbench/__init__.py"
 

@@ -15,7 +15,7 @@ DRIVER = """
 import toylib
 import toylib.planning
 from contextlib import contextmanager
-from harness.contract.abilities.series import Driven
+from harness.contract.abilities import Driven
 
 def drive(workload, topology, planner):
     plan = lambda: toylib.planning.plan(int(workload.parameters.get("size", 3)))

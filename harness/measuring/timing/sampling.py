@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from harness.contract import Prepared
-from harness.contract.calls import profiled
+from harness.contract.recorder import profiled
 from harness.execution.forks import Fork, Send
 from harness.execution.usage import helpers
 from harness.measuring.request import CALL, COUNTING

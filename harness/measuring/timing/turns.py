@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
-from harness.contract.calls import collection_off
+from harness.contract.recorder import collection_off
 from harness.execution.usage import descendants_cpu
 
 

@@ -36,7 +36,7 @@ _KERNELS = {"cpu": (FUSED,), "cuda": (FUSED, "fused_uvm", "fused_uvm_caching")}
 
 
 class EmbeddingWorkbench:
-    """Implements `harness.contract.abilities.estimates.Workbench` for embedding plans."""
+    """Implements `harness.contract.estimates.Workbench` for embedding plans."""
 
     def __init__(self, options: BenchOptions) -> None:
         self._device = Device(options.device)

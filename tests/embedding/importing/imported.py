@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.contract.abilities.workloads import Imported, ImportRequest
+from harness.contract.workloads import Imported, ImportRequest
 from harness.model.errors import UsageError
 from planners.embedding.importing.importer import read
 from planners.embedding.tables.files import Table, parse_tables

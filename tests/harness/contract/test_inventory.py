@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from harness.contract.abilities.workloads import Column, Inventory, distribution
+from harness.contract.workloads import Column, Inventory, distribution
 from harness.model.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import Meta
 
-from harness.contract import parameters
+from harness.contract import workloads as parameters
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 

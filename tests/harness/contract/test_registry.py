@@ -12,7 +12,7 @@ import pytest
 import toy
 
 from harness.contract import Family
-from harness.contract.family import load
+from harness.contract.abilities import load
 from harness.contract.registry import Registry, load_registry
 from harness.contract.variants import Variant
 from harness.model.errors import RegistryError, UsageError, unknown

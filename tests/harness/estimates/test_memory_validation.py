@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.abilities.estimates import MemoryCandidate, MemorySet, RankMemory
+from harness.contract.estimates import MemoryCandidate, MemorySet, RankMemory
 from harness.estimates.memory import RankMemoryFound, validate_memory
 from harness.model.errors import ShardbenchError, UsageError
 from harness.store.lines import Store

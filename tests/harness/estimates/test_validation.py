@@ -10,7 +10,7 @@ from fake_clock import FakeClock
 from msgspec import to_builtins
 
 from harness.contract import Prepared
-from harness.contract.abilities.estimates import (
+from harness.contract.estimates import (
     Candidate,
     CandidateSet,
     Design,

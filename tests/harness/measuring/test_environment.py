@@ -7,7 +7,7 @@ import pytest
 from toy_repository import ToyRepository
 
 from harness.measuring.environment import environment, used_packages
-from harness.model.versions import PACKAGES
+from harness.model.machine import PACKAGES
 
 
 def test_the_versions_of_a_users_family_are_those_of_its_packages(

@@ -1,48 +1,50 @@
+"""Plans for use, explanations of them, and the plan that the family's planner makes today."""
+
+import signal
+import time
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import toy
 
-from harness.contract import Family, Measured, Prepared
+from harness.contract import Abilities, Explanation, Family, InfeasibleDecision, Measured, Prepared
+from harness.contract.planning import Question
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import WorkloadSpec
-from harness.planning.plan import Planned, plan
+from harness.planning.plan import Baseline, baseline, explain, plan
 from harness.topologies.lookup import find_topology
-
-TOPOLOGY = find_topology("dgx_a100_80gb", 2)
 
 
 @pytest.fixture
 def family() -> Family:
-    (found,) = toy.bounded_registry().families
-    return found
+    (toys,) = toy.bounded_registry().families
+    return toys
 
 
-def make(family: Family, variant: str = "", **options) -> Planned:
-    workload = WorkloadSpec("toy", {"size": "5"})
-    return plan(Request(family, workload, TOPOLOGY, (variant,) if variant else ()), **options)
+def asked(family: Family, *variants: str, against: str = "", **parameters: str) -> Request:
+    workload = WorkloadSpec("toy", parameters or {"size": "5"})
+    return Request(family, workload, find_topology("dgx_a100_80gb", 2), variants, against)
 
 
-def add(family: Family, name: str, prepare) -> None:
-    family.variants[name] = Variant(name, prepare, "", "")
+def with_planning(family: Family, **changes) -> Family:
+    planning = replace(family.abilities.planning, **changes)
+    return replace(family, abilities=replace(family.abilities, planning=planning))
 
 
-def test_the_family_s_own_choice_plans(family: Family):
-    made = make(family)
+def test_the_family_s_own_choice_plans(family):
+    made = plan(asked(family))
     assert str(made.cell) == "toy/same@toy[size=5]/dgx_a100_80gb:2"
     assert made.document == {"gpu_of_item": (0, 1, 0, 1, 0)}
     assert made.ranks.rows == ((3, 3 / 8), (2, 2 / 8))
     assert made.quality == {"fullest": 3.0, "least": 2.5}
     assert made.first.name == "fullest"
-    assert made.bound is not None
     assert made.bound.gap(made.quality) == pytest.approx(0.2)
 
 
-def test_what_the_variant_installs_is_gone_again(family: Family):
+def test_what_the_variant_installs_is_gone_again(family):
     closed = []
 
     def prepare(problem: toy.ToyProblem) -> Prepared[toy.Decision]:
@@ -52,36 +54,126 @@ def test_what_the_variant_installs_is_gone_again(family: Family):
 
         return Prepared(run, toy.changed_world, lambda: closed.append(True))
 
-    add(family, "installed-elsewhere", prepare)
-    assert make(family, "installed-elsewhere").document == {"gpu_of_item": (0, 1, 0, 1, 0)}
-    assert not toy.World.changed
-    assert closed == [True]
+    family.variants["installed"] = Variant("installed", prepare, "", "")
+    assert plan(asked(family, "installed")).document == {"gpu_of_item": (0, 1, 0, 1, 0)}
+    assert (toy.World.changed, closed) == (False, [True])
 
 
-def planning_with(family: Family, **changes: Any) -> Family:
-    planning = replace(family.abilities.planning, **changes)
-    return replace(family, abilities=replace(family.abilities, planning=planning))
-
-
-def test_the_search_is_limited_where_it_can_be(family: Family, tmp_path: Path):
-    plan(Request(family, WorkloadSpec("toy", {"folder": str(tmp_path)}), TOPOLOGY), seconds=2.5)
+def test_the_search_is_limited_where_it_can_be(family, tmp_path):
+    plan(asked(family, folder=str(tmp_path)), seconds=2.5)
     assert (tmp_path / "limit").read_text() == "2.5"
-    endless = planning_with(family, limited=None)
-    with pytest.raises(UsageError) as refused:
-        make(endless, seconds=2.5)
-    assert str(refused.value) == "Planning with family 'toy' takes no limit in seconds."
+    with pytest.raises(UsageError, match="takes no limit in seconds"):
+        plan(asked(with_planning(family, limited=None)), seconds=2.5)
 
 
 @pytest.mark.parametrize(
-    ("variant", "sentence"),
+    ("variant", "reason"),
     [
         ("raises", "'raises' found no decision: ValueError: no item likes me"),
-        ("missing", f"'missing' is not installed: it needs {toy.NOT_THERE}."),
+        ("missing", f"'missing' is not installed: it needs {toy.NOT_THERE}"),
         ("refuses", "too many items for me"),
-        ("infeasible", "(2, 2, 2, 2, 2) does not deal 5 items out."),
+        ("infeasible", "does not deal 5 items out"),
     ],
 )
-def test_why_there_is_no_decision_is_said_in_one_line(family: Family, variant: str, sentence: str):
-    with pytest.raises(ShardbenchError) as failed:
-        make(family, variant)
-    assert str(failed.value) == sentence
+def test_without_a_decision_the_reason_is_raised(family, variant, reason):
+    with pytest.raises(ShardbenchError, match=reason):
+        plan(asked(family, variant))
+
+
+class TestExplanations:
+    @pytest.fixture
+    def questions(self) -> list[Question]:
+        return []
+
+    @pytest.fixture
+    def family(self, family, questions) -> Family:
+        def because(problem, decision, question) -> Explanation:
+            questions.append(question)
+            return Explanation(("So it is.",), (), {"items": list(decision)})
+
+        return replace(family, abilities=Abilities(explain=because, explain_table=because))
+
+    def test_a_family_explains_a_decision_and_its_difference_from_another(self, family, questions):
+        made = explain(asked(family, "same", against="own"), rank=1, top=2)
+        assert str(made.cell) == "toy/same@toy[size=5]/dgx_a100_80gb:2"
+        assert (made.against, made.explanation.document) == ("own", {"items": [0, 1, 0, 1, 0]})
+        assert questions == [Question(1, 2, "own", (0,) * 5)]
+
+    def test_a_table_is_explained_by_a_function_of_its_own(self, family, questions):
+        explain(asked(family, "same"), table="3")
+        assert questions == [Question(top=5, table="3")]
+
+    @pytest.mark.parametrize(
+        ("variant", "against", "options", "reason"),
+        [
+            ("same", "own", {"table": "3"}, "neither --rank nor --against"),
+            ("same", "", {"table": "3", "rank": 1}, "neither --rank nor --against"),
+            ("same", "same", {}, "another variant than 'same' itself"),
+            ("raises", "", {"rank": 2}, "no rank 2; ranks are from 0 to 1"),
+            ("raises", "", {"rank": -1}, "no rank -1; ranks are from 0 to 1"),
+        ],
+    )
+    def test_bad_questions_are_refused_before_planning(
+        self, family, variant, against, options, reason
+    ):
+        with pytest.raises(UsageError, match=reason):
+            explain(asked(family, variant, against=against), **options)
+
+
+class TestBaseline:
+    @pytest.fixture
+    def family(self, family) -> Family:
+        """The toys, with `same` as what their planner does today."""
+        return with_planning(family, baseline=lambda problem: ("Toys", "same"))
+
+    @staticmethod
+    def compared(family: Family, **options) -> Baseline | None:
+        request = asked(family, "own")
+        return baseline(request, plan(request), **options)
+
+    @staticmethod
+    def prepare(family: Family, name: str, prepared: Prepared) -> None:
+        family.variants[name] = replace(family.variants[name], prepare=lambda _: prepared)
+
+    @pytest.mark.parametrize(("requires", "planning"), [((), "same"), ((toy.NOT_THERE,), None)])
+    def test_the_named_variant_plans_or_its_model_where_it_is_not_installed(
+        self, family, requires, planning
+    ):
+        family.variants["same"] = replace(family.variants["same"], requires=requires)
+        stages: list[str] = []
+        assert self.compared(family, begins=stages.append) == Baseline("Toys", 3.0)
+        assert stages == [f"planning with {planning or 'reference'}"]
+
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [
+            (InfeasibleDecision("nothing fits"), "Toys finds no plan."),
+            (KeyError(), "Toys's own plan is unknown: 'same' found no decision: KeyError"),
+        ],
+    )
+    def test_without_a_plan_of_the_planner_there_is_a_reason(self, family, error, reason):
+        def fail() -> None:
+            raise error
+
+        self.prepare(family, "same", Prepared(fail))
+        assert self.compared(family) == Baseline("Toys", None, reason)
+
+    def test_a_planner_that_takes_too_long_is_stopped_even_if_it_catches_errors(self, family):
+        def endless() -> None:
+            while True:
+                with suppress(Exception):
+                    time.sleep(60)
+
+        closed: list[bool] = []
+        self.prepare(family, "same", Prepared(endless, close=lambda: closed.append(True)))
+        before = signal.getsignal(signal.SIGALRM)
+        made = self.compared(family, seconds=0.02)
+        assert made == Baseline("Toys", None, "Toys finds no plan within 0 s.")
+        assert closed == [True]
+        assert signal.getsignal(signal.SIGALRM) is before
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+    def test_there_is_none_without_a_planner_or_near_another_plan(self, family):
+        assert self.compared(with_planning(family, baseline=None)) is None
+        request = asked(family, "own")
+        assert baseline(request, replace(plan(request), moved_gib=1.0)) is None

@@ -6,7 +6,7 @@ import pytest
 from toy_library import LIBRARY, PROBLEM, declared, family, write_installed
 
 from harness.contract import Series
-from harness.contract.calls import count_calls
+from harness.contract.recorder import count_calls
 from harness.model.cell import Cell
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings

@@ -25,7 +25,7 @@ from harness.contract import (
     Topology,
     WorkloadSpec,
 )
-from harness.contract.parameters import Count, Parameters, read_parameters
+from harness.contract.workloads import Count, Parameters, read_parameters
 
 Decision = tuple[int, ...]
 

@@ -18,8 +18,7 @@ from fake_clock import FakeClock
 from harness.contract import Measured, Prepared
 from harness.measuring.profile import profiler as profiling
 from harness.measuring.profile.flame_graph import Frame, Profile, Profiled
-from harness.measuring.profile.frame_names import FrameNames
-from harness.measuring.profile.profiler import profile, profile_variants
+from harness.measuring.profile.profiler import FrameNames, profile, profile_variants
 from harness.measuring.request import CALL, Request
 from harness.measuring.timing.turns import SystemClock
 from harness.measuring.timing.ways import Observer

@@ -1,14 +1,68 @@
-"""Declare a library's releases and commits, which are measured as a series over time."""
+"""Optional abilities of a family: topologies and series of a library, and all that it can name."""
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
+from harness.contract.estimates import BenchOptions, Workbench
+from harness.contract.planning import Explaining, Planning
 from harness.contract.recorder import Recorder
+from harness.contract.workloads import Imported, ImportRequest, Inventory, Names
+from harness.model.ids import WorkloadSpec
 from harness.model.quality import Quality
+from harness.model.topology import Topology
+
+
+class TopologyTrap(Struct, frozen=True):
+    """A misleading value in a topology's `column`: its effect, and the text to write instead."""
+
+    column: str
+    wrong: str
+    write: str
+
+
+class TopologyRow(Struct, frozen=True):
+    """A topology as a user wrote it, before validation: the text of each field, by column.
+
+    `where` is its name in messages. If the user wrote a library's arguments, `library` describes
+    them, and `gpus` is the number of GPUs in them.
+    """
+
+    where: str
+    texts: Mapping[str, str]
+    library: "LibraryTopology | None" = None
+    gpus: int | None = None
+
+    def called(self, column: str) -> str:
+        """Return the user's name of a column: the library's argument, or else the column's name."""
+        return self.library.arguments.get(column, column) if self.library else column
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTopology:
+    """The arguments of a library that describe machines, for `shardbench topology check`.
+
+    Attributes:
+        library: the library's name, for messages.
+        read: parses a JSON document of the library's arguments; the second parameter is the
+            document's name in errors. Raises UsageError.
+        traps: finds values that mislead only this library. It takes a row of its arguments, the
+            values of the valid columns, and the number of GPUs, if known.
+        arguments: by column, the library's argument; it plans `gpus_per_host` as one fast domain.
+        defaults: by column, the library's default.
+    """
+
+    library: str
+    read: Callable[[bytes, str], TopologyRow]
+    traps: Callable[[TopologyRow, Mapping[str, Any], int | None], Iterator[TopologyTrap]]
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +178,57 @@ class Series:
         """All counters and qualities, with their meanings."""
         qualities = {quality.name: quality.meaning for quality in self.qualities}
         return {**self.calls, **self.counters, **qualities}
+
+
+P = TypeVar("P")
+D = TypeVar("D")
+
+Capturing = Callable[[Names], AbstractContextManager[Callable[[], Mapping[str, Any] | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities(Generic[P, D]):
+    """Optional abilities of a family beyond comparing variants: objects, or names "module:name".
+
+    Attributes:
+        planning: the settings of `shardbench plan`.
+        explain: the function for `shardbench explain`; it explains a decision.
+        explain_table: the function for `shardbench explain --table`; it explains the placement of
+            one table.
+        capture: a context manager for `shardbench.capture`. It takes the translator of table names,
+            and yields a function that returns the content captured so far as plain JSON types, or
+            None if another process captures it. The function raises ShardbenchError for content
+            that cannot be written.
+        inventory: the function for `shardbench workload show`; it returns a workload's parts, and
+            raises UsageError if they depend on the topology and none is given.
+        importing: the function for `shardbench workload import`; it reads files of other programs,
+            and raises UsageError if a source cannot be used.
+        series: the library with the releases of `shardbench releases` and the commits of
+            `shardbench history`.
+        figures: a function that computes figures common to all decisions on a problem, such as a
+            proven bound. It takes the known figures, stores them for `quality`, computes the
+            others and returns all. A comparison calls it once, before any variant runs.
+        measuring: makes the workbench that measures decisions on this machine and calibrates it.
+        topology: the library's arguments for a topology and the values that mislead it, for
+            `shardbench topology check` and `show`.
+    """
+
+    planning: Planning[P, D] | str | None = None
+    explain: Explaining[P, D] | str | None = None
+    explain_table: Explaining[P, D] | str | None = None
+    capture: Capturing | str | None = None
+    inventory: Callable[[WorkloadSpec, Topology | None], Inventory] | str | None = None
+    importing: Callable[[ImportRequest], Imported] | str | None = None
+    series: Series | str | None = None
+    topology: LibraryTopology | str | None = None
+    measuring: Callable[[BenchOptions], Workbench[P]] | str | None = None
+    figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
+
+
+def load(named: Any) -> Any:
+    """Import the object that the string "module" or "module:name" names; return others as is."""
+    if not isinstance(named, str):
+        return named
+    module, _, name = named.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found

@@ -1,1 +1,0 @@
-"""The optional abilities of a planner family, one module for each."""
