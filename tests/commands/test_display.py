@@ -32,7 +32,7 @@ STOPPED: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compare, "installed_statements", lambda: {"boxing": (GOAL,)})
+    monkeypatch.setattr(compare, "installed_statements", lambda family: {"boxing": (GOAL,)})
 
 
 def cell(variant: str, qualities: tuple[Quality, ...] = QUALITIES, **changes: Any) -> Cell:
@@ -79,10 +79,11 @@ def test_every_variant_has_a_row_with_the_bound_and_the_gap():
 
 
 def test_a_decision_that_must_equal_another_variants_is_named_so():
-    """`as NAME`, where the baseline is no model of the variant, directly or indirectly."""
-    own = cell("certified", decision="own")
-    same = cell("faster", decision="same", same_as="certified", verdict="faster")
-    table = cell_table([*cells(), own, same], "variant", "verdict")
+    """`as NAME`, where the baseline's decision is another one."""
+    same = cell("faster", decision="same", same_as="certified", verdict="faster", fingerprint="b")
+    before, after = cells()
+    before.fingerprint = "a"
+    table = cell_table([before, after, same], "variant", "verdict")
     assert table.rows[-1][1].text == "faster, as certified"
 
 
