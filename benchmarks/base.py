@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from harness.contract import Family, Prepared, Quality
 from harness.contract.registry import Registry
-from harness.measuring.check import Checked, check
+from harness.measuring.jobs import Checked, check
 from harness.measuring.timing.sampling import SamplingRequest, Times, count_work, sample
 from harness.measuring.timing.turns import SystemClock, timed_turn
 from harness.model.errors import NotApplicable, ShardbenchError, UnknownName, UsageError

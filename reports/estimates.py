@@ -83,15 +83,6 @@ def agreements_table(found: Sequence[Validation]) -> Table:
     )
 
 
-def by_estimate(found: Sequence[Validation]) -> dict[str, list[Agreement]]:
-    """Group the agreements of all problems by the name of their estimate."""
-    agreements: dict[str, list[Agreement]] = defaultdict(list)
-    for one in found:
-        for agreement in one.agreements:
-            agreements[agreement.estimate].append(agreement)
-    return agreements
-
-
 def summary_table(found: Sequence[Validation]) -> Table:
     """Return a row for each estimate, summarizing all problems that have this estimate."""
 
@@ -102,8 +93,11 @@ def summary_table(found: Sequence[Validation]) -> Table:
     def mean_error(group: Sequence[Agreement]) -> float:
         return math.expm1(statistics.fmean(math.log1p(one.error) for one in group))
 
+    agreements: dict[str, list[Agreement]] = defaultdict(list)
+    for agreement in (agreement for one in found for agreement in one.agreements):
+        agreements[agreement.estimate].append(agreement)
     return table_of(
-        by_estimate(found).values(),
+        agreements.values(),
         text("estimate", lambda group: group[0].estimate),
         numbers("problems", len, str),
         numbers("top 1", lambda group: sum(one.is_top for one in group), str),

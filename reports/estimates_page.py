@@ -1,7 +1,7 @@
 """The report's chapter and figures that compare estimates of plans with measurements."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -72,7 +72,7 @@ def validation_chapter(found: Sequence[Validation]) -> Section:
         )
         for number, one in enumerate(found, start=1)
     ]
-    told = list(findings(found))
+    told = [Finding("estimates", sentence) for sentence in filter(None, [_calibrated(found)])]
     return Section("estimates", "Estimates", _LEAD, told, tables=together, sections=sections)
 
 
@@ -113,25 +113,16 @@ def draw_validation(found: Validation, slug: str = "estimate") -> Drawing:
         return canvas.finish(figure, slug, "Estimated and measured", caption, data)
 
 
-def findings(found: Sequence[Validation]) -> Iterator[Finding]:
-    """Yield findings on the quality of the plans that each estimate picks, over all problems."""
+def _calibrated(found: Sequence[Validation]) -> str:
+    """Return a sentence on the plans that the first and the last estimate pick; "" if only one."""
     both = [(one.agreements[0], one.agreements[-1]) for one in found if len(one.agreements) > 1]
-    if both:
-        before, after = (statistics.fmean(pair[end].regret for pair in both) for end in (0, 1))
-        faster = sum(first.regret > last.regret for first, last in both)
-        slower = sum(first.regret < last.regret for first, last in both)
-        yield Finding(
-            "estimates",
-            f"On average the plan chosen by '{both[0][0].estimate}' is {before:.1%} slower than "
-            f"the fastest, and the plan chosen by '{both[0][1].estimate}' {after:.1%}. Calibration "
-            f"makes the chosen plan faster on {faster} of {plural(len(both), 'problem')} and "
-            f"slower on {slower}.",
-        )
-    for name, group in tables.by_estimate(found).items():
-        top = sum(agreement.is_first for agreement in group)
-        regret = max(agreement.regret for agreement in group)
-        yield Finding(
-            "estimates",
-            f"The plan chosen by '{name}' is the fastest within the intervals on {top} of "
-            f"{plural(len(group), 'problem')}, and at most {regret:.1%} slower on the others.",
-        )
+    if not both:
+        return ""
+    before, after = (statistics.fmean(pair[end].regret for pair in both) for end in (0, 1))
+    faster = sum(first.regret > last.regret for first, last in both)
+    slower = sum(first.regret < last.regret for first, last in both)
+    return (
+        f"On average the plan chosen by '{both[0][0].estimate}' is {before:.1%} slower than the "
+        f"fastest, and the plan chosen by '{both[0][1].estimate}' {after:.1%}: faster on {faster} "
+        f"of {plural(len(both), 'problem')}, slower on {slower}."
+    )

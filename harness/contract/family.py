@@ -7,7 +7,6 @@ from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from harness.contract.abilities import Abilities, load
-from harness.contract.planning import Planning
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
 from harness.model.cell import ClockName
@@ -274,13 +273,6 @@ class Family(Generic[P, D]):
             raise RegistryError(
                 f"Family '{self.name}' needs at least one quality to rate decisions by."
             )
-        qualities = {quality.name for quality in self.qualities}
-        counters = {counter.name for counter in self.counters}
-        for quality in self.qualities:
-            self._check_names("quality", {quality.bounds}, qualities - {quality.name}, quality.name)
-        for counter in self.counters:
-            if isinstance(counter.sufficient, str):
-                self._check_names("counter", {counter.sufficient}, counters, counter.name)
         against: dict[ProblemId, str] = {}
         for study in self.studies:
             # A cell's id does not name the variant to compare with, so their cells would collide.
@@ -296,16 +288,12 @@ class Family(Generic[P, D]):
                 self._problem(pair.problem, f"Statement '{statement.name}'")
             own = {name for name in statement.variants if "/" not in name}
             self._check_names("variant", own, {*self.variants}, statement.name)
-            self._check_names("counter", {statement.counter}, counters, statement.name)
-            measures = {TIMES_FASTER, SECONDS, PEAK_MEMORY, *qualities}
+            measures = {TIMES_FASTER, SECONDS, PEAK_MEMORY, *(q.name for q in self.qualities)}
             self._check_names("measure", {statement.measure}, measures, statement.name)
             if statement.use == "goal" and (statement.at_least, statement.at_most) == (None, None):
                 raise RegistryError(
                     f"Goal '{statement.name}' of family '{self.name}' needs at_least or at_most."
                 )
-        planning = self.abilities.planning
-        if isinstance(planning, Planning):
-            self._check_names("variant", {planning.variant}, {*self.variants}, "plan")
         for name in self.variants:
             must = f"Variant '{self.name}/{name}' must decide the same as"
             last = [name, *models_of(name, self._same_as)][-1]

@@ -7,7 +7,6 @@ import pickle
 import re
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from dataclasses import replace
 from multiprocessing import Pipe, spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, Self, get_args
+
+import psutil
 
 from harness.execution.server import SERVER
 from harness.execution.usage import has_more_than
@@ -34,6 +35,7 @@ _POLL_SECONDS = 0.1
 _EXIT_CODE_SECONDS = 1.0
 _LOOK_FOR_END_SECONDS = 0.5
 _LOOK_AT_MEMORY_SECONDS = 0.25
+_END_SECONDS = 10.0
 _CLOSING_SECONDS = 30.0  # the result is known by then
 _PASSED_BYTES = 8 * 1024
 _KEPT_BYTES, _KEPT_LETTERS = 1 << 16, 2 * 1024
@@ -121,6 +123,25 @@ class Process(Protocol):
 
     def kill(self) -> None:
         """Kill the process, and wait until it has ended."""
+
+
+class OwnProcess:
+    """A fork of this process, or a program that it has started, as a `Process`."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.pid, self._process = process.pid, process
+
+    def wait(self, seconds: float = 0.0) -> int | None:
+        """Wait up to `seconds` for the end; return the exit code, None if the process runs."""
+        with suppress(psutil.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+    def kill(self) -> None:
+        """Kill the process, and wait until it has ended."""
+        with suppress(psutil.NoSuchProcess):
+            self._process.kill()
+        self.wait(_END_SECONDS)
 
 
 class Child:
@@ -317,18 +338,3 @@ def how_it_ended(code: int) -> str:
         return f"was killed by signal {-code} ({signal.Signals(-code).name})"
     except ValueError:  # a real-time signal has no name
         return f"was killed by signal {-code}"
-
-
-class Program(subprocess.Popen[bytes]):
-    """A program that is waited for, and killed, as a `Process`."""
-
-    def wait(self, seconds: float | None = 0.0) -> int | None:  # type: ignore[override]
-        """Return the exit code, or None if it still runs after `seconds`."""
-        with suppress(subprocess.TimeoutExpired):
-            return super().wait(seconds)
-        return None
-
-    def kill(self) -> None:
-        """Kill the program and wait for its end."""
-        super().kill()
-        super().wait()

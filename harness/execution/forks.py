@@ -1,19 +1,18 @@
 """Forks of a child process, which share its prepared variants and end when it ends."""
 
 import os
-import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from harness.execution.child import Child
+import psutil
+
+from harness.execution.child import Child, OwnProcess
 from harness.execution.worker import Failed, ForkFailedError, Message, Note, Report, Result
 
 _LOOK_FOR_END_SECONDS = 0.5
-_END_SECONDS = 10.0
 
 Send = Callable[[Any], None]
 
@@ -34,10 +33,10 @@ class Fork(Child):
         is_apart: bool = False,
         failing: Callable[[], None] = lambda: None,
     ) -> None:
-        def start(_: int, messages: int, __: int) -> _Process:
+        def start(_: int, messages: int, __: int) -> OwnProcess:
             pid = os.fork()
             if pid:
-                return _Process(pid)
+                return OwnProcess(psutil.Process(pid))
             own = Report(Connection(messages, readable=False))
             if report is not None:
                 report.take_over(own if is_apart else None)
@@ -77,30 +76,3 @@ def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message
     """
     wait([fork.fileno() for fork in forks.values()], seconds)
     return [(name, message) for name, fork in forks.items() for message in fork.arrived()]
-
-
-class _Process:
-    """A forked process, which is a child of this one."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._code: int | None = None
-
-    def wait(self, seconds: float = 0.0) -> int | None:
-        """Wait up to `seconds` for the end; return the exit code, None if the process runs."""
-        until = time.monotonic() + seconds
-        while self._code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            if ended:
-                self._code = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() >= until:
-                break
-            else:
-                time.sleep(0.01)
-        return self._code
-
-    def kill(self) -> None:
-        """Kill the process, and wait until it has ended."""
-        if self.wait() is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.wait(_END_SECONDS)

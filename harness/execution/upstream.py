@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from harness.model.errors import ShardbenchError
 
 if TYPE_CHECKING:
-    from harness.execution.child import Child, Program
+    from harness.execution.child import Child, OwnProcess
 
 FOLDER = "SHARDBENCH_UPSTREAMS"
 
@@ -91,11 +91,13 @@ class Upstream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, requests: int, messages: int, output: int) -> "Program":
+    def _start(self, requests: int, messages: int, output: int) -> "OwnProcess":
         import subprocess
 
+        import psutil
+
         from harness.execution import worker
-        from harness.execution.child import Program
+        from harness.execution.child import OwnProcess
 
         if not self._folder.is_dir():
             raise ShardbenchError(f"{self.name} is not installed in {self._folder}.")
@@ -109,7 +111,7 @@ class Upstream:
             variables["PYTHONPATH"] = os.pathsep.join(paths)
         # -P: files next to the program must not shadow the upstream's modules.
         program = [str(python), "-P", worker.__file__, "answer", self._driver]
-        return Program(
+        process = psutil.Popen(
             [*program, str(requests), str(messages)],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -117,3 +119,4 @@ class Upstream:
             env=variables,
             pass_fds=(requests, messages),
         )
+        return OwnProcess(process)

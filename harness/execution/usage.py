@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 
 from harness.execution.worker import children, memory_sizes
-from harness.model.machine import default_memory_gib
 
 _CLEAR = Path("/proc/self/clear_refs")
 _PEAK_OF_RESIDENT = "5"  # written to clear_refs, this resets the peak: proc(5)
@@ -55,14 +54,6 @@ def _cpu_seconds(process: int) -> float:
     return 0.0
 
 
-def shared_limit_gib(gib: float, variants: int) -> float:
-    """Return the memory limit, in GiB, of a process with several variants of `gib` each.
-
-    It is at most the machine's default limit, unless `gib` itself is larger.
-    """
-    return max(gib, min(gib * variants, default_memory_gib()))
-
-
 def begin_peak() -> int:
     """Reset the peak, and return the present resident memory in bytes.
 
@@ -92,20 +83,16 @@ def has_more_than(pid: int, limit: float) -> bool:
         family = [process, *process.children(recursive=True)]
     except psutil.Error:  # the process has ended
         return False
-    if sum(map(_resident_bytes, family)) <= limit:
+    if sum(_resident_bytes(process) for process in family) <= limit:
         return False
-    return len(family) == 1 or sum(map(_proportional_bytes, family)) > limit
+    return len(family) == 1 or sum(_resident_bytes(p, shared=True) for p in family) > limit
 
 
-def _resident_bytes(process: psutil.Process) -> int:
+def _resident_bytes(process: psutil.Process, shared: bool = False) -> int:
+    """Return a process's resident bytes; if `shared`, its part of each page that others share."""
     with suppress(psutil.Error):  # the process has ended since it was listed
-        return int(process.memory_info().rss)
-    return 0
-
-
-def _proportional_bytes(process: psutil.Process) -> int:
-    """Return the resident bytes of a process; each shared page is divided among its sharers."""
-    with suppress(psutil.Error):
+        if not shared:
+            return int(process.memory_info().rss)
         has = process.memory_full_info()
         return int(getattr(has, "pss", has.rss))
     return 0

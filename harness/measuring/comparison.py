@@ -2,16 +2,16 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace as with_fields
+from dataclasses import fields, replace as with_fields
 
 from msgspec.structs import replace
 
 from harness.contract.registry import Registry, load_registry
 from harness.execution.worker import Failed
-from harness.measuring.check import Checked
 from harness.measuring.environment import environment
 from harness.measuring.jobs import (
     CHECKING,
+    Checked,
     Event,
     Listener,
     OverBudget,
@@ -282,8 +282,9 @@ class Comparison:
 
 def fill_from_check(cell: Cell, checked: Checked) -> None:
     """Fill a cell with the figures of its checked call and the facts about its problem."""
-    for name in Checked.OF_CELLS:
-        setattr(cell, name, getattr(checked, name))
+    for figure in fields(checked):
+        if figure.name not in ("wall_s", "cpu_s"):  # the times of an observed call
+            setattr(cell, figure.name, getattr(checked, figure.name))
     name, value = next(iter(checked.facts.items()), ("", ""))
     if isinstance(value, int | float):
         cell.size_name, cell.size = name, float(value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct, field
 
 from harness.contract import Family
@@ -15,7 +16,7 @@ from harness.contract.registry import Registry
 from harness.measuring.request import Request
 from harness.model.declared import Name, checked
 from harness.model.errors import UsageError, unknown
-from harness.model.files import read_toml
+from harness.model.files import read_toml, to_json
 from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
 from harness.model.topology import CAPTURED, Topology
@@ -281,18 +282,11 @@ def read_recorded(path: Path, device: str = "") -> RecordedSuite:
 
     A suite that has no `{device}` is for no device, and every other suite needs one.
     """
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: filled(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [filled(item) for item in value]
-        return value.replace("{device}", device) if isinstance(value, str) else value
-
     document = read_toml(path)
-    has_device = filled(document) != document
-    if device and not has_device:
+    text = to_json(document)
+    filled = msgspec.json.decode(text.replace("{device}", device))
+    if device and filled == document:
         raise UsageError(f"{path} has no {{device}} in it, so it takes no --device.")
-    if has_device and not device:
+    if "{device}" in text and not device:
         raise UsageError(f"{path} measures a device; add --device cuda or --device cpu.")
-    return checked(filled(document), RecordedSuite, str(path))
+    return checked(filled, RecordedSuite, str(path))

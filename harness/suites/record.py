@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from harness.model.files import replace_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.machine import default_memory_gib
 from harness.model.settings import Settings
-from harness.series.points import libraries
+from harness.series.points import Point, libraries
 from harness.series.repository import Repository
 from harness.series.running import Runner
 from harness.store.cells import CellStore, read_cells
@@ -101,30 +102,16 @@ class RecordPart:
     package: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedDevice:
-    """A device, `cpu` or `cuda`, and the name of the GPU; the name is empty on a CPU."""
-
-    kind: str
-    gpu: str = ""
-
-    @classmethod
-    def find(cls, kind: str) -> "RecordedDevice":
-        """Return this machine's device of a kind; raises UsageError if there is none."""
-        if kind == "cpu":
-            return cls(kind)
-        if kind != "cuda":
-            raise UsageError(f"--device must be cpu or cuda, not '{kind}'.")
-        gpu = run(_used_gpu, first=Stage("Asking torch for its GPU", _SECONDS_TO_ASK))
-        if isinstance(gpu, Failed):
-            raise UsageError(f"--device cuda needs a GPU: {gpu.reason.rstrip('.')}.")
-        return cls(kind, gpu)
-
-    @property
-    def folder(self) -> str:
-        """The name of the folder with this machine's results."""
-        name = re.sub(r"[^a-z0-9]+", "-", self.gpu.lower()).strip("-")
-        return f"{name or 'cpu'}-{environment(0).machine}"
+def gpu_of(device: str) -> str:
+    """Return the name of this machine's GPU for `cuda`, empty for `cpu`; raises UsageError."""
+    if device == "cpu":
+        return ""
+    if device != "cuda":
+        raise UsageError(f"--device must be cpu or cuda, not '{device}'.")
+    gpu = run(_used_gpu, first=Stage("Asking torch for its GPU", _SECONDS_TO_ASK))
+    if isinstance(gpu, Failed):
+        raise UsageError(f"--device cuda needs a GPU: {gpu.reason.rstrip('.')}.")
+    return str(gpu)
 
 
 def _used_gpu(_: Report) -> str:
@@ -143,15 +130,17 @@ class Record:
     gpu: str = ""
 
     @classmethod
-    def read(cls, folder: Path, device: RecordedDevice | None = None) -> "Record":
+    def read(cls, folder: Path, device: str = "", gpu: str = "") -> "Record":
         """Read the declaration in a folder; raises UsageError.
 
-        The suite of a device has the results of each machine in a folder of its own below.
+        The suite of a device, `cpu` or `cuda` with the name of its GPU, has the results of each
+        machine in a folder of its own below.
         """
-        declared = read_recorded(folder / "suite.toml", device.kind if device else "")
-        if device is None:
-            return cls(folder, declared)
-        return cls(folder / device.folder, declared, device.gpu)
+        declared = read_recorded(folder / "suite.toml", device)
+        if device:
+            name = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") or "cpu"
+            folder /= f"{name}-{environment(0).machine}"
+        return cls(folder, declared, gpu)
 
     @classmethod
     def of_gpus(cls, folder: Path) -> list["Record"]:
@@ -248,18 +237,17 @@ class Record:
         lock, commit, stored = threading.Lock(), _commit(), self.run_store
 
         def run(part: RecordPart) -> None:
-            started = time.monotonic()
-            failure = ""
+            started, measured = time.monotonic(), True
             try:
                 outcome = part.measure(listen(part))
             except ShardbenchError as error:
-                outcome = failure = f"not measured: {error}"
+                outcome, measured = f"not measured: {error}", False
             seconds = time.monotonic() - started
             with lock:
-                if not failure:
+                if measured:
                     here = environment(0, part.package)
-                    measured = MeasuredPart(round(seconds, 1), here, commit, self.gpu)
-                    stored.add(Entry(part.name, str(key_of(here)), measured))
+                    value = MeasuredPart(round(seconds, 1), here, commit, self.gpu)
+                    stored.add(Entry(part.name, str(key_of(here)), value))
                 ended(part, outcome, seconds)
 
         def fits(part: RecordPart, running: Sequence[RecordPart]) -> bool:
@@ -290,23 +278,23 @@ class _Parts:
         """Yield a part for each problem of a study."""
         settings, registry = study.settings(), self.registry()
         package = registry.find(study.family).package
+
+        def measure(request: Request, listen: Listener) -> str:
+            outcomes = []
+            for done in sweep([request], store, settings, listen, self.registry):
+                if done.refused:
+                    raise UsageError(done.refused)
+                for cell in done.cells:
+                    why = f" ({cell.reason[:_LONGEST]})" if cell.reason else ""
+                    outcomes.append(f"{cell.variant} {cell.status}{why}")
+            return ", ".join(outcomes)
+
         # A record may be completed on another machine: each problem is measured on one of them.
         tasks = tasks_of(list(study.requests(registry)), settings, several=True, stale=self.stale)
         for request in resumed(tasks, store):
-
-            def measure(listen: Listener, request: Request = request) -> str:
-                outcomes = []
-                for done in sweep([request], store, settings, listen, self.registry):
-                    if done.refused:
-                        raise UsageError(done.refused)
-                    for cell in done.cells:
-                        why = f" ({cell.reason[:_LONGEST]})" if cell.reason else ""
-                        outcomes.append(f"{cell.variant} {cell.status}{why}")
-                return ", ".join(outcomes)
-
             yield RecordPart(
-                f"{request.family.name}@{request.given}",
-                *("study", request.is_measured, measure),
+                f"{study.family}@{request.given}",
+                *("study", request.is_measured, partial(measure, request)),
                 is_long=study.once,
                 gib=study.gib,
                 order=study.order,
@@ -323,28 +311,26 @@ class _Parts:
         problem = ProblemId.parse(declared.problem)
         topology = request_on(family, problem).topology
 
-        def runner() -> Runner:
+        def ready() -> tuple[Runner, list[Point]]:
+            clone = Repository(self.repositories[library])
+            limits = (declared.budget, declared.repeat)
+            options: dict[str, Any] = {"counted": declared.counted, "planner": declared.planner}
+            runner = Runner(series, clone, problem, topology, store, *limits, **options)
+            return runner, [clone.commit(name) for name in declared.commits.values()]
+
+        def measure(_: Listener) -> str:
             if library not in self.repositories:
                 raise ShardbenchError(
                     f"The commits of {library} need a clone: --repository {library}=PATH."
                 )
-            clone = Repository(self.repositories[library])
-            limits = (declared.budget, declared.repeat)
-            options: dict[str, Any] = {"counted": declared.counted, "planner": declared.planner}
-            return Runner(series, clone, problem, topology, store, *limits, **options)
-
-        def measure(_: Listener) -> str:
-            running = runner()
-            commits = map(running.repository.commit, declared.commits.values())
-            return ", ".join(
-                f"{commit.name} {running.run(commit, own=True).cell.status}" for commit in commits
-            )
+            runner, commits = ready()
+            runs = [runner.run(commit, own=True) for commit in commits]
+            return ", ".join(f"{run.point.name} {run.cell.status}" for run in runs)
 
         is_measured = False
         if library in self.repositories:
-            ready = runner()
-            commits = map(ready.repository.commit, declared.commits.values())
-            is_measured = all(map(ready.is_known, commits))
+            runner, commits = ready()
+            is_measured = all(map(runner.is_known, commits))
         planner = f"+{declared.planner}" if declared.planner else ""
         return RecordPart(
             f"{library}{planner}@{problem}{' counted' if declared.counted else ''}",

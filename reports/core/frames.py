@@ -1,6 +1,6 @@
 """Stored results: the cells of a file, and DataFrames with a row per cell, quality or counter."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +13,9 @@ from harness.model.declared import LEAST
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId
 from harness.store.cells import stored_cells
-from harness.store.lines import Damage
 from reports.core.columns import compared, median
+from reports.core.formatting import plural
 
-_EARLIER = (
-    "Comparisons with {others} on `{problem}` are left out, because the last one there is "
-    "with `{kept}`."
-)
-_ELSEWHERE = (
-    "Cells of other machines on `{problem}` are left out, because machine {kept} measured it last."
-)
 _TEXTS = (
     *("summary", "source", "same_as", "purpose", "reason", "verdict", "verdict_reason"),
     *("decision", "fingerprint", "size_name", "remark"),
@@ -111,76 +104,56 @@ def read_results(path: Path) -> Results:
     that of the problem's other cells. Damaged lines, such as a last line that a killed sweep cut
     short, are left out. `notes` reports what is left out.
     """
+    # 1. The last line of each cell, and what is known of its problem.
     store = stored_cells(path)
-    damaged = store.damaged
     cells: dict[CellId, Cell] = {}
     against: dict[_Problem, str] = {}
-    machines: dict[_Problem, str] = {}
+    machines: dict[_Problem, str | None] = {}
     sizes: dict[_Problem, tuple[float, str | None]] = {}
     for cell in (entry.value for entry in store.entries):
-        problem = _problem(cell)
+        problem = cell.family, cell.problem
         cells[cell.id] = cell
         against[problem] = cell.against
-        if cell.environment.machine:
-            machines[problem] = cell.environment.machine
+        machines[problem] = cell.environment.machine or machines.get(problem)
         if cell.size is not None:
             sizes.setdefault(problem, (cell.size, cell.size_name))
-    notes = [
-        f"Line {line.line} of '{line.path.name}' {_damage(line)} and is left out."
-        for line in damaged
-    ]
+    damage = ["was cut short" if line.torn else line.why for line in store.damaged]
     if not cells:
-        raise UsageError(f"Results file '{path}' holds no cell; {_why_empty(damaged)}.")
-    notes += _keep_last(cells, against, lambda cell: cell.against, _EARLIER)
-    notes += _keep_last(cells, machines, lambda cell: cell.environment.machine, _ELSEWHERE)
-    several = {cell.environment.machine for cell in cells.values()} - {None}
-    if len(several) > 1:
+        why = f"its only line {damage[0]}" if damage else "run a sweep that writes to it first"
+        if len(damage) > 1:
+            why = f"its {len(damage)} lines are damaged"
+        raise UsageError(f"Results file '{path}' holds no cell; {why}.")
+    notes = [
+        f"Line {line.line} of '{line.path.name}' {why} and is left out."
+        for line, why in zip(store.damaged, damage, strict=True)
+    ]
+    # 2. Only cells that can be compared with each other, each with a size.
+    kept, left_out = [], Counter[_Problem]()
+    for cell in cells.values():
+        problem = cell.family, cell.problem
+        machine = cell.environment.machine
+        if cell.against != against[problem] or (machine and machine != machines[problem]):
+            left_out[problem] += 1
+            continue
+        if cell.size is None:
+            cell.size, cell.size_name = sizes.get(problem, (None, cell.size_name))
+        kept.append(cell)
+    for problem, amount in left_out.items():
+        on = f" on machine {machines[problem]}" if machines[problem] else ""
         notes.append(
-            f"The cells are of {len(several)} machines; each problem is of one, and times are "
+            f"Left out: {plural(amount, 'cell')} of `{problem[1]}`, because the last comparison "
+            f"there is with `{against[problem]}`{on}."
+        )
+    several = len({cell.environment.machine for cell in kept} - {None})
+    if several > 1:
+        notes.append(
+            f"The cells are of {several} machines; each problem is of one, and times are "
             "compared within one machine only."
         )
-    for cell in cells.values():
-        if cell.size is None:
-            cell.size, cell.size_name = sizes.get(_problem(cell), (None, cell.size_name))
-    return Results(tuple(cells.values()), tuple(notes))
+    return Results(tuple(kept), tuple(notes))
 
 
 _Problem = tuple[str, ProblemId]
-
-
-def _problem(cell: Cell) -> _Problem:
-    return cell.family, cell.problem
-
-
-def _keep_last(
-    cells: dict[CellId, Cell],
-    last: Mapping[_Problem, str],
-    of: Callable[[Cell], str | None],
-    note: str,
-) -> Iterator[str]:
-    """Delete cells for which `of` differs from their problem's value in `last`; yield notes."""
-    others: dict[_Problem, dict[CellId, str]] = {}
-    for cell in cells.values():
-        value = of(cell)
-        if value and value != last[_problem(cell)]:
-            others.setdefault(_problem(cell), {})[cell.id] = value
-    for problem, values in others.items():
-        for cell_id in values:
-            del cells[cell_id]
-        names = " and ".join(sorted({f"`{name}`" for name in values.values()}))
-        yield note.format(others=names, problem=problem[1], kept=last[problem])
-
-
-def _damage(line: Damage) -> str:
-    return "was cut short" if line.torn else line.why
-
-
-def _why_empty(damaged: Sequence[Damage]) -> str:
-    if not damaged:
-        return "run a sweep that writes to it first"
-    if len(damaged) > 1:
-        return f"its {len(damaged)} lines are damaged"
-    return f"its only line {_damage(damaged[0])}"
 
 
 def _row(cell: Cell, several: bool) -> dict[str, Any]:

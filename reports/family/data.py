@@ -2,18 +2,17 @@
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.contract.registry import installed_statements
 from harness.measuring.statements import Reading, evaluate
-from harness.model.cell import Cell
+from harness.model.cell import Cell, by_problem
 from harness.model.quality import models_of
 from harness.model.statement import Claim, Statement
 from reports.core.columns import compared, first_quality
-from reports.core.formatting import change, listing, number, plural
+from reports.core.formatting import change, names, number
 from reports.core.frames import Results
 from reports.family.growth import Series, series_of
 
@@ -107,31 +106,20 @@ class FamilyView(Results):
     @property
     def compared_with(self) -> str:
         """A sentence that names the variants which the others are compared with."""
-        others = Counter(name for name in self.against.values() if name != self.reference)
-        if not others:
-            return f"Everything is compared with `{self.reference}`."
-        compared = [
-            f"with `{name}` on {plural(amount, 'problem')}" for name, amount in others.items()
-        ]
-        if sum(others.values()) < len(self.against):
-            compared.append(f"with `{self.reference}` on all others")
-        return f"The variants are compared {listing(compared)}."
+        return f"Compared with {names(dict.fromkeys(self.against.values()))}."
 
     @cached_property
     def variants(self) -> list[str]:
         """All variants, in the order of the results."""
         return list(dict.fromkeys(cell.variant for cell in self.records))
 
-    @cached_property
-    def _by_problem(self) -> dict[str, dict[str, Cell]]:
-        cells: dict[str, dict[str, Cell]] = {}
-        for cell in self.records:
-            cells.setdefault(str(cell.problem), {})[cell.variant] = cell
-        return cells
-
     def variants_on(self, problem: str) -> dict[str, Cell]:
         """Return the cells of one problem, by variant."""
         return self._by_problem.get(problem, {})
+
+    @cached_property
+    def _by_problem(self) -> dict[str, dict[str, Cell]]:
+        return {str(problem): cells for problem, cells in by_problem(self.records).items()}
 
     @cached_property
     def _rungs(self) -> list[str]:

@@ -31,7 +31,10 @@ from reports.family.growth import Point, Series
 from reports.family.ranks import rank_view
 
 _MOST_STEPS = 400
-_CLAIM = ("before", "after", "unit", "conditions")
+_GROWTH = [
+    *("sweep", "size_name", "variant", "size", "seconds", "projected", "stopped", "budget_s"),
+    *("exponent", "low", "high"),
+]
 
 
 def figures(family: FamilyView) -> dict[str, list[Drawing]]:
@@ -71,22 +74,15 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     scale = f"share of {family.reference}'s cost, log scale (lower is better)"
     canvas.draw_rows(axes, [rung.variant for rung in rungs], series, looks, scale)
     canvas.legend_above(figure, looks)
-    data = [
-        {
-            "variant": rung.variant,
-            "source": rung.source,
-            "published_share": rung.share,
-            **{f"published_{name}": getattr(rung.claim, name, None) for name in _CLAIM},
-            "cpu_s": rung.cell and median(rung.cell.cpu_s),
-            "ratio": mark.value,
-            "low": mark.low,
-            "high": mark.high,
-            "outcome": rung.cell.outcome if rung.cell else "not run",
-        }
-        for rung, mark in zip(rungs, measured, strict=True)
-    ]
-    frame = pd.DataFrame(data)
+    frame = _cells(family, family.ladder_problem, [rung.variant for rung in rungs])
+    frame["published_share"] = [rung.share for rung in rungs]
     yield canvas.finish(figure, f"{family.slug}-ladder", title, caption, frame)
+
+
+def _cells(family: FamilyView, problem: str, variants: list[str]) -> pd.DataFrame:
+    """Return the cells of some variants on a problem as data for users, a row per variant."""
+    frame = family.cells[family.cells["problem"] == problem].set_index("variant")
+    return frame.reindex(variants).reset_index()
 
 
 def _share(family: FamilyView, cell: Cell | None) -> Mark:
@@ -121,7 +117,7 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
                 _plot(axes, tail, linestyle="--", linewidth=1, color=look["color"])
                 hollow = {**look, "markerfacecolor": "white", "linestyle": "none"}
                 _plot(axes, [p for p in ended if p.is_projected], marker=marker, **hollow)
-                _plot(axes, [p for p in ended if not p.is_projected], marker="^", **hollow)
+                _plot(axes, [p for p in ended if p.is_stopped], marker="^", **hollow)
             keys.append(canvas.key(_fit_label(line), marker=marker, **look))
         points = [point for line in lines for point in line.points]
         for budget in sorted({p.budget_s for p in points if p.budget_s}):
@@ -140,30 +136,26 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
                 " Hollow points are projections of calls that passed their budget, from the "
                 "progress they had made; they take no part in the fit."
             )
-        if any(not point.is_measured and not point.is_projected for point in points):
+        if any(point.is_stopped for point in points):
             keys.append(canvas.key("stopped there, takes longer", marker="^", **look))
             caption += (
                 " Hollow triangles are calls that were stopped at their budget with no progress "
                 "to project from."
             )
         figure.legend(handles=keys, loc="outside right upper")
-        data = [
-            {
-                "sweep": sweep,
-                "size_name": size_name,
-                "variant": line.variant,
-                "size": point.size,
-                "seconds": point.seconds,
-                "projected": point.is_projected,
-                "stopped": not point.is_measured and not point.is_projected,
-                "budget_s": point.budget_s,
-                **(line.fit._asdict() if line.fit else {}),
-            }
-            for line in lines
-            for point in line.points
-        ]
+        data = pd.DataFrame(
+            [
+                (
+                    *(sweep, size_name, line.variant, p.size, p.seconds),
+                    *(p.is_projected, p.is_stopped, p.budget_s, *(line.fit or [math.nan] * 3)),
+                )
+                for line in lines
+                for p in line.points
+            ],
+            columns=_GROWTH,
+        )
         slug, title = f"{family.slug}-size-{place}", "Planning time against size"
-        yield canvas.finish(figure, slug, title, caption, pd.DataFrame(data))
+        yield canvas.finish(figure, slug, title, caption, data)
 
 
 def _plot(axes: Axes, points: Sequence[Point], **look: Any) -> None:
@@ -191,8 +183,6 @@ def draw_quality(family: FamilyView) -> Iterator[Drawing]:
         return
     first, bound = rated[0][0].qualities[0], rated[0][0].bound
     figure, axes = canvas.new_figure(4.0)
-    data: list[dict[str, Any]] = []
-    bounds: list[float] = []
     for cell, time, value in rated:
         index = family.variants.index(cell.variant)
         look: dict[str, Any] = {"color": canvas.colour_of(index), "linestyle": "none"}
@@ -201,13 +191,10 @@ def draw_quality(family: FamilyView) -> Iterator[Drawing]:
         axes.plot(
             time, value, marker=MARKERS[index % len(MARKERS)], label=label, markersize=7, **look
         )
-        proven = cell.quality.get(bound.name) if bound else None
-        bounds += [] if proven is None else [proven]
-        row = {"variant": cell.variant, "cpu_s": time, "decision": cell.decision}
-        data.append({**row, first.name: value, "bound": proven, "gap": distance})
     caption = (
         f"On `{family.quality_problem}`. Variants with the same decision are at the same height."
     )
+    bounds = [c.quality[bound.name] for c, *_ in rated if bound and bound.name in c.quality]
     if bounds:
         strongest = (max if first.better == "lower" else min)(bounds)
         axes.axhline(strongest, color="black", linestyle="--", linewidth=1, label="proven bound")
@@ -219,8 +206,9 @@ def draw_quality(family: FamilyView) -> Iterator[Drawing]:
     axes.set_ylabel(f"{first.name}{unit}, {first.better} is better")
     axes.grid(True)
     figure.legend(loc="outside right upper")
-    slug = f"{family.slug}-quality"
-    yield canvas.finish(figure, slug, "Time against quality", caption, pd.DataFrame(data))
+    data = _cells(family, family.quality_problem, [cell.variant for cell, *_ in rated])
+    data[first.name] = [value for *_, value in rated]
+    yield canvas.finish(figure, f"{family.slug}-quality", "Time against quality", caption, data)
 
 
 def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
@@ -258,56 +246,70 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
         caption += f" A step is the heaviest of {group} neighbours."
     if len(view.plans) == 1:
         caption += " No variant has a different plan to compare it with."
-    data = [
-        {"variant": load.variant, "rank": rank, "figure": name, "value": value}
-        | {"capacity": load.capacity}
-        for name in view.figures
-        for load in view.loads(name)
-        for rank, value in enumerate(load.values)
-    ]
-    slug = f"{family.slug}-ranks"
-    yield canvas.finish(figure, slug, "The load of each rank", caption, pd.DataFrame(data))
+    data = pd.DataFrame(
+        [
+            (load.variant, rank, name, value, load.capacity)
+            for name in view.figures
+            for load in view.loads(name)
+            for rank, value in enumerate(load.values)
+        ],
+        columns=["variant", "rank", "figure", "value", "capacity"],
+    )
+    yield canvas.finish(figure, f"{family.slug}-ranks", "The load of each rank", caption, data)
 
 
 def draw_front(plans: Sequence[Planned]) -> Drawing:
     """Draw the plans of `shardbench plan`: their first quality against the GiB that they move."""
     first, bound = plans[0].first, plans[0].bound
-    files = [f"plan-{number}.json" for number in range(1, len(plans) + 1)]
-    data = pd.DataFrame({"plan": files, "GiB moved": [plan.moved_gib for plan in plans]})
-    data[first.name] = [plan.quality[first.name] for plan in plans]
-    if bound is not None:
-        data[bound.name] = [plan.quality[bound.name] for plan in plans]
-        data["gap"] = [bound.gap(plan.quality) for plan in plans]
+    points = [
+        (
+            f"plan-{place}.json",
+            plan.moved_gib,
+            plan.quality[first.name],
+            plan.quality.get(bound.name if bound else ""),
+        )
+        for place, plan in enumerate(plans, start=1)
+    ]
     with canvas.style():
-        return _front("front", data, first, bound, f"`{plans[0].cell}`, from the plan before it.")
+        return _front("front", first, bound, points, f"`{plans[0].cell}`, from the plan before it.")
 
 
 def draw_fronts(family: FamilyView) -> Iterator[Drawing]:
     """Draw the front of the largest problem: plans that move some GiB of a measured plan."""
     cells = [cell for cell in family.records if len(cell.front) > 1 and cell.qualities]
-    if not cells:
-        return
-    cell = max(cells, key=lambda cell: (cell.size or 0.0, len(cell.front)))
-    first, bound = cell.qualities[0], find_bound(cell.qualities)
-    points = [f"point {number}" for number in range(1, len(cell.front) + 1)]
-    data = pd.DataFrame({"plan": points, "GiB moved": [point.moved_gib for point in cell.front]})
-    data[first.name] = [point.value for point in cell.front]
-    if any(point.bound is None for point in cell.front):
-        bound = None
-    if bound is not None:
-        data[bound.name] = [point.bound for point in cell.front]
-    caption = f"Starting from the plan of `{cell.id}`: the quality of plans that move some of it."
-    yield _front(f"{family.slug}-front", data, first, bound, caption)
+    if cells:
+        cell = max(cells, key=lambda cell: (cell.size or 0.0, len(cell.front)))
+        points = [
+            (f"point {place}", point.moved_gib, point.value, point.bound)
+            for place, point in enumerate(cell.front, start=1)
+        ]
+        bound = find_bound(cell.qualities)
+        caption = (
+            f"Starting from the plan of `{cell.id}`: the quality of plans that move some of it."
+        )
+        yield _front(f"{family.slug}-front", cell.qualities[0], bound, points, caption)
 
 
 def _front(
-    slug: str, data: pd.DataFrame, first: Quality, bound: Bound | None, caption: str
+    slug: str,
+    first: Quality,
+    bound: Bound | None,
+    points: Sequence[tuple[str, float | None, float, float | None]],
+    caption: str,
 ) -> Drawing:
-    """Draw a quality and its bound, if any, against the GiB moved."""
+    """Draw points of a name, GiB moved, quality and, if all have one, bound."""
+    columns = ["plan", "GiB moved", first.name, bound.name if bound else ""]
+    data = pd.DataFrame(points, columns=columns)
+    if bound is None or data[bound.name].isna().any():
+        data, bound = data.iloc[:, :3], None
+    else:
+        data["gap"] = [
+            bound.gap({first.name: value, bound.name: end or 0.0}) for *_, value, end in points
+        ]
     figure, axes = canvas.new_figure(3.6)
     moved = data["GiB moved"]
     axes.plot(moved, data[first.name], "o-", color=BLUE, label="a plan that was found", ms=5)
-    if bound is not None:
+    if bound:
         label = "no plan that moves as much can be below"
         axes.plot(moved, data[bound.name], "_--", color=GREY, label=label, ms=5)
     unit = f" ({first.unit})" if first.unit else ""

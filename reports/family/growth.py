@@ -43,6 +43,11 @@ class Point:
         """Whether the call ended."""
         return self.budget_s is None and not self.is_projected
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the call was stopped without any progress to project from."""
+        return not self.is_measured and not self.is_projected
+
 
 @dataclass(frozen=True, slots=True)
 class Series:

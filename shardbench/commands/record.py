@@ -10,7 +10,7 @@ from harness.contract.registry import load_registry
 from harness.measuring.jobs import Event, Listener
 from harness.model.errors import UsageError
 from harness.store.cells import CellStore
-from harness.suites.record import Record, RecordedDevice, RecordPart
+from harness.suites.record import Record, RecordPart, gpu_of
 from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
@@ -45,7 +45,7 @@ def record(
     folder: Path, repository: tuple[str, ...], device: str, stale: bool, only: str, dry_run: bool
 ) -> None:
     """Measure the suite of a record, which docs take figures from."""
-    held = Record.read(folder, RecordedDevice.find(device) if device else None)
+    held = Record.read(folder, device, gpu_of(device) if device else "")
     clones = _clones(repository or [])
     found_registry()  # warns of families that cannot be loaded
     cells, commits = CellStore(held.cells_file), CellStore(held.commits_file)

@@ -13,7 +13,7 @@ from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, suite_of
 from benchmarks import families
 from benchmarks.families import registered
 from harness.contract.registry import Registry, load_registry
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import NotApplicable, RegistryError, ShardbenchError
 

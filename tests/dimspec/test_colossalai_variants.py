@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec

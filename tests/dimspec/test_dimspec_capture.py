@@ -9,7 +9,7 @@ import pytest
 
 from harness.contract import ShardbenchError, UsageError
 from harness.execution.upstream import Upstream
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture

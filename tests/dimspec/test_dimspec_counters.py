@@ -9,7 +9,7 @@ import pytest
 from small_streams import SEARCHES, greedy, problem_of
 
 from harness.contract.recorder import Recorder
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from planners.dimspec import FAMILY, problem
 from planners.dimspec.conversion import specs

@@ -8,7 +8,7 @@ from small_streams import GREEDY, SEARCHES, problem_of
 
 from harness.contract import NotApplicable
 from harness.contract.registry import load_registry
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from planners.dimspec import FAMILY
 from planners.dimspec.suite import ALL, LADDER, PUBLISHED

@@ -6,7 +6,7 @@ import re
 import pytest
 from documented import ROOT, run_python
 
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.ids import WorkloadSpec
 from planners.dtensor import FAMILY

@@ -8,7 +8,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
-from harness.measuring.check import Checked, check
+from harness.measuring.jobs import Checked, check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology

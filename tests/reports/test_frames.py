@@ -97,7 +97,7 @@ def test_a_later_comparison_with_another_variant_replaces_the_earlier_one(tmp_pa
     assert set(results.cells["variant"]) == {"no-copy", "compiled", "certified", "sorted"}
     assert set(results.cells["against"]) == {"no-copy"}
     (note,) = results.notes
-    assert_in_order(note, "`slow-copy`", "boxes=400", "`no-copy`")
+    assert_in_order(note, "boxes=400", "`no-copy`")
 
 
 def test_outcomes_are_verdicts_or_reasons_for_having_none(tmp_path):

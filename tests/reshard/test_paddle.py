@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.execution.upstream import Upstream
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec

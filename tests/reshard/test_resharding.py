@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import InfeasibleDecision, NotApplicable, UsageError
 from harness.model.ids import ProblemId, WorkloadSpec

@@ -8,7 +8,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 
 from harness.contract import Progress, Recorder
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from planners.embedding import FAMILY
 from planners.embedding.drop_in.planner import Planner

@@ -11,7 +11,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import DeviceHardware, Perf, ShardingOption, Storage
 
 from harness.contract import InfeasibleDecision, Recorder
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint

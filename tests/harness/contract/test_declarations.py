@@ -7,9 +7,9 @@ import pytest
 import toy
 from fake_clock import FakeClock
 
-from harness.contract import Claim, Counter, Pair, Quality, RankTable, Statement, Study
+from harness.contract import Claim, Pair, Quality, RankTable, Statement, Study
 from harness.contract.registry import Registry
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.model.errors import RegistryError
 from harness.model.ids import WorkloadSpec
 from harness.model.quality import find_bound
@@ -27,11 +27,6 @@ GOAL = Statement("goal", "quick", PROBLEM, "reference", "same", at_least=2)
     ("changes", "sentence"),
     [
         ({"qualities": ()}, "'toy' needs at least one quality"),
-        ({"qualities": (SPEED, LEAST)}, "'least' of family 'toy' names quality 'cost'"),
-        (
-            {"counters": (Counter("a", "", sufficient="b"),)},
-            "'a' of family 'toy' names counter 'b'",
-        ),
         ({"studies": (Study("toy", (), "lost"),)}, "A study of family 'toy' is malformed: Problem"),
         (
             {"studies": (Study(PROBLEM, (), "a"), Study(PROBLEM, (), "b", against="same"))},
@@ -43,7 +38,6 @@ GOAL = Statement("goal", "quick", PROBLEM, "reference", "same", at_least=2)
             "Statement 'quick' of family 'toy' is ma",
         ),
         ({"statements": (replace(GOAL, measure="speed"),)}, "names measure 'speed'"),
-        ({"statements": (replace(GOAL, counter="copies"),)}, "names counter 'copies'"),
         ({"statements": (replace(GOAL, at_least=None),)}, "needs at_least or at_most"),
     ],
 )

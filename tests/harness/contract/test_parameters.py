@@ -50,12 +50,6 @@ def test_each_type_is_read_from_its_text():
     assert read("drawn[calls=3,ops=mm+t]") == Drawn(calls=3)
 
 
-def test_what_is_left_out_has_its_default():
-    assert read("drawn") == Drawn()
-    assert read("plain") == parameters.Parameters()
-    assert parameters.read_parameters(WorkloadSpec("any"), Drawn) == Drawn()
-
-
 def test_a_captured_file_takes_its_own_parameters():
     assert read("mine.json.gz[tables=3]") == read("mine.json[tables=3]") == Drawn(tables=3)
 

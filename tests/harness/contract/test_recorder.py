@@ -30,17 +30,6 @@ def test_an_inner_phase_stops_the_outer_one(clock: FakeClock, recorder: Recorder
     assert recorder.phases == {"other": 17, "propose": 10, "copy": 36}
 
 
-def test_what_is_outside_of_the_call_is_not_part_of_it(clock: FakeClock, recorder: Recorder):
-    """The times of several calls add up."""
-    clock.advance(100)
-    with recorder.call():
-        clock.advance(1)
-    clock.advance(100)
-    with recorder.call():
-        clock.advance(2)
-    assert recorder.phases == {"other": 3}
-
-
 trees = st.recursive(
     st.tuples(st.integers(0, 9), st.just([]), st.booleans()),
     lambda inner: st.tuples(st.integers(0, 9), st.lists(inner, max_size=3), st.booleans()),
@@ -104,20 +93,3 @@ def test_a_timed_function_is_a_phase_of_the_call(clock: FakeClock, recorder: Rec
     assert recorder.phases == {"other": 1, "rate": 10}
     assert recorder.counters == {"ratings": 2}
     assert (timed.__name__, timed.__doc__) == ("slow", "Add.")
-
-
-def test_a_counted_function_counts_its_calls(recorder: Recorder):
-    """A counted function is no phase."""
-    counted = recorder.counted("copies", lambda value: value)
-    with recorder.call():
-        assert [counted(value) for value in "abc"] == ["a", "b", "c"]
-    assert recorder.counters == {"copies": 3}
-    assert recorder.phases == {"other": 0}
-
-
-def test_the_default_clock_is_the_thread_s_own_cpu_time():
-    """Work of the calling thread takes time."""
-    recorder = Recorder()
-    with recorder.call():
-        sum(range(100_000))
-    assert recorder.phases["other"] > 0

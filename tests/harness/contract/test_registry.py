@@ -67,16 +67,6 @@ def test_variants_that_contradict_each_other_are_refused(variants: dict, sentenc
         Registry([refused])
 
 
-def test_a_second_variant_of_a_name_leaves_the_first():
-    """The first registration stays in force."""
-    doubled = family()
-    add(doubled, "first", reference=True)
-    kept = doubled.variants["first"]
-    with pytest.raises(RegistryError, match=says("Family 'toy' has two variants named 'first'.")):
-        add(doubled, "first")
-    assert doubled.variants["first"] is kept
-
-
 @pytest.mark.parametrize("name", ["at@sign", "in/out", ""])
 def test_a_family_s_name_must_make_clear_ids(name: str):
     """Ids of cells separate family, variant and problem by `/` and `@`."""
@@ -95,14 +85,6 @@ def test_a_chain_of_same_as_is_followed():
     first, second, third = (chain.variants[name] for name in ("first", "second", "third"))
     assert chain.models_of(third) == [second, first]
     assert chain.root(third) is chain.root(first) is first
-
-
-def test_the_summary_is_the_first_line_of_the_docstring():
-    """A variant without a docstring has no summary."""
-    assert toy.TOY.variants["endless"].summary == (
-        "Sleep for ever, at a hundredth of the work each second."
-    )
-    assert toy.TOY.variants["own"].summary == ""
 
 
 def test_families_are_sorted_and_close_names_suggested():
@@ -187,24 +169,6 @@ class TestRequirements:
         assert demanding.variants["first"].missing() == (
             *("json.no_such_part", "no_such_module.inner"),
         )
-
-    def test_looking_does_not_import(self):
-        """Listing variants must be quick."""
-        variant = Variant("v", lambda problem: None, "", "", requires=("noisy_module",))
-        sys.modules.pop("noisy_module", None)
-        assert variant.missing() == ()
-        assert "noisy_module" not in sys.modules
-
-
-def test_a_decider_is_called_when_it_is_run():
-    """Preparing it calls nothing, and each run calls it again."""
-    decided, calls = family(), []
-    decided.decider("first", reference=True)(calls.append)
-    prepared = decided.variants["first"].prepared("problem")
-    assert calls == []
-    prepared.run()
-    prepared.run()
-    assert calls == ["problem", "problem"]
 
 
 def test_a_variant_that_prepares_nothing_is_refused():

@@ -1,20 +1,19 @@
 """Any callable runs in a child process, which is forked from a server with modules imported."""
 
+import logging
 import os
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
-import toy
-from module_imports import imported_modules, nodes
 from processes import server_children
 
-from harness.execution.child import how_it_ended, run, start_job
+from harness.execution.child import Output, run, start_job
 from harness.execution.server import SERVER, start_server
-from harness.execution.worker import Failed, Note, Report, Stage
-from harness.measuring.jobs import start_server_for
+from harness.execution.worker import LoggedOnce, Note, Report, Stage
 
 ROOT = Path(__file__).parents[3]
 FIRST = Stage("the beginning", 60.0)
@@ -39,14 +38,6 @@ def test_the_result_and_reports_come_back() -> None:
     assert heard == [Stage("the division", 60.0, "divide"), "dividing"]
 
 
-def test_an_error_is_a_reason_with_its_stage() -> None:
-    """A failure has the type and message of the error."""
-    failed = run(divide, 7, 0, first=FIRST)
-    assert isinstance(failed, Failed)
-    assert (failed.reason, failed.cause) == ("ZeroDivisionError: division by zero", "error")
-    assert (failed.stage.what, failed.subject) == ("the division", "divide")
-
-
 def test_a_stage_that_takes_too_long_is_stopped() -> None:
     """The failure has the output until then."""
     failed = run(sleep, first=FIRST)
@@ -67,38 +58,6 @@ def test_a_process_that_keeps_the_pipe_open_is_not_waited_for(capfd) -> None:
     assert failed.reason == "The child process ended with exit code 0 without a result."
     assert "before" in capfd.readouterr().err
     assert server_children() == []
-
-
-def send_half_a_message(report: Report) -> None:
-    os.write(report._pipe.fileno(), b"\0\0\0\x09half")
-    os._exit(3)
-
-
-def test_a_child_that_dies_in_the_middle_of_a_message_has_failed() -> None:
-    """The message is not waited for."""
-    failed = run(send_half_a_message, first=FIRST)
-    assert failed.reason == "The child process ended with exit code 3 without a result."
-
-
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        (0, "ended with exit code 0"),
-        (-11, "was killed by signal 11 (SIGSEGV)"),
-        (-40, "was killed by signal 40"),
-    ],
-)
-def test_exit_codes_in_words(code: int, text: str) -> None:
-    """Signals have names, but for real-time signals."""
-    assert how_it_ended(code) == text
-
-
-def test_it_knows_no_measuring() -> None:
-    """`execution` imports itself and `model` only, and its program the standard library."""
-    for path in (ROOT / "harness" / "execution").glob("*.py"):
-        for module in imported_modules(nodes(path)):
-            if module.startswith("harness."):
-                assert module.split(".")[1] in ("execution", "model"), (path, module)
 
 
 def is_imported(module: str, _: Report) -> bool:
@@ -122,9 +81,6 @@ def test_jobs_find_what_the_server_has_imported() -> None:
     start_server(("wave", "colorsys"))
     start_server(("colorsys",))
     assert has_imported("wave")
-    start_server_for([toy.TOY])
-    assert has_imported("scipy.special")
-    assert has_imported("planners.dimspec")
 
 
 def test_a_running_job_keeps_its_server() -> None:
@@ -218,3 +174,57 @@ except ShardbenchError as error:
         "endless_module.\n"
     )
     assert SERVER.process is None or SERVER.process.poll() is None
+
+
+@pytest.fixture
+def pipe():
+    """The output of a process, and the end of its pipe that the process writes into."""
+    reader, writer = Pipe(duplex=False)
+    yield Output(reader), writer
+    writer.close()
+
+
+def test_a_flood_is_cut_and_counted(pipe, capsys) -> None:
+    """The first 8 KiB are passed on, and the rest is counted."""
+    output, writer = pipe
+    for _ in range(10):
+        os.write(writer.fileno(), b"y" * 40_000)
+        output.read()
+    output.close()
+    err = capsys.readouterr().err
+    assert err == "y" * 8192 + "\n(It printed 391,808 more bytes, which are left out.)\n"
+
+
+def test_the_last_of_it_is_whole_lines(pipe) -> None:
+    """The last 2048 characters begin with a whole line; bytes that are no text are escapes."""
+    output, writer = pipe
+    for number in range(1000):
+        os.write(writer.fileno(), b"line %04d\n" % number)
+    lines = output.last().splitlines()
+    assert lines[-1] == "line 0999"
+    assert len(lines) > 150
+    assert {len(line) for line in lines} == {9}
+    os.write(writer.fileno(), b"\n\xff\x00a\tb\x7f \xe2\x80\xae\n")
+    assert output.last().endswith("\n\\xff\\x00a    b\\x7f \\u202e")
+
+
+def test_messages_of_one_line_of_code_are_written_once_with_a_count():
+    """Libraries repeat themselves; messages of the logger `shardbench` differ by their text."""
+    lines: list[str] = []
+    library, own = logging.Logger("library.part"), logging.Logger("shardbench")
+    handler = LoggedOnce(lines.append)
+    for logger in (library, own):
+        logger.addHandler(handler)
+    for table in range(99):
+        library.warning("No kernel for table %d.", table)
+    for name in ("a", "b", "a"):
+        own.warning("%s is slow.", name)
+    library.warning("Another line.")
+    assert lines == ["No kernel for table 0.", "a is slow.", "b is slow.", "Another line."]
+    handler.close()
+    counts = lines[4:]
+    assert [line.startswith("There were 99 ") for line in counts] == [True, False]
+    assert "library.part, line " in counts[0]
+    assert counts[1].startswith("There were 2 ")
+    handler.close()
+    assert len(lines) == 6

@@ -26,18 +26,6 @@ def result_of(fork_work, report: Report):
         return fork.result()
 
 
-def tells_values(send):
-    send(1)
-    send("two" * 100_000)
-    return os.getpid(), os.getppid()
-
-
-def test_the_result_is_that_of_another_process() -> None:
-    """Values that are sent before it are no result."""
-    pid, parent = in_a_child(result_of, tells_values)
-    assert pid != parent != os.getpid()
-
-
 def forks_and_goes_on(send):
     os.fork()
     send("once")
@@ -115,19 +103,6 @@ def test_it_is_known_which_of_several_has_failed() -> None:
         "b",
         "The child process was killed",
     )
-
-
-def staged(is_apart, report: Report):
-    with Fork(lambda _: report.send(Stage("fork", 9.0)), report, is_apart=is_apart) as fork:
-        return fork.result()
-
-
-@pytest.mark.parametrize("is_apart", [True, False])
-def test_stages_go_to_the_parent_unless_it_is_apart(is_apart) -> None:
-    """A fork can use the report of its child."""
-    heard: list[object] = []
-    assert in_a_child(staged, is_apart, heard=heard) is None
-    assert heard == ([] if is_apart else [Stage("fork", 9.0)])
 
 
 def more_than_limits(report: Report):

@@ -16,14 +16,12 @@ from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import start_server_for
 from harness.measuring.request import Request
 from harness.measuring.timing.verdict import judge
-from harness.model import machine
 from harness.model.cell import Cell
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.topologies.lookup import find_topology
 from shardbench import display
 from shardbench.commands import compare as compared
-from shardbench.options import settings_of
 
 LONG = 60.0
 
@@ -100,12 +98,7 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
     return cells
 
 
-def test_every_harm_is_expected() -> None:
-    """Each harm of the hostile family has a reason here."""
-    assert list(REASONS) == list(harmful.HARMS)
-
-
-@pytest.mark.parametrize("variant", REASONS)
+@pytest.mark.parametrize("variant", harmful.HARMS)
 def test_harm_in_the_check_costs_its_own_cell(at_once: dict[str, Cell], variant: str) -> None:
     """The variant has no decision, no time and no ratio."""
     cell = at_once[variant]
@@ -230,11 +223,3 @@ def test_a_crash_for_lack_of_memory_names_the_limit() -> None:
         "The child process was killed by signal 6 (SIGABRT) without a result, refused memory; "
         "its memory limit is 2 GiB."
     )
-
-
-def test_limits_are_options_of_the_commands() -> None:
-    """The set-up has five times the budget, or 600 s."""
-    assert settings_of(60.0, 1.0, 0, 2.5).memory_gib == 2.5
-    assert settings_of(60.0, 1.0, 0).memory_gib == machine.default_memory_gib()
-    assert settings_of(60.0, 1.0, 0).setup_budget == 600.0
-    assert settings_of(600.0, 1.0, 0).setup_budget == 3000.0

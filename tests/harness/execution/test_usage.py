@@ -1,10 +1,8 @@
 """The memory of a process, and the CPU time and the number of the processes that it has started."""
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -14,10 +12,9 @@ from pathlib import Path
 import pytest
 import toy
 
-from harness.execution import usage
 from harness.execution.child import run
-from harness.execution.usage import descendants_cpu, helpers
-from harness.execution.worker import Report, Stage, is_memory_error
+from harness.execution.usage import descendants_cpu
+from harness.execution.worker import Report, Stage
 from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
 from harness.model import machine
@@ -101,37 +98,6 @@ def test_the_time_of_a_living_process_counts_once() -> None:
     assert 0 <= ended < BUSY
 
 
-def test_helpers_are_the_threads_and_children_that_go_on() -> None:
-    """A thread or a child process counts from its start to its end."""
-    before = helpers()
-    end = threading.Event()
-    thread = threading.Thread(target=end.wait)
-    thread.start()
-    child = fork(signal.pause)
-    assert helpers() == before + 2
-    end.set()
-    thread.join()
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    assert helpers() == before
-
-
-def grown(_: Report) -> tuple[int, int]:
-    """Return the growth of the peak in bytes since its reset, before and after an allocation."""
-    bytearray(80 * MIB)
-    before = usage.begin_peak()
-    nothing = usage.peak() - before
-    bytearray(40 * MIB)
-    return nothing, usage.peak() - before
-
-
-def test_the_peak_is_of_the_call_alone() -> None:
-    """Memory that was used before the reset does not count."""
-    nothing, of_call = run(grown, first=Stage("growing", 60.0))
-    assert nothing < 8 * MIB
-    assert 36 * MIB < of_call < 60 * MIB
-
-
 def test_cells_have_the_peak_of_the_checked_call() -> None:
     """Set-up took twice as much; of a call over budget, it is a lower bound."""
     names = ("hungry", "hungry-endless", "measured", "missing")
@@ -147,20 +113,6 @@ def test_cells_have_the_peak_of_the_checked_call() -> None:
     assert (endless.memory_before_bytes, endless.progress) == (None, None)
     for name in ("measured", "missing"):
         assert cells[name].peak_memory_bytes is None
-
-
-@pytest.mark.parametrize(
-    ("error", "refused"),
-    [
-        (MemoryError(), True),
-        (OSError(12, "Cannot allocate memory"), True),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
-        (RuntimeError("CUDA out of memory"), False),
-    ],
-)
-def test_errors_that_mean_memory(error: Exception, refused: bool) -> None:
-    """Native libraries raise RuntimeError for a lack of memory."""
-    assert is_memory_error(error) == refused
 
 
 @pytest.mark.parametrize(
@@ -182,13 +134,3 @@ def test_a_container_has_a_limit_of_its_own(
     monkeypatch.setattr(machine, "_OWN_CGROUPS", tmp_path / "own")
     monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
     assert machine.default_memory_gib() == 1.8
-
-
-def test_variants_in_one_process_share_what_the_machine_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each has its own limit, as far as the machine has that much."""
-    monkeypatch.setattr(usage, "default_memory_gib", lambda: 20.0)
-    assert usage.shared_limit_gib(4.0, 3) == 12.0
-    assert usage.shared_limit_gib(4.0, 9) == 20.0
-    assert usage.shared_limit_gib(30.0, 2) == 30.0

@@ -12,7 +12,7 @@ from fake_clock import FakeClock
 
 from harness.contract import Abilities, Family, Planning, Prepared, RankTable, is_observing
 from harness.contract.variants import Variant
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.model.errors import RegistryError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import toy
 
-from harness.suites.record import Record, RecordedDevice
+from harness.suites.record import Record
 
 SUITE = """
 [[study]]
@@ -30,9 +30,9 @@ matrix.size = [5, 6, 7]
 CELLS = 2 * 4 + 3 * 2
 
 
-def measure(folder: Path, stale: bool = False, device: RecordedDevice | None = None) -> list[str]:
+def measure(folder: Path, *device: str, stale: bool = False) -> list[str]:
     """Measure the rest of a record, and return the names of the measured parts."""
-    record, measured = Record.read(folder, device), []
+    record, measured = Record.read(folder, *device), []
     parts = record.parts(toy.toy_registry, {}, lambda path, profiles, problem: None, stale)
     left = [part for part in parts if not part.is_measured]
     record.measure(left, lambda part: lambda event: None, lambda part, *_: measured.append(part))

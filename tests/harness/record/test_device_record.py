@@ -8,7 +8,7 @@ from toy import toy_registry
 
 from harness.model.errors import ShardbenchError
 from harness.suites.declared import RecordedSuite, RecordedTable
-from harness.suites.record import Record, RecordedDevice, RecordPart
+from harness.suites.record import Record, RecordPart
 
 STUDY = """
 [[study]]
@@ -27,7 +27,8 @@ family = "toy"
 arguments = ["{{device}}"]
 """
 ROOT = Path(__file__).parents[3]
-GPU = RecordedDevice("cuda", "NVIDIA Toy-5 (80GB)")
+GPU = ("cuda", "NVIDIA Toy-5 (80GB)")
+CPU = ("cpu", "")
 
 
 @pytest.fixture
@@ -40,23 +41,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_parts_are_measured_in_their_order_once_on_each_machine(folder):
-    names = measure(folder, device=GPU)
+    names = measure(folder, *GPU)
     assert (names[0], len(names), names[-1]) == ("table first", 4, "table last")
-    assert measure(folder, device=GPU) == []
-    assert measure(folder, device=RecordedDevice("cpu")) == names
+    assert measure(folder, *GPU) == []
+    assert measure(folder, *CPU) == names
 
 
 def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
-    for device in (GPU, RecordedDevice("cpu"), RecordedDevice("cuda", "Other")):
-        record = Record.read(folder, device)
+    for device in (GPU, CPU, ("cuda", "Other")):
+        record = Record.read(folder, *device)
         part = next(part for part in record.parts(toy_registry, {}, print) if "first" in part.name)
         record.measure([part], lambda part: lambda event: None, lambda *ended: None)
-        assert record.table_of("first").read_text() == f"| {device.kind} |\n"
+        assert record.table_of("first").read_text() == f"| {device[0]} |\n"
     found = Record.of_gpus(folder)
-    assert [record.gpu for record in found] == [GPU.gpu, "Other"]
+    assert [record.gpu for record in found] == [GPU[1], "Other"]
     assert found[0].folder.name.startswith("nvidia-toy-5-80gb-")
     # A renamed folder does not turn a CPU into a GPU.
-    (folder / RecordedDevice("cpu").folder).rename(folder / "nvidia-h100")
+    Record.read(folder, *CPU).folder.rename(folder / "nvidia-h100")
     assert len(Record.of_gpus(folder)) == 2
 
 
@@ -99,7 +100,7 @@ def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, script, outc
 
 
 def test_the_suite_for_gpus_takes_at_most_forty_minutes():
-    declared = Record.read(ROOT / "record" / "gpu", RecordedDevice("cpu")).declared
+    declared = Record.read(ROOT / "record" / "gpu", *CPU).declared
     problems = [study for study in declared.study for _ in study.workloads]
     studies = sum(study.seconds + 40 for study in problems)  # checks and set-up take a while
     assert sum(table.budget for table in declared.table) + studies <= 40 * 60

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +35,20 @@ def start(path: Path) -> subprocess.Popen[bytes]:
     )
 
 
+def run_to_the_end(path: Path) -> None:
+    process = start(path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+
+
+def fields(cell: Cell) -> dict[str, Any]:
+    return {name: getattr(cell, name) for name in DETERMINISTIC}
+
+
 def told(path: Path) -> dict[str, dict[str, Any]]:
     """Return the deterministic fields of each stored cell; no cell may be stored twice."""
     cells = list(read_cells(path))
-    found = {str(cell.id): {name: getattr(cell, name) for name in DETERMINISTIC} for cell in cells}
+    found = {str(cell.id): fields(cell) for cell in cells}
     assert len(found) == len(cells), sorted(str(cell.id) for cell in cells)
     for cell in cells:
         assert cell.environment.code
@@ -48,9 +60,7 @@ def told(path: Path) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     path = tmp_path_factory.mktemp("undisturbed") / "results.jsonl"
-    process = start(path)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err.decode()
+    run_to_the_end(path)
     found = told(path)
     assert len(found) == len(run_sweep.SIZES) * (len(run_sweep.VARIANTS) + 1) - 1
     return found
@@ -96,15 +106,13 @@ def killed_and_resumed(path: Path, kills: int, seed: int, cells: int) -> int:
         else:
             assert process.returncode == 0
             path.unlink()  # it was complete: on with another one
-    process = start(path)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err.decode()
+    run_to_the_end(path)
     return hits
 
 
-def check_killed(path: Path, undisturbed: dict[str, dict[str, Any]], kills: int, seed: int) -> None:
-    hits = killed_and_resumed(path, kills, seed, len(undisturbed))
-    assert hits > kills / 3, "too few kills came before the end"
+def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
+    path, kills = tmp_path / "results.jsonl", 6
+    assert killed_and_resumed(path, kills, 1, len(undisturbed)) > kills / 3, "too few were in time"
     assert told(path) == undisturbed
     until = time.monotonic() + 20
     while left := left_over(path):
@@ -112,26 +120,14 @@ def check_killed(path: Path, undisturbed: dict[str, dict[str, Any]], kills: int,
         time.sleep(0.1)
 
 
-def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
-    check_killed(tmp_path / "results.jsonl", undisturbed, 6, seed=1)
-
-
-def test_what_is_final_is_stored_before_the_rest_is_timed(tmp_path: Path):
-    cells: list[tuple[str, str]] = []
-    returned = compare(
-        "same", "raises", "missing", "different", settled=lambda each: cells.append(at(each))
-    )
-    assert [name for name, _ in cells[:2]] == ["raises", "missing"]
-    assert cells[2] == ("different", "ok")
-    assert sorted(cells) == sorted(map(at, returned))
+def test_what_is_final_is_stored_before_the_rest_is_timed():
+    settled: list[Cell] = []
+    returned = compare("same", "raises", "missing", "different", settled=settled.append)
+    assert [cell.variant for cell in settled[:3]] == ["raises", "missing", "different"]
+    assert all(cell.environment.code for cell in settled), "a cell says where it is from"
     assert [cell.variant for cell in returned] == [
         *("reference", "same", "different", "raises", "missing")
     ], "in the order they are registered"
-
-
-def at(cell: Cell) -> tuple[str, str]:
-    assert cell.environment.code, "a cell that is given out says where it is from"
-    return cell.variant, cell.status
 
 
 def compare(*variants: str, against: str = "", settled=None, stored=()) -> list[Cell]:
@@ -141,62 +137,51 @@ def compare(*variants: str, against: str = "", settled=None, stored=()) -> list[
     return comparison.run(settled=settled or (lambda cell: None))
 
 
-@pytest.fixture(scope="module")
-def whole() -> dict[str, Cell]:
-    return {cell.variant: cell for cell in compare(*run_sweep.VARIANTS)}
+CHECKED = ("same", "missing", "own", "raises")
+
+
+@pytest.mark.parametrize(
+    ("variants", "against", "stored"),
+    [
+        *((run_sweep.VARIANTS, "", f"-{name}") for name in ("reference", *run_sweep.VARIANTS)),
+        # `same` stands in for `aloof`, which makes no decision, also if only some are stored.
+        (CHECKED, "aloof", "aloof"),
+        (CHECKED, "aloof", "aloof missing same"),
+        (CHECKED, "aloof", "aloof raises"),
+        (("same-as-different", "different"), "own", "different"),
+        (("own",), "raises", "raises"),
+    ],
+)
+def test_what_is_missing_is_judged_as_with_the_stored_cells(wholes, variants, against, stored):
+    whole = wholes(variants, against)
+    names = set(whole) - {stored[1:]} if stored.startswith("-") else set(stored.split())
+    kept = tuple(cell for name, cell in whole.items() if name in names)
+    cells = compare(*variants, against=against, stored=kept)
+    assert {cell.variant for cell in cells} == set(whole) - names
+    for cell in cells:
+        assert fields(cell) == fields(whole[cell.variant])
 
 
 @pytest.fixture(scope="module")
-def without_reference() -> dict[str, Cell]:
-    cells = compare("same", "missing", "own", "raises", against="aloof")
-    return {cell.variant: cell for cell in cells}
+def wholes() -> Callable[..., dict[str, Cell]]:
+    """Return a function that compares variants, once for the same ones."""
+
+    @cache
+    def whole(variants: tuple[str, ...], against: str) -> dict[str, Cell]:
+        return {cell.variant: cell for cell in compare(*variants, against=against)}
+
+    return whole
 
 
-class TestGoingOn:
-    """Stored cells are used and not measured again."""
-
-    @staticmethod
-    def stored(cells: dict[str, Cell], *names: str) -> tuple[Cell, ...]:
-        return tuple(cells[name] for name in names)
-
-    @pytest.mark.parametrize("missing", ["reference", *run_sweep.VARIANTS])
-    def test_each_one_is_judged_as_with_the_others(self, whole, missing: str):
-        stored = self.stored(whole, *(name for name in whole if name != missing))
-        (cell,) = compare(*run_sweep.VARIANTS, stored=stored)
-        for name in DETERMINISTIC:
-            assert getattr(cell, name) == getattr(whole[missing], name), name
-
-    @pytest.mark.parametrize("kept", [["aloof"], ["aloof", "missing", "same"], ["aloof", "raises"]])
-    def test_the_one_that_stood_in_goes_on_doing_so(self, without_reference, kept: list[str]):
-        assert {cell.against for cell in without_reference.values()} == {"same"}
-        stored = self.stored(without_reference, *kept)
-        cells = compare("same", "missing", "own", "raises", against="aloof", stored=stored)
-        assert {cell.variant for cell in cells} == set(without_reference) - set(kept)
-        for cell in cells:
-            assert cell.against == "same"
-            assert cell.decision == without_reference[cell.variant].decision
-
-    def test_no_cell_is_given_out_before_it_is_known_who_stands_in(self):
-        seen: list[tuple[str, str]] = []
-
-        def settled(cell: Cell) -> None:
-            seen.append((cell.variant, cell.against))
-
-        compare("same", "missing", "own", against="aloof", settled=settled)
-        assert seen[0][0] == "aloof", "a later run must find it first"
-        assert [against for _, against in seen] == ["same"] * 4
-
-    def test_one_that_must_decide_as_a_stored_one_is_held_to_it(self):
-        whole = {c.variant: c for c in compare("same-as-different", "different", against="own")}
-        stored = self.stored(whole, "different")
-        for cell in compare("same-as-different", "different", against="own", stored=stored):
-            assert cell.decision == whole[cell.variant].decision
-
-    def test_a_failed_one_to_compare_with_is_not_run_again(self, tmp_path: Path):
-        first = {cell.variant: cell for cell in compare("own", against="raises")}
-        stored = self.stored(first, "raises")
-        (cell,) = compare("own", against="raises", stored=stored)
-        assert (cell.variant, cell.status, cell.ratio) == ("own", "ok", None)
+def test_no_cell_is_given_out_before_it_is_known_who_stands_in():
+    seen: list[tuple[str, str]] = []
+    compare(
+        *("same", "missing", "own"),
+        against="aloof",
+        settled=lambda cell: seen.append((cell.variant, cell.against)),
+    )
+    assert seen[0][0] == "aloof", "a later run must find it first"
+    assert [against for _, against in seen] == ["same"] * 4
 
 
 LIMITED = """
@@ -225,7 +210,5 @@ def test_a_full_disk_ends_in_one_sentence_and_keeps_what_is_there(tmp_path: Path
     assert done.stderr.strip() == f"Results cannot be written to {path}: File too large."
     before = told(path)
     assert 0 < len(before) < len(undisturbed)
-    process = start(path)
-    assert process.wait(timeout=120) == 0
-    process.communicate()
+    run_to_the_end(path)
     assert told(path) == undisturbed

@@ -10,7 +10,7 @@ from own_planners.pipeline.chain import Chain, Cut, explain, quality, validate
 
 from harness.contract import Question, WorkloadSpec
 from harness.contract.registry import load_registry
-from harness.measuring.check import check
+from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import InfeasibleDecision, UsageError
 from harness.topologies.lookup import find_topology

@@ -72,13 +72,6 @@ def test_two_standard_errors_and_the_floor_are_noise(seconds, against, drift, di
     assert Comparer(new, old).total().differs is differs
 
 
-def test_to_stand_out_among_many_takes_twice_as_much():
-    """Of hundreds of frames some exceed two standard errors by chance."""
-    few, more = (Comparer(profile({(PLAN,): s}), profile({})).total() for s in (0.01, 0.02))
-    assert (few.differs, few.stands_out) == (True, False)
-    assert (more.differs, more.stands_out) == (True, True)
-
-
 def test_the_tree_is_rooted_at_the_call_and_as_wide_as_the_wider_side():
     """Children take no more room than their parent, and what cannot be seen is left out."""
     root, *nodes = Comparer(OLD, NEW).tree()

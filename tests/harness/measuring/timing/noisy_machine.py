@@ -63,13 +63,6 @@ class Calls:
                 turns[name].append(turn(self.machine.work(costs[name])))
         return turns
 
-    def one_after_another(self, _, names: Sequence[str], __) -> dict[str, list[Turn]]:
-        """Return turns as long calls were timed earlier: in one process, one after the other."""
-        turns: dict[str, list[Turn]] = {name: [] for name in names}
-        for name in (*names, *reversed(names)):
-            turns[name].append(turn(self.machine.work(self.seconds[name])))
-        return turns
-
     def side_by_side(self, _, names: Sequence[str], __) -> dict[str, list[Turn]]:
         """Return turns of calls that share a core by time slices, until each variant has one."""
         costs = self._laid_out(names)

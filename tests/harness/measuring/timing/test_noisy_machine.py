@@ -26,7 +26,6 @@ def verdicts(way: str, call: float, more: float, seconds: float, rounds: int) ->
         time_block, named = {
             "turns": (calls.in_turns, "turns"),
             "side by side": (calls.side_by_side, "side by side"),
-            "one after another": (calls.one_after_another, "turns in one process"),
         }[way]
         rule = SamplingRule(seconds=seconds, seed=seed)
         request = SamplingRequest({}, "reference", rule, clock=machine)
@@ -50,12 +49,6 @@ def test_equal_variants_are_called_the_same(way, call, seconds):
 @pytest.mark.parametrize(("way", "call", "seconds"), WAYS)
 def test_five_per_cent_more_is_found(way, call, seconds):
     assert verdicts(way, call, 0.05, seconds, 100)["slower"] >= 95
-
-
-def test_calls_one_after_another_are_worse():
-    found = verdicts("one after another", 1.0, 0.05, 30.0, 40)
-    assert found["inconclusive"] > 20
-    assert found["faster"] == 0
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.8, 1.3, 3.0, 20.0])

@@ -93,24 +93,3 @@ def test_the_interpreter_is_as_before_after_a_turn(clock, tmp_path, monkeypatch,
         assert collections == [enabled]
     finally:
         (gc.enable if was_enabled else gc.disable)()
-
-
-def test_a_variant_is_installed_during_its_turns_alone(clock: FakeClock):
-    """Its context is entered around each turn, and left after, also on errors."""
-    inside: list[str] = []
-
-    @contextmanager
-    def installed():
-        inside.append("changing")
-        try:
-            yield
-        finally:
-            inside.clear()
-
-    def run() -> None:
-        assert inside == ["changing"]
-        raise ValueError("mine")
-
-    with pytest.raises(ValueError, match="mine"):
-        timed_turn(Prepared(run, installed=installed), clock)
-    assert inside == []

@@ -43,12 +43,6 @@ class TestEstimate:
             assert close(getattr(both, name), getattr(ratio, name))
             assert close(getattr(mine, name), factor * getattr(ratio, name))
 
-    def test_a_drift_of_both_sides_changes_nothing(self):
-        """A constant ratio is found exactly."""
-        drift = [1.0, 3.0, 9.0, 27.0]
-        ratio = estimate_ratio([0.3 * time for time in drift], drift)
-        assert (ratio.low, ratio.high) == pytest.approx((0.3, 0.3))
-
     @given(pairs_of(10))
     def test_the_most_extreme_tenth_on_either_side_does_not_matter(self, times):
         """A slow spell in one turn of a pair is an outlier."""
@@ -56,11 +50,6 @@ class TestEstimate:
         wild = sorted(range(len(logs)), key=logs.__getitem__)[-(len(logs) // 10) :]
         spoilt = [left * 1e3 if at in wild else left for at, left in enumerate(times[0])]
         assert estimate_ratio(spoilt, times[1]).value == estimate_ratio(*times).value
-
-    def test_times_far_apart_are_told_without_overflow(self):
-        """An interval may be infinitely wide."""
-        ratio = estimate_ratio([1e300, 1e-300, 1.0], [1e-5, 1e5, 1.0])
-        assert (ratio.low, ratio.high) == (0.0, math.inf)
 
     def test_one_pair_has_no_interval(self):
         """A single pair decides nothing."""
@@ -104,21 +93,6 @@ class TestCoverage:
         assert 0.98 <= self.coverage(pairs, noise, spread) < 1
 
 
-@pytest.mark.parametrize(
-    ("noise", "pairs", "most"), [(0.01, 3, 0.002), (0.05, 3, 0.01), (0.3, 3, 0.02), (0.3, 10, 0.02)]
-)
-def test_two_equal_variants_seldom_seem_to_differ(noise: float, pairs: int, most: float):
-    """False alarms are rare for any noise."""
-    rng = np.random.default_rng([pairs, round(1000 * noise)])
-    repeats = 600
-    wrong = 0
-    for _ in range(repeats):
-        sides = rng.lognormal(sigma=noise, size=(2, pairs))
-        verdict = judge(estimate_ratio(list(sides[0]), list(sides[1])))
-        wrong += verdict in ("faster", "slower")
-    assert wrong / repeats <= most
-
-
 class TestJudge:
     @pytest.mark.parametrize(
         ("low", "high", "verdict"),
@@ -139,12 +113,6 @@ class TestJudge:
     def test_the_whole_interval_decides(self, low: float, high: float, verdict: str):
         assert judge(Ratio(math.sqrt(low * min(high, 1e9)), low, high, 5)) == verdict
 
-    def test_the_noise_floor_can_be_set(self):
-        ratio = Ratio(0.9, 0.88, 0.92, 5)
-        assert judge(ratio, noise_floor=0.03) == "faster"
-        assert judge(ratio, noise_floor=0.10) == "inconclusive"
-        assert judge(ratio, noise_floor=0.15) == "same"
-
     @given(st.floats(0.01, 100), st.floats(0.01, 100), st.floats(0.001, 0.5))
     def test_a_verdict_is_never_against_the_interval(self, one: float, other: float, floor: float):
         low, high = sorted((one, other))
@@ -152,11 +120,3 @@ class TestJudge:
         assert (verdict == "faster") == (high < 1 - floor)
         assert (verdict == "slower") == (low > 1 + floor)
         assert verdict != "same" or max(abs(low - 1), abs(high - 1)) <= floor + 1e-9
-
-    def test_the_reason_says_where_the_interval_lies(self):
-        """It says why there are no more pairs only if the verdict is open."""
-        ended = "the 20 s are spent"
-        crosses = explain(Ratio(1.0, 0.90, 1.01, 5), ended=ended)
-        assert crosses == f"the interval crosses 1 ± 3% after 5 pairs, and {ended}"
-        below = explain(Ratio(0.5, 0.4, 0.6, 5), ended=ended)
-        assert below == "the whole interval is below 1 ± 3% after 5 pairs"

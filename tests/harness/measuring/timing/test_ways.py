@@ -22,7 +22,6 @@ from harness.contract.variants import Variant
 from harness.execution.child import run
 from harness.execution.worker import Report, Stage
 from harness.measuring.request import TOGETHER
-from harness.measuring.selftest import copies
 from harness.measuring.timing import ways
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import Turn
@@ -64,29 +63,6 @@ def compared(
     return sample(request, observer)
 
 
-def wrongly_shared(_: Report) -> tuple[list[list[int]], set[str]]:
-    """Return the numbers of variants run together in a first and a second block, and their names.
-
-    One variant is assumed to take longer than it does.
-    """
-    asked: list[int] = []
-
-    def begins(stage: str, name: str = "", processes: int = 1) -> None:
-        asked.extend([processes] if stage == TOGETHER else [])
-
-    side_by_side = SideBySide(cores(), seconds=0.05)
-    wrong = variants({"a": 0.05, "b": 0.05}, {"a": 0.05, "b": 0.2}, observer=Observer(begins))
-    turns = side_by_side(wrong, ["a", "b"], random.Random(0))
-    first, asked[:] = list(asked), []
-    side_by_side(wrong, ["a", "b"], random.Random(0))
-    return [first, asked], {name for name, of_variant in turns.items() if of_variant}
-
-
-def test_a_first_block_with_wrong_shares_is_measured_anew():
-    """Shares of the core follow the durations that were measured."""
-    assert in_child(wrongly_shared) == ([[2, 2], [2]], {"a", "b"})
-
-
 def block_of(took: dict[str, float], _: Report) -> dict[str, list[Turn]]:
     side_by_side = SideBySide(cores(), seconds=0.1)
     return side_by_side(variants(took, took), list(took), random.Random(0))
@@ -99,31 +75,6 @@ def test_each_has_a_turn_and_only_whole_ones_count():
     assert len(turns["short"]) >= len(turns["long"]) >= 1
     for name, seconds in took.items():
         assert min(turn.cpu_s for turn in turns[name]) >= seconds
-
-
-def ratio_of_copies(factor: float, _: Report) -> Ratio | None:
-    ms = 100 if factor < 1 else 20
-    percent = round(100 * factor) - 100
-    prepared = {
-        "reference": Prepared(partial(copies, ms)),
-        "variant": Prepared(partial(copies, ms, percent)),
-    }
-    rule = {"seconds": 60.0, "least_blocks": 12, "most_blocks": 12, "way": "side by side"}
-    times = compared(prepared, **rule)
-    return times["variant"].ratio_to(times["reference"])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("factor", [0.5, 3, 20])
-def test_the_ratio_of_real_calls_is_that_of_their_work(factor: float):
-    """Calls that differ in length by up to 20 times have an unbiased ratio."""
-
-    def is_right() -> bool:
-        ratio = in_child(ratio_of_copies, factor)
-        holds = 0.97 * ratio.low < factor < 1.03 * ratio.high
-        return holds and ratio.high / ratio.low < 1.25
-
-    assert any(is_right() for _ in range(3)), "a busy machine may disturb one of them"
 
 
 def cores_by_block(way: Way, file: Path, _: Report) -> list[int]:
@@ -172,24 +123,6 @@ def way_of(set_up_s: float, _: Report) -> Way:
 def test_a_core_is_shared_only_if_most_of_a_turn_is_timed(set_up_s, way):
     """A long set-up would interrupt the timed calls beside it."""
     assert in_child(way_of, set_up_s) == way
-
-
-def callers(may_fork: bool, file: Path, _: Report) -> set[bool]:
-    """Return whether calls of a variant were made in this process, and whether in another one."""
-
-    def run() -> str:
-        with file.open("a") as notes:
-            notes.write(f"{os.getpid()}\n")
-        return busy(0.02).run()
-
-    compared({name: Prepared(run, may_fork=may_fork) for name in ("a", "b")}, most_blocks=2)
-    return {int(process) == os.getpid() for process in file.read_text().split()}
-
-
-@pytest.mark.parametrize(("may_fork", "here"), [(True, {True, False}), (False, {True})])
-def test_a_variant_that_cannot_fork_is_called_in_its_process(may_fork, here, tmp_path):
-    """Only variants that may fork are called in forks."""
-    assert in_child(callers, may_fork, tmp_path / "notes") == here
 
 
 def draws(way: Way, file: Path, _: Report) -> list[list[str]]:
