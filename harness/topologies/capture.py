@@ -10,23 +10,9 @@ from harness.model.errors import UsageError
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind, pcie_bw
 from harness.topologies.links import LinkMatrix, all_to_all_bw, near_nics, nvlinks_of, shape_of
 from harness.topologies.lookup import COLUMNS
-from harness.topologies.probe import GpuDevice, NetworkDevice
+from harness.topologies.probe import GpuDevice, Host
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The known hardware of one host: GPUs, links, network devices and memory in bytes.
-
-    `source` is the origin of this information.
-    """
-
-    gpus: Sequence[GpuDevice]
-    matrix: LinkMatrix
-    source: str
-    nics: Sequence[NetworkDevice] = ()
-    memory: int | None = None
 
 
 class SourcedFigure(NamedTuple):
@@ -88,12 +74,12 @@ def capture(
     Raise UsageError if there is no GPU, if the GPUs are of several kinds, or if a required figure
     is not known.
     """
-    names = sorted({gpu.name for gpu in host.gpus})
-    if len(names) != 1:
+    names, matrix = sorted({gpu.name for gpu in host.gpus}), host.matrix
+    if len(names) != 1 or matrix is None:
         raise UsageError(f"A topology has GPUs of one kind, not {' and '.join(names) or 'none'}.")
     kind, count = find_gpu_kind(names[0]), len(host.gpus)
     gpu_links = kind.nvlinks if kind else None
-    shape = shape_of(host.matrix, gpu_links)
+    shape = shape_of(matrix, gpu_links)
     to_host = _host_link(host.gpus, kind)
 
     nccl = SourcedFigure(None, UNKNOWN, "NCCL's model has no single figure for this machine")
@@ -105,9 +91,9 @@ def capture(
         "hosts_per_nvlink_domain": _hosts(count, kind, hosts_per_domain),
         "hbm_bytes": _gpu_memory(host.gpus, kind),
         "ddr_bytes": _host_memory(host, memory_gib),
-        "intra_host_bw": _intra(host.matrix, names[0], kind, to_host),
+        "intra_host_bw": _intra(matrix, names[0], kind, to_host),
         "intra_host_bw_nccl": nccl,
-        "inter_host_bw": _inter(host, nic_gbits),
+        "inter_host_bw": _inter(host, matrix, nic_gbits),
         "hbm_bw": _hbm_bw(host.gpus[0], kind),
         "hbm_to_ddr_bw": SourcedFigure(
             (to_host.value or 0) / 2, to_host.basis, f"half of {to_host.why}; the network shares it"
@@ -202,13 +188,13 @@ def _intra(
     return SourcedFigure(value, SHEET if SHEET in bases else QUERIED, why)
 
 
-def _inter(host: Host, given_gbits: float | None) -> SourcedFigure:
+def _inter(host: Host, matrix: LinkMatrix, given_gbits: float | None) -> SourcedFigure:
     """Return a GPU's share of the network devices that a job would use.
 
     They are the InfiniBand or RoCE devices with a link, or if there are none, the fastest Ethernet
     cards. Devices that are far from all GPUs serve storage and management.
     """
-    matrix, count, basis = host.matrix, len(host.gpus), QUERIED
+    count, basis = len(host.gpus), QUERIED
     if given_gbits is not None:
         speeds, basis = dict.fromkeys(map(matrix.name_of, matrix.nics), given_gbits), GIVEN
     else:

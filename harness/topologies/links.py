@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import Literal, NoReturn
 
 from harness.model.errors import UsageError, printable
@@ -19,6 +19,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _AFFINITIES = re.compile(r"CPU\s+Affinity|NUMA\s+Affinity|GPU\s+NUMA\s+ID")
 _GPU = re.compile(r"GPU\d+")
 _LINK = re.compile(rf"{SELF}|NV\d+|{'|'.join((*PCIE_KINDS, *_OLD_NAMES))}")
+_HEADER = re.compile(rf"GPU\d+(?!\S)(?!\s+({_LINK.pattern})(?!\S))")
 _NIC_NAME = re.compile(r"\s*(NIC\d+)\s*:\s*(\S+)\s*")
 
 JoinedBy = Literal["switch", "pairs", "mesh", "PCIe"]
@@ -80,7 +81,7 @@ def parse_matrix(text: str, file: str) -> LinkMatrix:
     lines = [_ESCAPE.sub("", line).strip() for line in text.splitlines()]
     # 1. The header names GPU0 and the other devices; a row would have a link in second place.
     rows = [(at, line) for at, line in enumerate(lines, start=1) if line and line[0] != "#"]
-    while rows and not _is_header(rows[0][1]):
+    while rows and not _HEADER.match(rows[0][1]):
         del rows[0]
     if not rows:
         raise UsageError(
@@ -118,11 +119,6 @@ def parse_matrix(text: str, file: str) -> LinkMatrix:
         links={pair: kind for pair, kind in links.items() if kind != SELF},
         nic_names={match[1]: printable(match[2]) for match in legend if match},
     )
-
-
-def _is_header(line: str) -> bool:
-    first, *others = line.split()
-    return bool(_GPU.fullmatch(first)) and not (others and _LINK.fullmatch(others[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +242,3 @@ def usual_links(topology: Topology) -> JoinedBy | None:
     if kind.nvlinks < peers:
         return "mesh" if peers == 7 else None
     return "switch"
-
-
-def linked_pairs(by: JoinedBy, gpus: int) -> list[tuple[int, int]]:
-    """Return the pairs of a host's GPUs that links join directly: all, or a cube mesh's."""
-    return [
-        (one, other)
-        for one, other in combinations(range(gpus), 2)
-        if by == "pairs" or (by == "mesh" and (one // 4 == other // 4 or one % 4 == other % 4))
-    ]

@@ -4,7 +4,7 @@ import csv
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -15,7 +15,6 @@ from harness.topologies.links import LinkMatrix, parse_matrix
 _SYS = Path("/sys")
 _SECONDS = 60
 _QUERY = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
-_MISSING = "the driver's program nvidia-smi is not installed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +44,28 @@ class NetworkDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """This machine's devices; `matrix` is None without GPUs, `failures` has reasons by source.
+class Host:
+    """The known hardware of one host: GPUs, their links (None without GPUs) and network devices.
 
-    `memory` is the host's memory in bytes; in a container, the memory of the whole host.
+    `source` is the origin of this information. `memory` is the host's memory in bytes; in a
+    container, the memory of the whole host. `failures` has reasons by source.
     """
 
     gpus: Sequence[GpuDevice]
-    nics: Sequence[NetworkDevice]
-    memory: int
     matrix: LinkMatrix | None
-    failures: Mapping[str, str]
+    source: str
+    nics: Sequence[NetworkDevice] = ()
+    memory: int | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_machine() -> Machine:
-    """Return the devices that can be seen, and why others cannot."""
+def read_host() -> Host:
+    """Return this machine's devices that can be seen, and why others cannot."""
     gpus, no_gpu = read_gpus()
     gpus, no_torch = with_torch(gpus)
     matrix = parse_matrix(_nvidia_smi("topo", "-m"), "nvidia-smi topo -m") if gpus else None
-    memory = int(psutil.virtual_memory().total)
-    return Machine(gpus, read_nics(), memory, matrix, {"nvidia-smi": no_gpu, "torch": no_torch})
+    memory, failures = psutil.virtual_memory().total, {"nvidia-smi": no_gpu, "torch": no_torch}
+    return Host(gpus, matrix, "the machine it ran on", read_nics(), int(memory), failures)
 
 
 def read_gpus() -> tuple[Sequence[GpuDevice], str]:
@@ -74,22 +75,11 @@ def read_gpus() -> tuple[Sequence[GpuDevice], str]:
     except ShardbenchError as error:
         return [], str(error)
     gpus = []
-    for name, mib, generation, width in csv.reader(text.splitlines(), skipinitialspace=True):
-        memory = _number(mib)
-        gpus.append(
-            GpuDevice(
-                name=printable(name),
-                memory_bytes=memory and memory * 2**20,
-                memory_from="nvidia-smi",
-                pcie_generation=_number(generation),
-                pcie_width=_number(width),
-            )
-        )
+    for name, *texts in csv.reader(text.splitlines(), skipinitialspace=True):
+        mib, *pcie = (int(text) if text.isdecimal() else None for text in texts)  # else "[N/A]"
+        memory = mib and mib * 2**20
+        gpus.append(GpuDevice(printable(name), memory, "nvidia-smi", None, None, *pcie))
     return gpus, "" if gpus else "it sees no GPU"
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None  # else "[N/A]"
 
 
 def _nvidia_smi(*words: str) -> str:
@@ -99,7 +89,7 @@ def _nvidia_smi(*words: str) -> str:
             ["nvidia-smi", *words], capture_output=True, text=True, check=False, timeout=_SECONDS
         )
     except OSError:
-        raise ShardbenchError(_MISSING) from None
+        raise ShardbenchError("the driver's program nvidia-smi is not installed") from None
     except subprocess.TimeoutExpired:
         raise ShardbenchError(f"nvidia-smi does not answer within {_SECONDS} s") from None
     if done.returncode:

@@ -67,7 +67,7 @@ def _families(families: Sequence[Family[Any, Any]]) -> Table:
 
 def _variants(families: Sequence[Family[Any, Any]], sources: bool) -> Table:
     def decides(row: tuple[str, Variant[Any, Any]]) -> str:
-        if row[1].is_reference:
+        if row[1].reference:
             return "reference"
         return "the same" if row[1].same_as else "its own"
 

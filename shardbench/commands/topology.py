@@ -10,11 +10,11 @@ from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_file
 from harness.model.topology import MOST_GPUS
 from harness.topologies import probe
-from harness.topologies.capture import Host, capture
+from harness.topologies.capture import capture
 from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.links import LinkMatrix, parse_matrix
 from harness.topologies.lookup import find_rows, find_topology, presets, read_topologies
-from harness.topologies.probe import GpuDevice
+from harness.topologies.probe import GpuDevice, Host
 from harness.topologies.traps import find_traps
 from shardbench import completion, display, options
 from shardbench.command import command, examples
@@ -99,14 +99,14 @@ def _this_host(gpu: str) -> Host:
     """Return this machine as a host, and print the detected devices and the errors."""
     if gpu:
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
-    machine = probe.read_machine()
-    options.messages.print(topology_views.probed(machine))
-    if machine.matrix is None:
+    host = probe.read_host()
+    options.messages.print(topology_views.probed(host))
+    if host.matrix is None:
         raise ShardbenchError(
             "No GPU can be seen here: run this on the machine with the GPUs, or save "
             "`nvidia-smi topo -m` there and give it with --from-topo FILE --gpu NAME."
         )
-    return Host(machine.gpus, machine.matrix, "the machine it ran on", machine.nics, machine.memory)
+    return host
 
 
 def _read_matrix(file: Path) -> LinkMatrix:

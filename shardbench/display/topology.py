@@ -18,13 +18,12 @@ from harness.topologies.links import (
     SELF,
     LinkMatrix,
     all_to_all_bw,
-    linked_pairs,
     near_nics,
     nvlinks_of,
     shape_of,
     usual_links,
 )
-from harness.topologies.probe import Machine
+from harness.topologies.probe import Host
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, Tone, numbers, table_of, text
 from reports.core.terminal import as_terminal
@@ -53,17 +52,17 @@ _MEANINGS = {
 }
 
 
-def probed(machine: Machine) -> RenderableType:
+def probed(host: Host) -> RenderableType:
     """Render a line per detected device, and per source (such as torch) that failed."""
-    lines = [f"Seen: host memory, {machine.memory / 2**30:,.1f} GiB"]
-    for nic in machine.nics:
+    lines = [f"Seen: host memory, {(host.memory or 0) / 2**30:,.1f} GiB"]
+    for nic in host.nics:
         speed = f"{nic.gbits:g} Gbit/s" if nic.gbits else "speed unknown, or no link"
         kind = "InfiniBand or RoCE" if nic.is_rdma else "Ethernet"
         lines.append(f"Seen: network device {nic.name} ({kind}), {speed}")
-    lines += [f"Seen: GPU{position}, {gpu.name}" for position, gpu in enumerate(machine.gpus)]
-    if not machine.nics:
+    lines += [f"Seen: GPU{position}, {gpu.name}" for position, gpu in enumerate(host.gpus)]
+    if not host.nics:
         lines.append("Not seen: no network device")
-    failures = machine.failures.items()
+    failures = host.failures.items()
     lines += [f"Not seen: {source}: {reason}" for source, reason in failures if reason]
     return Text("\n".join(lines))
 
@@ -122,9 +121,6 @@ def topology(topology: Topology) -> RenderableType:
         network = f"{bandwidth(topology.inter_host_bw)} for each GPU"
     notes = [f"{plural(more, 'more domain')} like these."] if more > 0 else []
     notes += [f"Network between domains: {network}."] if topology.domains > 1 else []
-    if by == "mesh" and size > 1:
-        pairs = (f"{one}-{other}" for one, other in linked_pairs(by, size))
-        notes.append(f"Linked pairs of a domain: {', '.join(pairs)}.")
 
     def stored(figure: tuple[str, float | None]) -> str | None:
         unit = "bytes/ms" if "_bw" in figure[0] else "bytes"

@@ -22,39 +22,21 @@ from harness.contract import (
 from harness.contract.registry import Registry
 
 PROBLEM = "dice[size=6]/dgx_a100_80gb:2"
-Run = Callable[[str, str], Any]
-"""Runs a benchmark of a variant, and returns the value in asv's results, or None."""
 
 
-class Log:
-    """A list of the variants' actions, in order."""
-
-    def __init__(self) -> None:
-        self.entries: list[str] = []
-        self.recorder: Recorder | None = None
-
-
-def luck(problem: int, eyes: int) -> dict[str, float]:
-    return {"eyes": eyes, "luck": eyes / problem}
-
-
-def made_up(
-    name: str = "dice",
-    log: Log | None = None,
-    quality: Callable[[int, int], dict[str, float]] = luck,
-    **changes: Any,
-) -> Family[int, int]:
-    """Return a family with numbers as problems and as decisions."""
-    log = log or Log()
+def made_up(name: str = "dice", log: list[str] | None = None, **changes: Any) -> Family[int, int]:
+    """Return a family with numbers as problems and as decisions; `log` gets what happens."""
+    note = ([] if log is None else log).append
+    observed: list[Recorder] = []
 
     @contextmanager
     def observe(recorder: Recorder) -> Iterator[None]:
-        log.recorder = recorder
+        observed.append(recorder)
         yield
-        log.recorder = None
+        observed.clear()
 
     def build(workload: Any, topology: Any) -> int:
-        log.entries.append("built")
+        note("built")
         return int(workload.parameters["size"]) * int(topology.gpus)
 
     def validate(problem: int, decision: int) -> None:
@@ -67,7 +49,7 @@ def made_up(
             build=build,
             fingerprint=str,
             validate=validate,
-            quality=quality,
+            quality=lambda problem, eyes: {"eyes": eyes, "luck": eyes / problem},
             facts=lambda problem: {"size": problem},
             observe=observe,
         ),
@@ -79,40 +61,35 @@ def made_up(
 
     @contextmanager
     def installed() -> Iterator[None]:
-        log.entries.append("installed")
+        note("installed")
         yield
-        log.entries.append("removed")
+        note("removed")
 
     @family.variant("reference", reference=True)
     def reference(problem: int) -> Prepared[int]:
-        log.entries.append("prepared")
+        note("prepared")
 
         def run() -> int:
-            if log.recorder is not None:
-                log.recorder.counters["throws"] += problem
+            for recorder in observed:
+                recorder.counters["throws"] += problem
             sum(range(200_000))
             return problem
 
-        return Prepared(run, installed, close=lambda: log.entries.append("closed"))
+        return Prepared(run, installed, close=lambda: note("closed"))
 
     family.decider("same", same_as="reference")(lambda problem: problem)
     family.decider("other", same_as="same")(lambda problem: problem + 1)
     family.decider("own")(lambda problem: 2 * problem)
     family.decider("impossible", same_as="reference")(lambda problem: -1)
     family.decider("after-impossible", same_as="impossible")(lambda problem: problem)
+    family.decider("fails-in-a-call", same_as="reference")(lambda problem: int("unlucky"))
     family.variant("not-installed", requires=("a_module_that_does_not_exist",))(lambda problem: 0)
-
-    @family.variant("elsewhere")
-    def elsewhere(problem: int) -> Prepared[int]:
-        return Prepared(lambda: Measured(problem, wall_s=0.5, cpu_s=0.25))
+    measured = Measured(12, wall_s=0.5, cpu_s=0.25)
+    family.variant("elsewhere")(lambda problem: Prepared(lambda: measured))
 
     @family.variant("raises", same_as="reference")
     def raises(problem: int) -> Prepared[int]:
         raise OSError("out of dice")
-
-    @family.variant("fails-in-a-call", same_as="reference")
-    def fails_in_a_call(problem: int) -> Prepared[int]:
-        return Prepared(lambda: problem // int("unlucky"))
 
     @family.variant("not-applicable", same_as="reference")
     def not_applicable(problem: int) -> Prepared[int]:
@@ -121,8 +98,10 @@ def made_up(
     return family
 
 
-def suite_of(*members: Family[int, int]) -> dict[str, type[Any]]:
+def suite_of(*members: Family[int, int], **failures: str) -> dict[str, type[Any]]:
+    """Return the suite of these families; `failures` are families that do not load."""
     registry = Registry(members)
+    registry.failures.update(failures)
     return families.benchmark_classes(registry, outlines(registry))
 
 
@@ -133,3 +112,13 @@ def asv_benchmark(suite: type[Any], function: str, variant: str, cache: Any) -> 
     benchmark.set_param_idx(list(variants).index(variant) * len(problems))
     benchmark.set_cache(cache)
     return benchmark
+
+
+def ran(benchmark: Any) -> Any:
+    """Run a benchmark as asv does, and return the value in asv's results, or None for n/a."""
+    value = None if benchmark.do_setup() else benchmark.do_run()
+    benchmark.do_teardown()
+    return None if value != value else value
+
+
+Run = Callable[[str, str], Any]

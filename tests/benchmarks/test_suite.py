@@ -1,143 +1,183 @@
 """The asv suite on made-up families, by asv's own classes."""
 
+import random
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-from asv_runner.discovery import _get_benchmark
-from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, suite_of
+from asv import _stats
+from asv_runner import statistics
+from made_up_suite import PROBLEM, Run, asv_benchmark, made_up, ran, suite_of
 
-from benchmarks import families
-from benchmarks.families import registered
-from harness.contract.registry import Registry, load_registry
-from harness.measuring.jobs import check
-from harness.measuring.timing.turns import SystemClock
+from benchmarks import OUTLINE_FILE, families
+from harness.contract.registry import load_registry
 from harness.model.errors import NotApplicable, RegistryError, ShardbenchError
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = ["time_plan", "track_eyes", "track_different_decision", "track_ratio_to_reference"]
 
 
-def cache_key(suite: type[Any]) -> str:
-    return str(asv_benchmark(suite, "time_plan", "same", None).setup_cache_key)
+@pytest.fixture(autouse=True)
+def _outside_of_asv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OUTLINE_FILE, raising=False)
+
+
+@pytest.fixture
+def run() -> Run:
+    """Return a function that runs a benchmark of a variant, and returns its value or None."""
+    suite = suite_of(made_up())["dice"]
+    cache = suite().setup_cache()
+    return lambda function, variant: ran(asv_benchmark(suite, function, variant, cache))
 
 
 class TestDiscovery:
-    def test_a_family_has_time_decision_and_a_benchmark_for_each_figure(self) -> None:
-        suite = suite_of(made_up())["dice"]
-        found = [_get_benchmark(each, families, suite, getattr(suite, each)) for each in dir(suite)]
-        assert {benchmark.name for benchmark in found if benchmark} == {
-            "families.dice.time_plan",
-            "families.dice.track_different_decision",
-            "families.dice.track_python_calls",
-            "families.dice.track_ratio_to_reference",
-            "families.dice.track_eyes",
-            "families.dice.track_luck",
-            "families.dice.track_throws",
-            "families.dice.track_misses",
-        }
-
-    def test_asv_finds_nothing_but_the_families(self) -> None:
-        code = """
-from asv_runner.discovery import disc_benchmarks
-for found in disc_benchmarks("benchmarks"):
-    print(found.name)
-"""
-        ran = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60, stdout=subprocess.PIPE
+    def test_asv_finds_the_benchmarks_of_the_families_and_nothing_else(self) -> None:
+        code = "from asv_runner.discovery import disc_benchmarks\n"
+        code += "print(*(found.name for found in disc_benchmarks('benchmarks')))"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60, capture_output=True
         )
-        names = ran.stdout.decode().split()
-        assert "families.reshard.track_syncs" in names
-        assert len(set(names)) == len(names)
+        names = done.stdout.decode().split()
         assert {name.split(".")[0] for name in names} == {"families"}
+        assert len(set(names)) == len(names)
+        assert {name.split(".")[2] for name in names if name.startswith("families.reshard.")} >= {
+            *("time_plan", "track_ratio_to_reference", "track_different_decision"),
+            *("track_python_calls", "track_syncs"),
+        }
 
     def test_a_family_that_lacks_what_it_needs_is_left_out_with_a_note(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         cards = made_up("cards", requires=("a_module_that_does_not_exist",))
         assert list(suite_of(made_up(), cards)) == ["dice"]
-        assert capsys.readouterr().err == (
-            "Family 'cards' is not installed: it needs a_module_that_does_not_exist.\n"
-        )
+        assert "'cards' is not installed: it needs a_module_that" in capsys.readouterr().err
 
     def test_a_family_that_fails_to_load_fails_discovery(self) -> None:
-        """Its benchmarks must not vanish, so asv discovers them at another commit."""
-        registry = Registry([made_up()])
-        registry.failures["cards"] = "No module named 'cards'"
         with pytest.raises(RegistryError, match="'cards' could not be loaded: No module"):
-            registered(registry)
+            suite_of(made_up(), cards="No module named 'cards'")
 
-
-class TestCaches:
-    def test_each_family_of_this_project_has_its_own(self) -> None:
+    def test_each_family_of_this_project_has_a_cache_of_its_own(self) -> None:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         names = project["entry-points"]["shardbench.families"]
         suites = suite_of(*map(made_up, names))
-        assert len({cache_key(suite) for suite in suites.values()}) == len(names)
+        keys = {
+            asv_benchmark(suite, "time_plan", "same", None).setup_cache_key
+            for suite in suites.values()
+        }
+        assert len(keys) == len(names)
         for name in names:
             assert {family for family, _, _ in suites[name]().setup_cache()} == {name}
 
 
 class TestFigures:
-    @pytest.mark.parametrize("variant", ["reference", "same", "other", "own"])
-    def test_are_those_of_the_checked_call(self, run: Run, variant: str) -> None:
-        family = made_up()
-        checked = check(family, family.find(variant), 12, SystemClock())
-        assert run("track_eyes", variant) == checked.quality["eyes"]
-        assert run("track_luck", variant) == checked.quality["luck"]
-        assert run("track_throws", variant) == checked.counters.get("throws", 0)
-        assert run("track_misses", variant) == 0
+    def test_are_those_of_the_checked_call(self, run: Run) -> None:
+        names = ("eyes", "luck", "throws", "misses")
+        for variant, figures in {"reference": [12, 1, 12, 0], "other": [13, 13 / 12, 0, 0]}.items():
+            assert [run(f"track_{name}", variant) for name in names] == figures
 
-    def test_a_decision_must_equal_that_of_the_nearest_checked_variant(self, run: Run) -> None:
-        assert run("track_different_decision", "same") == 0
-        assert run("track_different_decision", "other") == 1
-        assert run("track_different_decision", "after-impossible") == 0
-
-    @pytest.mark.parametrize("variant", ["reference", "own"])
-    def test_any_decision_will_do_without_same_as(self, run: Run, variant: str) -> None:
-        assert run("track_different_decision", variant) is None
+    @pytest.mark.parametrize(
+        ("variant", "value"),
+        [("same", 0), ("other", 1), ("after-impossible", 0), ("reference", None), ("own", None)],
+    )
+    def test_a_decision_must_equal_that_of_the_nearest_checked_variant(
+        self, run: Run, variant: str, value: float | None
+    ) -> None:
+        assert run("track_different_decision", variant) == value
 
     @pytest.mark.parametrize("variant", ["not-installed", "not-applicable"])
-    @pytest.mark.parametrize("function", FUNCTIONS)
     def test_what_is_not_installed_or_not_applicable_is_not_available(
-        self, run: Run, function: str, variant: str
+        self, run: Run, variant: str
     ) -> None:
-        """asv shows n/a and goes on."""
-        assert run(function, variant) is None
+        assert [run(function, variant) for function in FUNCTIONS] == [None] * len(FUNCTIONS)
 
     @pytest.mark.parametrize("variant", ["impossible", "raises", "fails-in-a-call"])
-    @pytest.mark.parametrize("function", FUNCTIONS)
-    def test_a_broken_variant_fails(self, run: Run, function: str, variant: str) -> None:
-        """A plan that fails its check, and an error in set-up or in the call, fail in asv."""
-        with pytest.raises(ShardbenchError, match=r"No dice|out of dice|unlucky"):
-            run(function, variant)
+    def test_a_broken_variant_fails(self, run: Run, variant: str) -> None:
+        for function in FUNCTIONS:
+            with pytest.raises(ShardbenchError, match=r"No dice|out of dice|unlucky"):
+                run(function, variant)
 
-    def test_a_wrong_decision_has_no_ratio(self, run: Run) -> None:
-        """A variant that makes another decision than it must fails there."""
+
+class TestTimes:
+    def test_the_problem_is_built_and_prepared_once_and_never_timed(self) -> None:
+        log: list[str] = []
+        suite = suite_of(made_up(log=log))["dice"]
+        cache = suite().setup_cache()
+        log.clear()
+        benchmark = asv_benchmark(suite, "time_plan", "reference", cache)
+        assert len(ran(benchmark)["samples"]) == benchmark.repeat
+        assert log[:2] == ["built", "prepared"]
+        turns = len(log[2:]) // 2
+        assert turns > benchmark.repeat  # one at least goes before the samples
+        assert log[2:] == ["installed", "removed"] * turns
+        del benchmark
+        assert log[-1] == "closed"
+
+    def test_a_call_that_was_timed_elsewhere_counts_as_it_was_there(self, run: Run) -> None:
+        assert run("time_plan", "elsewhere")["samples"] == [0.25, 0.25]
+
+    def test_asv_can_find_a_slow_down_in_the_samples(self) -> None:
+        benchmark = asv_benchmark(suite_of(made_up())["dice"], "time_plan", "same", None)
+        count = benchmark.rounds * benchmark.repeat
+        rng = random.Random(0)
+
+        def is_different(count: int, slower: float) -> bool:
+            sides = [[rng.gauss(mean, 0.02) for _ in range(count)] for mean in (1.0, slower)]
+            stats = [statistics.compute_stats(side, 1)[1] for side in sides]
+            return bool(_stats.is_different(*sides, *stats))
+
+        assert all(is_different(count, 1.15) for _ in range(20))
+        assert not is_different(count, 1.0)
+        assert not is_different(6, 100.0)  # why it must not be six
+
+    def test_ratios_are_samples_and_a_wrong_decision_has_none(self, run: Run) -> None:
+        ratio = run("track_ratio_to_reference", "same")  # it does nothing; the reference adds
+        assert ratio["number"] == 1
+        assert 4 <= len(ratio["samples"]) <= 16
+        assert 0 < max(ratio["samples"]) < 0.1
         with pytest.raises(ShardbenchError, match="another decision"):
             run("track_ratio_to_reference", "other")
 
-    def test_a_problem_that_cannot_be_built_fails_in_its_own_cells(self) -> None:
-        """Other problems are measured."""
-        unknown = "dice[size=6]/no_such_machine:2"
-        suite = suite_of(made_up(benchmarks=(unknown, PROBLEM)))["dice"]
-        cache = suite().setup_cache()
-        assert "no_such_machine" in str(cache["dice", "same", unknown])
-        assert not isinstance(cache["dice", "same", unknown], NotApplicable)
-        assert cache["dice", "same", PROBLEM].quality["eyes"] == 12
+    def test_python_calls_are_counted_in_this_process_alone(self, run: Run) -> None:
+        assert run("track_python_calls", "reference") == 2  # itself, and what adds numbers
+        assert run("track_python_calls", "elsewhere") is None
+
+
+def test_at_another_commit_parameters_are_those_of_the_discovered_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the commit lacks is n/a; a broken problem or family is an error in its own cells."""
+    monkeypatch.setenv(OUTLINE_FILE, str(tmp_path / "outline.json"))
+    later = "dice[size=6]/a_later_machine:2"
+    discovered = suite_of(made_up(benchmarks=(PROBLEM, later)), made_up("cards"), made_up("gone"))
+    older = made_up()
+    del older.variants["same"]
+    older.variants["other"] = older.variants["own"]  # must be the same as one that is there
+    suites = suite_of(older, cards="No module named 'cards'")
+    assert suites["dice"].params == discovered["dice"].params
+    cache = suites["dice"]().setup_cache()
+    for missing in (("dice", "same", PROBLEM), ("dice", "own", later), ("gone", "own", PROBLEM)):
+        assert isinstance(cache[missing], NotApplicable)
+    assert "No module named 'cards'" in str(cache["cards", "own", PROBLEM])
+    assert not isinstance(cache["cards", "own", PROBLEM], NotApplicable)
+    assert ran(asv_benchmark(suites["dice"], "track_eyes", "own", cache)) == 24
+
+
+def test_a_problem_that_cannot_be_built_fails_in_its_own_cells() -> None:
+    unknown = "dice[size=6]/no_such_machine:2"
+    cache = suite_of(made_up(benchmarks=(unknown, PROBLEM)))["dice"]().setup_cache()
+    assert "no_such_machine" in str(cache["dice", "same", unknown])
+    assert not isinstance(cache["dice", "same", unknown], NotApplicable)
+    assert cache["dice", "same", PROBLEM].quality["eyes"] == 12
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [family.name for family in load_registry().families])
 def test_every_benchmark_of_this_project_can_run(name: str) -> None:
-    """No cell fails at this commit, so that a failure in asv is a broken planner."""
-    suite = getattr(families, name)
     failed = {
         cell: str(checked)
-        for cell, checked in suite().setup_cache().items()
+        for cell, checked in getattr(families, name)().setup_cache().items()
         if isinstance(checked, ShardbenchError) and not isinstance(checked, NotApplicable)
     }
     assert failed == {}

@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_repository import ToyRepository
@@ -49,19 +50,9 @@ def work(steps):
 
 FAMILY.decider("reference", reference=True)(work(1))
 """
-BEFORE = (
-    FAMILY
-    + """
-FAMILY.decider("quick", same_as="reference")(work(1))
-"""
-)
-AFTER = (
-    FAMILY
-    + """
-FAMILY.decider("added", same_as="reference")(work(20))
-FAMILY.decider("quick", same_as="reference")(work(5))
-"""
-)
+QUICK = '\nFAMILY.decider("quick", same_as="reference")(work({}))\n'
+BEFORE = FAMILY + QUICK.format(1)
+AFTER = FAMILY + QUICK.replace("quick", "added").format(20) + QUICK.format(5)
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -76,10 +67,6 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
         timeout=1200,
         check=False,
     )
-
-
-def commit_of(repository: Path, revision: str) -> str:
-    return Repository(repository).commit(revision).id[:8]
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +92,13 @@ def continuous(repository: Path) -> subprocess.CompletedProcess[str]:
     return run(repository, sys.executable, "-m", "asv", *command.split())
 
 
-def stored(repository: Path, revision: str) -> dict[str, dict[str, float | None]]:
-    """Return the results of a commit by benchmark and variant."""
-    commit = commit_of(repository, revision)
+def stored(repository: Path, revision: str, name: str) -> dict[str, list[Any]]:
+    """Return a benchmark's columns at a commit, each with a value for each variant."""
+    commit = Repository(repository).commit(revision).id[:8]
     (file,) = repository.glob(f".asv/results/*/{commit}-worktree-{PYTHON}.json")
     content = json.loads(file.read_text())
-    variants = ["reference", "added", "quick"]
-    return {
-        name: dict(zip(variants, values[0], strict=True))
-        for name, values in content["results"].items()
-    }
+    values = content["results"][f"families.dice.{name}"]
+    return dict(zip(content["result_columns"], values, strict=False))
 
 
 def test_a_slow_down_between_two_commits_is_found(
@@ -129,12 +113,11 @@ def test_a_slow_down_between_two_commits_is_found(
 
 @pytest.mark.usefixtures("continuous")
 def test_a_variant_keeps_its_name_where_another_is_missing(repository: Path) -> None:
-    before, after = stored(repository, "main~1"), stored(repository, "main")
-    times = before["families.dice.time_plan"]
-    assert times["added"] != times["added"]
-    assert times["quick"] < 3 * times["reference"]
-    times = after["families.dice.time_plan"]
-    assert times["reference"] < times["quick"] < times["added"]
+    reference, added, quick = stored(repository, "main~1", "time_plan")["result"]
+    assert added != added
+    assert quick < 3 * reference
+    reference, added, quick = stored(repository, "main", "time_plan")["result"]
+    assert reference < quick < added
 
 
 @pytest.mark.usefixtures("continuous")
@@ -153,16 +136,12 @@ def test_a_quick_run_leaves_real_results_as_they_are(repository: Path) -> None:
 
 @pytest.mark.usefixtures("continuous")
 def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: Path) -> None:
-    name = "families.dice.track_ratio_to_reference"
-    before, after = stored(repository, "main~1")[name], stored(repository, "main")[name]
-    assert before["quick"] < 2 < after["quick"] < after["added"]
-    commit = commit_of(repository, "main")
-    (file,) = repository.glob(f".asv/results/*/{commit}-worktree-{PYTHON}.json")
-    columns = json.loads(file.read_text())
-    ratios = dict(zip(columns["result_columns"], columns["results"][name], strict=False))
+    name = "track_ratio_to_reference"
+    ratios = stored(repository, "main", name)
+    before, (_, added, quick) = stored(repository, "main~1", name)["result"], ratios["result"]
+    assert before[2] < 2 < quick < added
     assert len(ratios["samples"][2]) >= 4
-    low, high = ratios["stats_ci_99_a"][2], ratios["stats_ci_99_b"][2]
-    assert low <= after["quick"] <= high
+    assert ratios["stats_ci_99_a"][2] <= quick <= ratios["stats_ci_99_b"][2]
 
     published = run(repository, sys.executable, "-m", "asv", "publish")
     assert published.returncode == 0, published.stdout + published.stderr

@@ -11,7 +11,7 @@ from harness.topologies import probe
 from harness.topologies.gpu_kinds import require_gpu_kind
 from harness.topologies.links import parse_matrix
 from harness.topologies.lookup import find_topology, presets
-from harness.topologies.probe import GpuDevice, Machine, NetworkDevice
+from harness.topologies.probe import GpuDevice, Host, NetworkDevice
 from shardbench.display import topology as topology_views
 
 ROOT = Path(__file__).parents[2]
@@ -61,8 +61,8 @@ class TestCapture:
         )
         nics = [NetworkDevice(f"mlx5_{n}", 200.0, True) for n in range(8)]
         matrix = parse_matrix((OUTPUTS / "dgx_a100.txt").read_text(), "dgx_a100")
-        machine = Machine([gpu] * 8, nics, 2**40, matrix, {})
-        monkeypatch.setattr(probe, "read_machine", lambda: machine)
+        host = Host([gpu] * 8, matrix, "a test", nics, 2**40)
+        monkeypatch.setattr(probe, "read_host", lambda: host)
         assert topology("capture", "-o", "a100.csv", "--name", "ours")[0] == 0
         found, preset = find_topology("a100.csv", 8), presets()["dgx_a100_40gb"]
         assert found.name == "ours"

@@ -11,11 +11,11 @@ from public_outputs import output
 
 from harness.model.errors import UsageError
 from harness.topologies import probe
-from harness.topologies.capture import ASSUMED, QUERIED, SHEET, Host, capture
+from harness.topologies.capture import ASSUMED, QUERIED, SHEET, capture
 from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, require_gpu_kind
 from harness.topologies.links import LinkMatrix, parse_matrix
 from harness.topologies.lookup import presets, read_rows, read_topologies
-from harness.topologies.probe import GpuDevice, NetworkDevice
+from harness.topologies.probe import GpuDevice, Host, NetworkDevice
 from harness.topologies.traps import find_traps
 
 # An H100 as `deviceQuery` of thamada/nvidia-smi nvsim/H100SXMx8_deviceQuery.py has it: 85045477376
@@ -171,7 +171,7 @@ def test_a_machine_is_read_from_its_driver_or_the_reason_is_noted(monkeypatch):
     }
     answer = lambda command, **_: answers[command[1].partition("=")[0]]  # noqa: E731
     monkeypatch.setattr(probe.subprocess, "run", answer)
-    machine = probe.read_machine()
+    machine = probe.read_host()
     assert machine.matrix == parse_matrix(output("a100_pcie_2"), "saved")
     assert machine.gpus[1].name == "NVIDIA A100-PCIE-40GB"
     assert (machine.gpus[1].pcie_generation, machine.gpus[1].pcie_width) == (4, None)
@@ -179,7 +179,7 @@ def test_a_machine_is_read_from_its_driver_or_the_reason_is_noted(monkeypatch):
     assert machine.memory > 2**28
 
     answers["--query-gpu"] = CompletedProcess([], 9, "NVIDIA-SMI has failed.\n", "")
-    machine = probe.read_machine()
+    machine = probe.read_host()
     assert (machine.gpus, machine.matrix) == ([], None)
     assert machine.failures["nvidia-smi"] == "NVIDIA-SMI has failed"
 
