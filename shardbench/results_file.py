@@ -90,7 +90,7 @@ def measure(
             "again."
         )
     done: list[Finished] = []
-    with progress_display("", len(left)) as show:
+    with progress_display(total=len(left)) as show:
 
         def begun(request: Request) -> None:
             show.begun(title_of(request))
