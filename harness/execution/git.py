@@ -30,15 +30,15 @@ def git_environment() -> dict[str, str]:
     }
 
 
-def run_git(*arguments: str, command: str) -> bytes:
-    """Return what a git command prints; `command` names it in errors.
+def run_git(folder: object, *arguments: str) -> bytes:
+    """Return what a git command prints in a folder.
 
     Raise GitError if it fails, or ShardbenchError if there is no git.
     """
     environment = git_environment() | {"LC_ALL": "C"}  # errors in English
     try:
         done = subprocess.run(
-            ["git", *arguments],
+            ["git", "-C", str(folder), *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -49,5 +49,6 @@ def run_git(*arguments: str, command: str) -> bytes:
         why = "is not on the PATH" if is_missing else f"cannot be started: {error.strerror}"
         raise ShardbenchError(f"Reading commits needs git, which {why}.") from None
     if done.returncode:
-        raise GitError(command, done.stderr.decode(errors="replace"))
+        command = next(word for word in arguments if not word.startswith("-"))
+        raise GitError(f"{command} in {folder}", done.stderr.decode(errors="replace"))
     return done.stdout

@@ -60,9 +60,9 @@ def commit_of(package: str) -> str | None:
     spec = find_spec(package)
     for root in (spec and spec.submodule_search_locations) or ():
         with suppress(ShardbenchError):  # no repository, or no git
-            if run_git("-C", root, "ls-files", "--", ".", command="ls-files"):
-                commit = run_git("-C", root, "rev-parse", "--short=9", "HEAD", command="rev-parse")
-                changed = run_git("-C", root, "status", "--porcelain", "--", ".", command="status")
+            if run_git(root, "ls-files", "--", "."):
+                commit = run_git(root, "rev-parse", "--short=9", "HEAD")
+                changed = run_git(root, "status", "--porcelain", "--", ".")
                 return commit.decode().strip() + ("+" if changed else "")
     return None
 

@@ -30,9 +30,8 @@ class Repository:
         self.path = path
         if not path.is_dir():
             raise UsageError(f"{path} is no folder, so no repository is there.")
-        asked = ("-C", str(path), "rev-parse", "--absolute-git-dir")
         try:
-            folder = run_git(*asked, command="rev-parse")
+            folder = run_git(path, "rev-parse", "--absolute-git-dir")
         except GitError as error:
             why = str(error)
             if "not a git repository" in error.printed:
@@ -110,8 +109,7 @@ class Repository:
         return [_commit(*record) for record in records]
 
     def _git(self, command: str, *arguments: str) -> bytes:
-        named = ("-C", self._folder, "--git-dir=.", command)
-        return run_git(*named, *arguments, command=f"{command} in {self.path}")
+        return run_git(self._folder, "--git-dir=.", command, *arguments)
 
 
 def _commit(name: str, date: str, title: str, body: str) -> Point:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -303,13 +303,8 @@ class Runner:
         """
         by_tree = {self._tree(commit): commit for commit in reversed(commits)}
         with ThreadPoolExecutor(self.jobs) as pool:
-            try:
-                pending = [pool.submit(self.run, commit) for commit in reversed(by_tree.values())]
-                for done in as_completed(pending):
-                    listen(done.result())
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+            for done in pool.map(self.run, reversed(by_tree.values())):
+                listen(done)
         return [self.run(commit, own=commit is commits[-1]) for commit in commits]
 
     def _tree(self, commit: Point) -> str:

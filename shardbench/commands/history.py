@@ -77,9 +77,7 @@ from shardbench.series import find_library, show_series, write_series
     help="Calls of each commit to time.",
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Commits that run at a time.")
-@click.option(
-    "--budget", type=options.POSITIVE, default=300.0, help="Seconds that a commit may take."
-)
+@options.budget(300.0)
 @options.machine
 @click.option(
     "--out", type=options.PATH, help="Folder for the history; history/LIBRARY by default."

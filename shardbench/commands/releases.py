@@ -61,18 +61,8 @@ DEFAULT_FOLDER = Path("upstreams/releases")
     help="Install releases here, each in a folder of its own.",
 )
 @click.option("--repeat", type=click.IntRange(2), default=5, help="Turns that each release takes.")
-@click.option(
-    "--seconds",
-    type=options.POSITIVE,
-    default=120.0,
-    help="Begin no further turns on a problem after this time; four are always taken.",
-)
-@click.option(
-    "--budget",
-    type=options.POSITIVE,
-    default=300.0,
-    help="Seconds that one call of a release may take.",
-)
+@options.seconds(120.0)
+@options.budget(300.0)
 @options.machine
 @click.option(
     "--out",
