@@ -21,9 +21,10 @@ class SamplingRule(Struct, frozen=True):
     side. Two blocks are timed even if they exceed `seconds`, or four if each is a process.
     `precision` is the half-width of the interval, as a share of the ratio, that suffices to stop.
     `turn_seconds` is the minimum duration of a timing sample; shorter calls are repeated. `way`
-    forces a timing method, to compare the methods. `counts_work` also counts the work of a call, if
-    that takes little time. With `once` the call that is checked gives the time, unobserved and with
-    garbage collection on; it is made twice if it takes less than `LONG_CALL_S`.
+    forces a timing method, to compare the methods; `one core each` is of earlier versions.
+    `counts_work` also counts the work of a call, if that takes little time. With `once` the call
+    that is checked gives the time, unobserved and with garbage collection on; it is made twice if
+    it takes less than `LONG_CALL_S`.
     """
 
     seconds: float = 60.0

@@ -21,14 +21,13 @@ from harness.measuring.selftest import (
 )
 from harness.measuring.timing.verdict import NOISE_FLOOR
 from harness.model.errors import UsageError
-from harness.model.settings import SamplingRule
 from reports.core.table import numbers, table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import options
 from shardbench.command import command
 from shardbench.progress import progress_display
 
-_WAYS = ("best", "turns", "turns-in-one-process", "side-by-side", "one-core-each")
+_WAYS = ("best", "turns", "turns-in-one-process", "side-by-side")
 _MOST_FALSE_ALARMS = 1
 _LEAST_FOUND = 95
 _NAMED = ", ".join(str(percent) for percent in ADDED if percent)
@@ -68,12 +67,6 @@ _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
     default="best",
     help="How to time the calls, to compare the ways themselves.",
 )
-@click.option(
-    "--turn",
-    type=options.POSITIVE,
-    default=SamplingRule().turn_seconds,
-    help="Seconds that a turn of short calls lasts at least.",
-)
 @options.json
 def selftest_command(
     rounds: int,
@@ -83,7 +76,6 @@ def selftest_command(
     seconds: float | None,
     seed: int,
     way: str,
-    turn: float,
     json: str,
 ) -> None:
     """Measure which slow-downs this machine can detect.
@@ -104,7 +96,6 @@ def selftest_command(
         rule = replace(
             settings.sampling,
             way=cast("Any", way.replace("-", " ")),
-            turn_seconds=turn,
             noise_floor=noise_floor,
         )
         settings = replace(settings, sampling=rule)

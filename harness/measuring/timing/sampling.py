@@ -78,9 +78,6 @@ class SamplingRequest:
     compared: ClockName = "cpu"
 
 
-_SHARE_A_CORE: tuple[Way, ...] = ("side by side", "one core each")
-
-
 @dataclass(slots=True)
 class Times:
     """The seconds of a call, one entry per turn; `blocks` has those of `clock` by block number.
@@ -105,7 +102,7 @@ class Times:
     def add(self, block: int, turn: Turn) -> None:
         """Record a turn of a block."""
         self.cpu_s.append(turn.cpu_s)
-        if self.way not in _SHARE_A_CORE:
+        if self.way != "side by side":
             self.wall_s.append(turn.wall_s)
         if turn.thread_cpu_s is not None:
             self.thread_cpu_s.append(turn.thread_cpu_s)
@@ -160,7 +157,7 @@ class Times:
         blocks = []
         for block in sorted(self.blocks.keys() & reference.blocks.keys()):
             mine, theirs = self.blocks[block], reference.blocks[block]
-            if self.way in _SHARE_A_CORE:
+            if self.way == "side by side":
                 mine, theirs = [statistics.fmean(mine)], [statistics.fmean(theirs)]
             if min(*mine, *theirs) <= 0:
                 raise ValueError("a time is too short for the clock")
@@ -339,8 +336,7 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
         if way == "turns":
             time_block = partial(in_forks, block_seconds)
         elif way != "turns in one process":
-            compares, apart = request.reference is not None, way == "one core each"
-            time_block = SideBySide(cores(), block_seconds, compares, one_core_each=apart)
+            time_block = SideBySide(cores(), block_seconds, request.reference is not None)
         groups.append(Group(request, way, names, time_block))
     time_groups(groups, variants, rule)
     times: dict[str, Times] = {}

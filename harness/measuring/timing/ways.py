@@ -136,8 +136,6 @@ class SideBySide:
 
     A turn that is far shorter than the longest, or has several calls, would be interrupted often
     and run with cold caches. Such a fork keeps its normal priority, and sleeps between turns.
-
-    With `one_core_each` the forks run on different cores, to measure the benefit of sharing.
     """
 
     def __init__(
@@ -145,10 +143,8 @@ class SideBySide:
         cores: Sequence[int],
         seconds: float = BLOCK_SECONDS,
         compares: bool = True,
-        one_core_each: bool = False,
     ) -> None:
         self._cores, self._seconds_of_block, self._compares = cores, seconds, compares
-        self._one_core_each = one_core_each
         self._blocks = 0
         self._took: dict[str, list[float]] = {}
 
@@ -178,8 +174,6 @@ class SideBySide:
 
         Short turns, whose forks sleep between them, have 0.
         """
-        if self._one_core_each:
-            return dict.fromkeys(names, 1)
         seconds = self._seconds(variants, names)
         longest = max(seconds.values())
         short = [
@@ -216,8 +210,7 @@ class SideBySide:
             rng.seed(f"{seed} {place}")
             kept = _shifted_memory(rng)
             _touch_all_objects()
-            at = self._blocks + (place if self._one_core_each else 0)
-            os.sched_setaffinity(0, {self._cores[at % len(self._cores)]})
+            os.sched_setaffinity(0, {self._cores[self._blocks % len(self._cores)]})
             os.nice(shares[name])
             # 2. Wait until all forks are ready.
             send(None)

@@ -21,7 +21,6 @@ from harness.contract import Prepared
 from harness.contract.variants import Variant
 from harness.execution.child import run
 from harness.execution.worker import Report, Stage
-from harness.measuring.request import TOGETHER
 from harness.measuring.timing import ways
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import Turn
@@ -75,36 +74,6 @@ def test_each_has_a_turn_and_only_whole_ones_count():
     assert len(turns["short"]) >= len(turns["long"]) >= 1
     for name, seconds in took.items():
         assert min(turn.cpu_s for turn in turns[name]) >= seconds
-
-
-def cores_by_block(way: Way, file: Path, _: Report) -> list[int]:
-    """Return the number of different cores that two variants ran on, for each block."""
-
-    def note(text: object) -> None:
-        with file.open("a") as notes:
-            notes.write(f"{text}\n")
-
-    def begins(stage: str, name: str = "", processes: int = 1) -> None:
-        if stage == TOGETHER:
-            note("block")
-
-    def noting() -> str:
-        here = os.sched_getaffinity(0)
-        if len(here) == 1:  # the calls to warm up are on any core
-            note(min(here))
-        return busy(0.02).run()
-
-    both = {"a": Prepared(noting), "b": Prepared(noting)}
-    compared(both, Observer(begins), warmup_seconds=0.0, most_blocks=4, way=way)
-    _, *blocks = file.read_text().split("block\n")
-    return [len(set(block.split())) for block in blocks]
-
-
-@pytest.mark.skipif(len(cores()) < 2, reason="there is one core")
-@pytest.mark.parametrize(("way", "amount"), [("side by side", 1), ("one core each", 2)])
-def test_a_core_is_shared_or_each_variant_has_its_own(way, amount, tmp_path):
-    """The way decides where variants run."""
-    assert set(in_child(cores_by_block, way, tmp_path / "notes")) == {amount}
 
 
 def way_of(set_up_s: float, _: Report) -> Way:
