@@ -87,7 +87,7 @@ def _values(deviation: Deviation) -> tuple[str, str]:
     """Return the expected and the measured value, exact if rounding makes them look equal."""
     before, now = _text(deviation.expected), _text(deviation.measured)
     if before == now and deviation.expected != deviation.measured:
-        return str(deviation.expected), str(deviation.measured)
+        return printable(str(deviation.expected)), printable(str(deviation.measured))
     return before, now
 
 

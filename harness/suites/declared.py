@@ -4,7 +4,8 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,16 +29,7 @@ _Seconds = Annotated[float, Meta(gt=0)]
 _Gib = Annotated[float, Meta(gt=0)]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST_PROBLEMS = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Suite:
-    """A suite to sweep: its name, and a request for each problem."""
-
-    name: str
-    requests: tuple[Request, ...]
 
 
 class SuiteStudy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,33 +108,34 @@ class _SuiteFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The structure of a suite file."""
 
     study: Annotated[list[Any], Meta(min_length=1)]
-    name: str = ""
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
 
 
-def read_suite(path: Path, registry: Registry) -> Suite:
-    """Read a suite file. Its paths of workloads and topologies are relative to the working folder.
+def read_suite(path: Path, registry: Registry) -> tuple[str, list[Request]]:
+    """Return the name of a suite file, and its requests.
 
-    Raise UsageError for an unknown key or name or a value of a wrong type. The message names the
-    file and the number of the study.
+    Its paths of workloads and topologies are relative to the working folder. The name becomes that
+    of a file of results. Raise UsageError for an unknown key or name or a value of a wrong type;
+    the message names the file and the number of the study.
     """
     file = checked(read_toml(path), _SuiteFile, str(path))
-    name = file.name or path.stem
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{path}: 'name' must be of letters, digits, '.', '_' and '-', since results are "
-            "stored in a file of that name."
-        )
     requests: list[Request] = []
     for number, study in enumerate(file.study, start=1):
-        try:
-            requests += checked(study, SuiteStudy, f"study {number}").requests(registry)
-        except UsageError as error:
-            reason = str(error).removeprefix(f"study {number}: ")
-            raise UsageError(f"{path}: study {number}: {reason}") from None
+        called = f"{path}: study {number}"
+        declared = checked(study, SuiteStudy, called)
+        with _naming(called):
+            requests += declared.requests(registry)
+    with _naming(str(path)):
+        return file.name or path.stem, merged(requests)
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    """Put the place in front of the message of a UsageError."""
     try:
-        return Suite(name, tuple(merged(requests)))
+        yield
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{place}: {error}") from None
 
 
 def registered_requests(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Request]:

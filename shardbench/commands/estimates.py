@@ -23,7 +23,6 @@ from harness.measuring.timing.turns import SystemClock
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
-from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
 from harness.topologies.lookup import find_topology, placed_on, read_topologies
@@ -128,39 +127,34 @@ def validate_command(
     options.check_folder(out)
     if memory:
         start_server_for([found])
-
-    def validated(spec: WorkloadSpec, placed: Topology) -> Validation | MemoryValidation:
-        problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
-        path = out / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '_', problem).strip('_')}.json"
-        store: Store[Any] = Store(path.with_suffix(".times.jsonl"), "time", Pair)
-        if memory:
-            path = path.with_suffix(".memory.json")
-            store = Store(path.with_suffix(".jsonl"), "memory", RankMemoryFound)
-        with _measuring(found, store, given, fresh) as (bench, on_progress):
-            built = found.work.build(spec, placed)
-            one: Validation | MemoryValidation
-            if memory and not hasattr(bench, "memory"):
-                raise UsageError(f"Family '{found.name}' measures no memory of its decisions.")
-            if memory:
-                ranks = bench.memory(built, plans)
-                one = validate_memory(problem, bench.device, plans, ranks, seed, store, on_progress)
-            else:
-                candidates = bench.candidates(built, plans)
-                stopwatch = _stopwatch(bench, store, given, on_progress)
-                one = validate(problem, indices, candidates, stopwatch, seconds, seed)
-            options.write(path, to_json(to_builtins(one), indent=1) + "\n")
-        options.messages.print(f"Wrote {path}")
-        return one
-
     done: list[Any] = []
     for spec, placed in problems:
+        problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
+        stem = re.sub(r"[^A-Za-z0-9_.=-]+", "_", problem).strip("_")
         try:
-            done.append(validated(spec, placed))
+            if memory:
+                path = out / f"{stem}.memory.json"
+                ranks = Store(path.with_suffix(".jsonl"), "memory", RankMemoryFound)
+                with _measuring(found, ranks, given, fresh) as (bench, on_progress):
+                    if not hasattr(bench, "memory"):
+                        raise UsageError(f"Family '{found.name}' measures no memory.")
+                    memories = bench.memory(found.work.build(spec, placed), plans)
+                    arguments = (problem, bench.device, plans, memories, seed, ranks, on_progress)
+                    done.append(validate_memory(*arguments))
+            else:
+                path = out / f"{stem}.json"
+                times = Store(path.with_suffix(".times.jsonl"), "time", Pair)
+                with _measuring(found, times, given, fresh) as (bench, on_progress):
+                    candidates = bench.candidates(found.work.build(spec, placed), plans)
+                    stopwatch = _stopwatch(bench, times, given, on_progress)
+                    done.append(validate(problem, indices, candidates, stopwatch, seconds, seed))
         except ShardbenchError as error:
             if len(problems) == 1:
                 raise
             options.warn(f"{spec}: {error}")  # go on with the other problems
             continue
+        options.write(path, to_json(to_builtins(done[-1]), indent=1) + "\n")
+        options.messages.print(f"Wrote {path}")
         if json != "-" and len(problems) > 1 and not memory:
             display.show(_shown(done[-1]))
     if not done:

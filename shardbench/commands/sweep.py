@@ -115,8 +115,7 @@ def _cluster(scheduler: str, settings: Settings) -> Iterator[Cluster]:
 
 def _suite(name: str, registry: Registry) -> tuple[str, Sequence[Request]]:
     if name.endswith(".toml"):
-        suite = read_suite(Path(name), registry)
-        return suite.name, suite.requests
+        return read_suite(Path(name), registry)
     if name in _REGISTERED:
         return _REGISTERED[name], registered_requests(registry.families, large=name == "large")
     names = options.names_in(name)

@@ -109,25 +109,18 @@ def test_another_schema_is_no_damage(path: Path):
 RANKS = RankTable(("ms",), ((1.5,), (2.0,)), (None,), "ms")
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"ratio": "x"}, "'ratio': Expected `object | null`, got `str`"),
-    ({"ratio": {"value": 0}}, "'ratio.value': Expected `float` >= 1e-100"),
     ({"ratio": {"value": 2, "high": 1}}, "'ratio': a value must lie within its interval"),
     ({"wall_s": {"median": 1, "samples": ["x"]}}, "'wall_s.samples[0]': Expected `float`"),
     ({"wall_s": {"median": 1e-200}}, "'wall_s' must be 0 or from 1e-100 to 1e+100 in size"),
-    ({"cpu_s": {"median": -1}}, "'cpu_s.median': Expected `float` >= 0.0"),
-    ({"size": 1e-200}, "'size' must be 0 or from 1e-100 to 1e+100 in size"),
-    ({"counters": [1]}, "'counters': Expected `object`, got `array`"),
     ({"facts": {"tables": 1e300}}, "'tables' must be 0 or from 1e-100 to 1e+100 in"),
     ({"status": "fine"}, "'status': Invalid enum value 'fine'; known are: ok, over budget"),
     ({"status": "x" * 10**6}, "'status': Invalid enum value 'xxx"),
-    ({"environment": {"packages": []}}, "'environment.packages': Expected `object`, got"),
     ({"ranks": {"columns": ["ms"], "rows": [[1, 2]], "capacities": [None], "bar": "ms"}}, "'ranks"),
 ]
 OF_SCHEMA_1: list[tuple[dict[str, Any], str]] = [
-    ({"gpus": 0}, "'gpus': Expected `int` >= 1"),
     ({"variant": None}, "Object missing required field `variant`"),
     ({"cell": "embedding/other@x"}, "Problem 'x' is malformed; write"),
     ({"variant": "other"}, "'cell' must be the id of what the line says, 'embedding/other"),
-    ({"workload": "dlrm["}, "Workload 'dlrm[' is malformed"),
     ({"schema": True}, "'schema' must be 1"),
 ]
 
