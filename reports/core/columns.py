@@ -112,12 +112,8 @@ def _mib(cell: Cell, before: int | None) -> Entry | None:
     return Entry(("≥ " if cell.status == "over budget" else "") + number(grown), grown)
 
 
-def _of_ratio(name: str) -> Callable[[Cell], Any]:
-    return lambda cell: getattr(cell.ratio, name, None)
-
-
-def _of_work(name: str) -> Callable[[Cell], Any]:
-    return lambda cell: getattr(cell.work, name, None)
+def _of(part: str, name: str) -> Callable[[Cell], Any]:
+    return lambda cell: getattr(getattr(cell, part), name, None)
 
 
 def _percent(share: float) -> str:
@@ -144,14 +140,14 @@ COLUMNS: Mapping[str, TableColumn] = {
     "source": text("source", "source"),
     "purpose": text("why it is here", "purpose"),
     "facts": text("facts", lambda cell: "; ".join(fact(*item) for item in cell.facts.items())),
-    "way": text("way", _of_ratio("way")),
-    "pairs": numbers("pairs", _of_ratio("pairs"), count),
-    "processes": numbers("processes", _of_ratio("processes"), count),
-    "pair_spread": numbers("a pair varies by", _of_ratio("pair_spread"), _percent),
-    "process_spread": numbers("a process by", _of_ratio("process_spread"), _percent),
-    "python_calls": numbers("Python calls", _of_work("python_calls"), count),
-    "calls_spread": numbers("spread", _of_work("spread"), count),
-    "built_in": numbers("time in built-ins", _of_work("built_in_share"), _percent),
+    "way": text("way", _of("ratio", "way")),
+    "pairs": numbers("pairs", _of("ratio", "pairs"), count),
+    "processes": numbers("processes", _of("ratio", "processes"), count),
+    "pair_spread": numbers("a pair varies by", _of("ratio", "pair_spread"), _percent),
+    "process_spread": numbers("a process by", _of("ratio", "process_spread"), _percent),
+    "python_calls": numbers("Python calls", _of("work", "python_calls"), count),
+    "calls_spread": numbers("spread", _of("work", "spread"), count),
+    "built_in": numbers("time in built-ins", _of("work", "built_in_share"), _percent),
 }
 """The columns by name; `_MADE` has those that depend on all cells of a table."""
 

@@ -25,9 +25,11 @@ _NUMBERS = (
     *("wall_s", "cpu_s", "ratio", "ratio_low", "ratio_high", "pairs", "bound", "gap"),
     *("claim_before", "claim_after", "progress_done", "progress_total", "progress_elapsed_s"),
 )
-_OTHER_NUMBERS = ("size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
-_PROGRESS = ("done", "total", "elapsed_s")
 _KEYS = ("cell", "family", "variant", "problem")
+_AS_THEY_ARE = (
+    *("reference", "against", "status", "outcome", "size", "projection_s"),
+    *("peak_memory_bytes", "memory_before_bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -171,17 +173,20 @@ def _row(cell: Cell, several: bool) -> dict[str, Any]:
         "ratio_low": ratio and ratio.low,
         "ratio_high": high,
         "pairs": ratio and ratio.pairs,
-        **{f"claim_{name}": getattr(claim, name, None) for name in ("before", "after")},
-        **{f"claim_{name}": getattr(claim, name, "") for name in ("unit", "conditions")},
-        **{f"progress_{name}": getattr(progress, name, None) for name in _PROGRESS},
+        "claim_before": claim and claim.before,
+        "claim_after": claim and claim.after,
+        "claim_unit": claim.unit if claim else "",
+        "claim_conditions": claim.conditions if claim else "",
+        "progress_done": progress and progress.done,
+        "progress_total": progress and progress.total,
+        "progress_elapsed_s": progress and progress.elapsed_s,
         "progress_unit": progress.unit if progress else "",
         "budget_s": cell.settings and cell.settings.budget,
         "bound": cell.quality.get(bound.name) if bound else None,
         "gap": bound.gap(cell.quality) if bound else None,
         "machine": (cell.environment.machine or "") if several else "",
-        **{name: getattr(cell, name) for name in ("reference", "against", "status")},
         **{name: getattr(cell, name) or "" for name in _TEXTS},
-        **{name: getattr(cell, name) for name in (*_OTHER_NUMBERS, "outcome")},
+        **{name: getattr(cell, name) for name in _AS_THEY_ARE},
     }
 
 
