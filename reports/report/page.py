@@ -1,6 +1,6 @@
 """The report of a results file, which may still grow, beside the record."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from reports.core.columns import cell_table
 from reports.core.formatting import MISSING, gap, listing, names, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import CaptionedTable, Page, Section, write_page
-from reports.core.table import Entry, Table, code, numbers, table_of, text
+from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
 from reports.estimates_page import read_validations, validation_chapter
 from reports.family.data import FamilyView, families
 from reports.family.page import FlamePage, family_sections, flame_pages
@@ -222,15 +222,15 @@ def _flame_links(
     """Return the link to the flame graphs of today's release and ours, by system."""
     links: dict[str, str] = {}
     for row in rows:
-        both = {(pair.before, pair.after) for pair in row.statement.pairs}
-        found = [
+        pairs = {(pair.before, pair.after) for pair in row.statement.pairs}
+        made = [
             page
             for page in pages.get(row.statement.family, ())
-            if (page.pair.before, page.pair.after) in both
+            if (page.pair.before, page.pair.after) in pairs
         ]
-        here = [page for page in found if page.pair.problem == row.times.pair.problem]
-        if found:
-            links[row.name] = (here or found)[0].link
+        if made:
+            first = min(made, key=lambda page: page.pair.problem != row.times.pair.problem)
+            links[row.name] = first.link
     return links
 
 
@@ -239,11 +239,14 @@ def _provenance(results: Results, name: str, views: Sequence[FamilyView]) -> Sec
     machines = dict.fromkeys(cell.environment.machine for cell in records)
     selftests = [test.sentence() for name in machines if name for test in last_selftests(name)]
     environments = CaptionedTable(environment_table(records))
-    sources = [CaptionedTable(sources_table(v), f"The variants of {v.name}.") for v in views]
-    remarks = [*results.notes, *selftests]
     sections = [
-        Section("environment", "Environment", tables=[environments], remarks=remarks),
-        Section("sources", "Sources", tables=sources),
+        Section(
+            "environment",
+            "Environment",
+            tables=[environments],
+            remarks=[*results.notes, *selftests],
+        ),
+        Section("sources", "Sources", tables=[CaptionedTable(sources_table(records))]),
     ]
     cells = plural(len(records), "cell")
     problems = plural(len({(cell.family, cell.problem) for cell in records}), "problem")
@@ -263,23 +266,19 @@ def by_environment(cells: Iterable[Cell]) -> list[list[Cell]]:
 def environment_table(cells: Iterable[Cell]) -> Table:
     """Return a row per environment: machine, versions, seed, and when it was used."""
 
-    def of(name: str) -> Callable[[Sequence[Cell]], str | None]:
-        def value(cells: Sequence[Cell]) -> str | None:
-            known = getattr(cells[0].environment, name)
-            return None if known is None else str(known)
+    def column(name: str) -> TableColumn:
+        return TableColumn(name, "text", lambda group: getattr(group[0].environment, name), str)
 
-        return value
-
-    def used(cells: Sequence[Cell]) -> str:
-        starts = sorted(filter(None, (cell.environment.started for cell in cells)))
+    def used(group: Sequence[Cell]) -> str:
+        starts = sorted(filter(None, (cell.environment.started for cell in group)))
         return " to ".join(dict.fromkeys(starts[:1] + starts[-1:]))
 
     return table_of(
         by_environment(cells),
-        *(text(name, of(name)) for name in ("machine", "cpu", "cores", "python", "shardbench")),
-        text("versions", lambda cells: listing(_versions(cells[0].environment), most=99)),
-        text("seed", of("seed")),
-        numbers("cells", lambda cells: len(cells)),
+        *map(column, ("machine", "cpu", "cores", "python", "shardbench")),
+        text("versions", lambda group: listing(_versions(group[0].environment), most=99)),
+        column("seed"),
+        numbers("cells", len),
         text("measured", used),
     )
 
@@ -288,7 +287,7 @@ def _versions(environment: Environment) -> list[str]:
     return [f"{name} {version}" for name, version in environment.packages.items()]
 
 
-def sources_table(family: FamilyView) -> Table:
+def sources_table(cells: Iterable[Cell]) -> Table:
     """Return a row per variant: its summary, the decision that it must reproduce, its source."""
 
     def must(cell: Cell) -> str:
@@ -296,5 +295,6 @@ def sources_table(family: FamilyView) -> Table:
             return "it is the reference"
         return f"the same as {cell.same_as}" if cell.same_as else "on its own"
 
-    last = {cell.variant: cell for cell in family.records}
-    return cell_table([*last.values()], "variant", "summary", text("must decide", must), "source")
+    last = {(cell.family, cell.variant): cell for cell in cells}
+    columns = ("variant", "summary", text("must decide", must), "source")
+    return cell_table([*last.values()], text("family"), *columns)

@@ -35,7 +35,6 @@ def judged(*kinds: str | None) -> GateVerdict:
 @pytest.mark.parametrize(
     ("kinds", "sentence"),
     [
-        ([None], "As expected: the only cell."),
         ([None, None], "As expected: all 2 cells."),
         (["win", "regression", "regression", None], "Regression: 2 of 4 cells are worse than"),
         (["not measured", None], "Error: 1 of 2 cells could not be measured."),

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import shutil
 
 import pandas as pd
 import pytest
@@ -150,7 +149,7 @@ def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("made up")
 
-    monkeypatch.setattr(reports.report.page, "sources_table", fail)
+    monkeypatch.setattr(reports.report.page, "environment_table", fail)
     with pytest.raises(RuntimeError):
         write_report(results, tmp_path / "out")
     assert {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()} == before
@@ -174,14 +173,12 @@ def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_a_folder_with_other_things_is_not_overwritten(tmp_path):
     results = write(tmp_path / "r.jsonl", [cell()])
-    (tmp_path / "mine" / "data").mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds 'data'"):
-        write_report(results, tmp_path / "mine")
-    shutil.rmtree(tmp_path / "mine" / "data")
+    (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "index.html").write_text("<h1>Mine</h1>")
-    with pytest.raises(UsageError, match=r"holds 'index\.html'"):
-        write_report(results, tmp_path / "mine")
-    with pytest.raises(UsageError, match=r"r\.jsonl' is a file; name a folder"):
-        write_report(results, results)
-    with pytest.raises(UsageError, match="cannot be written"):
-        write_report(results, results / "below")
+    for folder, reason in (
+        (tmp_path / "mine", r"holds 'index\.html'"),
+        (results, r"r\.jsonl' is a file; name a folder"),
+        (results / "below", "cannot be written"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            write_report(results, folder)

@@ -134,16 +134,6 @@ def test_what_is_not_measured_is_shown_from_the_record(recorded, tmp_path):
     assert "Not measured here, but recorded: Boxes 8.0" in text
     assert "(recorded)" in text
     assert "Use <code>quick</code>" in text
-    (tmp_path / "other.jsonl").write_text(
-        json.dumps(
-            line("slow", [1.0], 1) | {"cell": f"packing/slow@{PROBLEM}", "family": "packing"}
-        )
-    )
-    other = write_report(
-        tmp_path / "other.jsonl", tmp_path / "report", record=record.folder, declared=DECLARED,
-        suite=True,
-    )  # fmt: skip
-    assert "Not measured here, but recorded: Boxes 8.0" in other.read_text()
     alone = write_report(tmp_path / "none.jsonl", tmp_path / "alone", declared=DECLARED)
     assert "Nothing is measured yet." in alone.read_text()
     assert read_record(tmp_path / "nowhere") is None
