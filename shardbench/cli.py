@@ -55,14 +55,8 @@ PANELS = {
     },
 }
 
-# Where a command is, in `shardbench.commands`, unless module and function have its name.
-_PLACES = {
-    "calibrate": "estimates:calibrate_command",
-    "list": "list:list_command",
-    "selftest": "selftest:selftest_command",
-    "sweep": "sweep:sweep_command",
-    "validate": "estimates:validate_command",
-}
+# The commands whose module in `shardbench.commands` has another name.
+_MODULES = {"calibrate": "estimates", "validate": "estimates"}
 
 # These call planners in this process. The others call them in child processes, whose hash seed is
 # fixed.
@@ -74,18 +68,16 @@ class Program(click.Group):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._imported: set[str] = set()
         for commands in PANELS.values():
             for name, summary in commands.items():
                 self.commands[name] = click.Command(name, short_help=summary.removesuffix("."))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command; None if there is none with this name."""
-        if cmd_name in self.commands and cmd_name not in self._imported:
-            file, _, attribute = _PLACES.get(cmd_name, f"{cmd_name}:{cmd_name}").partition(":")
-            module = import_module(f"shardbench.commands.{file}")
-            self.commands[cmd_name] = getattr(module, attribute)
-            self._imported.add(cmd_name)
+        if type(self.commands.get(cmd_name)) is click.Command:  # only a summary yet
+            module = import_module(f"shardbench.commands.{_MODULES.get(cmd_name, cmd_name)}")
+            declared = (x for x in vars(module).values() if isinstance(x, click.Command))
+            self.commands[cmd_name] = next(x for x in declared if x.name == cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -126,16 +126,6 @@ def budget(default: float) -> Option:
     )
 
 
-def seconds(default: float) -> Option:
-    """Return the option --seconds."""
-    return click.option(
-        "--seconds",
-        type=POSITIVE,
-        default=default,
-        help="Seconds to spend on timing a problem; two blocks are timed in any case.",
-    )
-
-
 def measuring(budget_s: float, seconds_s: float) -> Option:
     """Return a decorator that adds the options of a measurement; the function gets `settings`."""
 
@@ -146,8 +136,14 @@ def measuring(budget_s: float, seconds_s: float) -> Option:
         ) -> None:
             function(settings=settings_of(budget, seconds, seed, memory), **others)
 
+        seconds = click.option(
+            "--seconds",
+            type=POSITIVE,
+            default=seconds_s,
+            help="Seconds to spend on timing a problem; two blocks are timed in any case.",
+        )
         command: Callable[..., None] = with_settings
-        for option in (memory, seed, seconds(seconds_s), budget(budget_s)):
+        for option in (memory, seed, seconds, budget(budget_s)):
             command = option(command)
         return command
 

@@ -40,12 +40,8 @@ def test_tables_are_shown_with_summary_distributions_and_the_largest(workload):
     ("arguments", "said"),
     [
         (["resnet50"], "2,658 distinct conversions, asked for 39,737 times"),
-        (["random[conversions=30]"], "30 distinct conversions"),
-        (["all-pairs[rank=2]", "-t", "dgx_h100", "-n", "8"], "distinct conversions"),
         (["transformer", *ON_MACHINES], "4 layers, 189 ops on 2 x 8 ranks"),
-        (["micro[ops=20,inserts=3]", *ON_MACHINES], "21 ops"),
         (["mlp", "-t", "dgx_h100", "-n", "8"], "24 ops a call on a mesh of 8"),
-        (["miss[dims=2,cases=40]", *ON_MACHINES], "40 ops a call on a mesh of 2 x 8"),
         (["synthetic[tables=5,memory=tight]", *ON_MACHINES], "5 tables"),
     ],
 )

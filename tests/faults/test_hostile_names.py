@@ -20,7 +20,6 @@ from made_up_results import (
 from page_parser import Page
 
 from harness.model.cell import legible
-from reports.core.canvas import short
 from reports.core.formatting import code, csv as as_csv, markdown
 from reports.core.table import table_of, text as text_column
 from reports.core.terminal import as_terminal
@@ -191,10 +190,6 @@ def test_what_a_report_shows_has_a_glyph_and_keeps_its_meaning(text):
 )
 def test_markdown_shows_a_text_as_it_is(text, shown):
     assert markdown(text) == shown
-
-
-def test_code_in_markdown_may_hold_backticks():
-    assert code("a") == "`a`"
     assert code("a`b``c") == "```a`b``c```"
 
 
@@ -204,12 +199,6 @@ def test_a_spreadsheet_computes_no_text_and_keeps_numbers(text):
     rows = list(csv.reader(io.StringIO(as_csv(frame))))
     assert rows == [[f"'{text}", "number"], [f"'{text}", "-1.5"], ["plain", "2.0"]]
     assert list(frame.columns) == [text, "number"]
-
-
-def test_a_text_of_a_figure_is_cut_in_its_middle():
-    assert short("one\ntwo") == "one\ntwo"
-    assert len(short("n" * 5000)) == 100
-    assert short("\n" * 50).count("\n") == 0
 
 
 def test_a_terminal_shows_markup_as_it_is(capsys):

@@ -13,7 +13,7 @@ from harness.store.cells import CellStore
 from reports.core.columns import cell_table
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.page import ALL, family_sections, goals_table, problems_table
+from reports.family.page import ALL, goals_table, problems_table
 from reports.report.findings import answers, family_findings
 from reports.report.page import environment_table, gains_table, write_report
 from reports.statements import systems
@@ -106,20 +106,6 @@ def test_figures_are_drawn_of_any_numbers(tmp_path, seed):
         line["peak_memory_bytes"] = min(int(value), 2**63 - 1)
     page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out")
     assert page.stat().st_size
-
-
-def test_a_ladder_may_lack_a_rung_on_its_problem(path):
-    """A ladder's variant that ran on another problem only has a row that states this."""
-    lines = [line for line in family_lines((10, 20)) if line["cell"] != _late_rung()]
-    results = read_results(write(path, lines))
-    (family,) = families(results)
-    assert family.ladder_problem != "crates[boxes=20,seed=1]/toy_rack:4" or list(
-        family_sections(family)
-    )
-
-
-def _late_rung():
-    return "boxing/half-copy@crates[boxes=20,seed=1]/toy_rack:4"
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if "@" not in text])

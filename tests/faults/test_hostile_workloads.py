@@ -10,8 +10,6 @@ from harness.contract import count_calls
 from harness.contract.registry import load_registry
 from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.model.topology import MOST_GPUS
-from harness.topologies.lookup import find_topology
 
 FAMILIES = {family.name: family for family in load_registry().families}
 KEYS = {
@@ -109,10 +107,3 @@ def test_what_a_person_may_want_is_allowed(family, workload):
     """The limits are above all problems of practice."""
     spec = WorkloadSpec.parse(workload)
     assert FAMILIES[family].label(spec) == spec
-
-
-def test_no_topology_has_more_gpus_than_any_cluster():
-    """The number of GPUs has a limit."""
-    assert find_topology("dgx_h100", MOST_GPUS).gpus == MOST_GPUS
-    said = refusal(lambda: find_topology("dgx_h100", MOST_GPUS * 2))
-    assert f"{MOST_GPUS:,} GPUs" in said
