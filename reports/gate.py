@@ -9,8 +9,7 @@ from harness.gate.expectations import Value
 from harness.gate.judging import Deviation, GateVerdict, Judged, Kind
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
-from reports.core.escaping import code as in_code
-from reports.core.formatting import MISSING, interval, number, plural
+from reports.core.formatting import MISSING, code as in_code, interval, number, plural
 from reports.core.table import Entry, Table, Tone, as_markdown, code, table_of
 
 UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"

@@ -46,7 +46,7 @@ PANELS = {
     "For CI": {"gate": "Judge decisions, counters and times by a file of expectations."},
     "Your own workloads and machines": {
         "workload": "Draw a workload's contents, or import one from other tools.",
-        "topology": "Capture a topology, draw its links, or find its traps.",
+        "topology": "Capture a topology, show its links, or find its traps.",
     },
     "This machine": {
         "doctor": "Show which parts work here, and how to install the others.",

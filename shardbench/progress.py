@@ -1,6 +1,6 @@
-"""Progress on standard error: a bar on a terminal, else a line for each problem."""
+"""Progress on standard error: a bar on a terminal, else a line for each stage or problem."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -13,28 +13,35 @@ _OTHER_COLUMNS = 34  # characters of the bar, the time, and the spaces between
 
 
 class ProgressDisplay:
-    """Shows the latest event of a measurement; call it with each event.
+    """Shows what a command does now.
 
-    `total` is the number of problems if there are several; `begun` and `finished` count them.
+    Call it with each event of a measurement, or call `stage`. `total` is the number of problems if
+    there are several; `begun` and `finished` count them.
     """
 
     def __init__(self, bar: Progress, total: int = 0) -> None:
         self._bar, self._total = bar, total
         self._done = self._failures = 0
         self._running: dict[str, None] = {}
-        self._step = ""
+        self._printed = ""
         self._overall = bar.add_task(self._standing(), total=total) if total else None
         self._call = bar.add_task("starting", total=None)
 
+    def stage(self, name: str, done: int = 0, total: int | None = None) -> None:
+        """Show the name of a stage, and how much of it is done; a new one gets a line in a pipe."""
+        self._bar.update(self._call, description=name, completed=done, total=total)
+        self._print_new(name)
+
     def __call__(self, event: Event) -> None:
-        """Show an event."""
-        text = _step(event)
-        # Without a terminal, print each new step of a single comparison.
+        """Show an event; without a terminal, print each new step of a single comparison."""
+        text = event.stage
+        if event.steps:
+            text += f" {event.step}/{event.steps}," if event.steps > 1 else ""
+            text += f" {event.variant}"
         if not self._bar.console.is_terminal:
-            if not self._total and text != self._step:
-                self._step = text
+            if not self._total:
                 limit = f", at most {event.at_most_s:g} s" if event.at_most_s else ""
-                self._print(text + limit)
+                self._print_new(text, limit)
             return
         done, total = event.step - 1, event.steps or None
         if event.progress is not None:
@@ -60,11 +67,13 @@ class ProgressDisplay:
         self._running.pop(name, None)
         if self._overall is not None:
             self._bar.update(self._overall, advance=1, description=self._standing())
-        self._print(f"{self._done}/{self._total} {name}: {outcome}")
+        _print(self._bar.console, f"{self._done}/{self._total} {name}: {outcome}")
         self._show_running()
 
-    def _print(self, text: str) -> None:
-        self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
+    def _print_new(self, text: str, more: str = "") -> None:
+        if not self._bar.console.is_terminal and text != self._printed:
+            _print(self._bar.console, text + more)
+        self._printed = text
 
     def _show_running(self) -> None:
         self._bar.update(self._call, description=f"measuring {self._now_running()}", total=None)
@@ -78,59 +87,25 @@ class ProgressDisplay:
         return f"{self._done} of {self._total} problems{failed}"
 
 
-def _step(event: Event) -> str:
-    if not event.steps:
-        return event.stage
-    which = f" {event.step}/{event.steps}," if event.steps > 1 else ""
-    return f"{event.stage}{which} {event.variant}"
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True, highlight=False)
 
 
 @contextmanager
-def progress_display(title: str, total: int = 0) -> Iterator[ProgressDisplay]:
+def progress_display(title: str = "", total: int = 0) -> Iterator[ProgressDisplay]:
     """Show progress on standard error while the `with` block runs; see `ProgressDisplay`."""
     console = Console(stderr=True)
     if title and console.is_terminal:
-        console.print(title, markup=False, highlight=False, soft_wrap=True)
-    with progress_bar(console) as bar:
-        yield ProgressDisplay(bar, total)
-
-
-@contextmanager
-def stage_display() -> Iterator[Callable[..., None]]:
-    """Show the stage of a command on standard error while the `with` block runs.
-
-    The block calls a function with the name of a stage, and perhaps with how much of it is done, of
-    how much. Without a terminal, each new stage gets a line.
-    """
-    console = Console(stderr=True)
-    stage = ""
-    with progress_bar(console) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def begins(name: str, done: int = 0, total: int | None = None) -> None:
-            nonlocal stage
-            bar.update(task, description=name, completed=done, total=total)
-            if name != stage and not console.is_terminal:
-                console.print(name, markup=False, soft_wrap=True, highlight=False)
-            stage = name
-
-        yield begins
-
-
-def progress_bar(console: Console) -> Progress:
-    """Return the progress bar for a console; it is disabled without a terminal."""
-    return Progress(
+        _print(console, title)
+    width = max(20, console.width - _OTHER_COLUMNS)
+    column = Column(no_wrap=True, overflow="ellipsis", max_width=width)
+    with Progress(
         SpinnerColumn(),
-        TextColumn(
-            "{task.description}",
-            markup=False,
-            table_column=Column(
-                no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - _OTHER_COLUMNS)
-            ),
-        ),
+        TextColumn("{task.description}", markup=False, table_column=column),
         BarColumn(bar_width=20),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
-    )
+    ) as bar:
+        yield ProgressDisplay(bar, total)

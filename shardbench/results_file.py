@@ -76,10 +76,11 @@ def measure(
     with their stored cells, and the new results.
     """
     tasks = tasks_of(requests, settings, several=cluster is not None)
-    if (old := unused(tasks, store.entries)).reasons:
-        for why, amount in old.reasons.items():
-            messages.print(f"Not used: {plural(amount, 'cell')} in {store.path}, with {why}.")
-        keep_earlier(store, old.rest)
+    reasons, used = unused(tasks, store.entries)
+    for why, amount in reasons.items():
+        messages.print(f"Not used: {plural(amount, 'cell')} in {store.path}, with {why}.")
+    if reasons:
+        keep_earlier(store, used)
     requests = resumed(tasks, store)
     left = [request for request in requests if not request.is_measured]
     if stored := len(requests) - len(left):
@@ -89,7 +90,7 @@ def measure(
             "again."
         )
     done: list[Finished] = []
-    with progress_display("", len(left)) as show:
+    with progress_display(total=len(left)) as show:
 
         def begun(request: Request) -> None:
             show.begun(title_of(request))

@@ -14,8 +14,7 @@ from harness.contract import Family, Series
 from harness.contract.registry import Registry
 from harness.model.errors import unknown
 from harness.series.points import Kind, libraries
-from reports.core.escaping import csv
-from reports.core.formatting import plural
+from reports.core.formatting import csv, plural
 from reports.core.terminal import as_terminal
 from reports.series import View, findings, tables
 from shardbench import display

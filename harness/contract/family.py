@@ -202,29 +202,23 @@ class Family(Generic[P, D]):
                 raise RegistryError(f"Family '{self.name}' has two variants named '{name}'.")
             if not name or "@" in name:
                 raise RegistryError(f"Variant '{self.name}/{name}' needs a name without '@'.")
-            is_reference = declared.get("reference", False)
-            if is_reference and (other := self._reference()):
+            if declared.get("reference") and (other := self._reference()):
                 raise RegistryError(
                     f"Family '{self.name}' has two references, '{other.name}' and '{name}'."
                 )
-            self.variants[name] = Variant(
-                name=name,
-                prepare=prepare,
-                summary=declared.get("summary")
-                or (prepare.__doc__ or "").strip().partition("\n")[0],
-                source=declared.get("source", ""),
-                same_as=declared.get("same_as"),
-                is_reference=is_reference,
-                claim=declared.get("claim"),
-                requires=self.requires + declared.get("requires", ()),
-                upstream=declared.get("upstream", ""),
+            variant: Variant[P, Any] = Variant(name, prepare, **declared)
+            documented = (prepare.__doc__ or "").strip().partition("\n")[0]
+            self.variants[name] = replace(
+                variant,
+                summary=variant.summary or documented,
+                requires=self.requires + variant.requires,
             )
             return prepare
 
         return register
 
     def _reference(self) -> Variant[P, D] | None:
-        return next((v for v in self.variants.values() if v.is_reference), None)
+        return next((v for v in self.variants.values() if v.reference), None)
 
     @property
     def reference(self) -> Variant[P, D]:

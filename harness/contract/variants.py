@@ -66,10 +66,10 @@ class Variant(Generic[P, D]):
 
     name: str
     prepare: Callable[[P], Prepared[D]]
-    summary: str
-    source: str
+    summary: str = ""
+    source: str = ""
     same_as: str | None = None
-    is_reference: bool = False
+    reference: bool = False
     claim: Claim | None = None
     requires: tuple[str, ...] = ()
     upstream: str = ""

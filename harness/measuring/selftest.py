@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from harness.contract import Family, Prepared, Quality, Recorder
 from harness.contract.registry import Registry
-from harness.contract.workloads import Parameters, workload_parameters
 from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
 from harness.measuring.jobs import Listener
@@ -70,17 +69,11 @@ def copies(milliseconds: float = SHORT, percent_more: int = 0) -> int:
     return len(_TABLES)
 
 
-class _CopiesParameters(Parameters, frozen=True):
-    """The parameters of workload `copies`: `ms`, the rough milliseconds of a call."""
-
-    ms: Annotated[float, Meta(gt=0, le=1e6)] = SHORT
-
-
 class _Copies:
     """The functions of the self-test's family; a problem is the milliseconds of a call."""
 
     def build(self, workload: WorkloadSpec, _: Topology) -> float:
-        return workload_parameters(workload, "selftest", {"copies": _CopiesParameters}).ms
+        return float(workload.parameters["ms"])
 
     def facts(self, milliseconds: float) -> dict[str, float | str]:
         return {"ms": milliseconds}

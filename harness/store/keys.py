@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -71,8 +71,8 @@ def _changed(value: Any) -> Any:
     if not isinstance(value, Struct):
         return value
     fields = {known.name: known.default for known in msgspec.structs.fields(value)}
-    held = {name: getattr(value, name) for name in fields}
-    return {name: _changed(item) for name, item in held.items() if item != fields[name]}
+    values = {name: getattr(value, name) for name in fields}
+    return {name: _changed(item) for name, item in values.items() if item != fields[name]}
 
 
 def difference(stored: str, wanted: Key, earlier: Collection[str] = ()) -> str:
@@ -111,40 +111,34 @@ class Missing(Generic[T, V]):
     is_complete: bool
 
 
-@dataclass(slots=True)
-class Unused:
-    """Stored entries that do not count: how many, by the reason, and the entries that do."""
-
-    reasons: Counter[str] = field(default_factory=Counter)
-    rest: list[Entry[Any]] = field(default_factory=list)
-
-
 def missing(suite: Iterable[Task[T]], stored: Iterable[Entry[V]]) -> list[Missing[T, V]]:
     """Return what a store has, and what it lacks, of each task of a suite."""
     by_id: dict[str, list[Entry[V]]] = {}
     for entry in stored:
         by_id.setdefault(entry.id, []).append(entry)
-    found = []
+    states = []
     for task in suite:
         machines: dict[str, dict[str, V]] = {}
         for name in sorted(task.ids):
             for entry in by_id.get(name, ()):
                 if not difference(entry.key, task.key, task.earlier):
                     machines.setdefault(Key.parse(entry.key).machine, {})[name] = entry.value
-        values = tuple(value for held in machines.values() for value in held.values())
-        is_complete = any(held.keys() == task.ids for held in machines.values())
-        found.append(Missing(task, values, is_complete))
-    return found
+        values = tuple(value for of_machine in machines.values() for value in of_machine.values())
+        is_complete = any(of_machine.keys() == task.ids for of_machine in machines.values())
+        states.append(Missing(task, values, is_complete))
+    return states
 
 
-def unused(suite: Sequence[Task[Any]], stored: Iterable[Entry[Any]]) -> Unused:
-    """Return the stored entries that do not count for a suite.
+def unused(
+    suite: Sequence[Task[Any]], stored: Iterable[Entry[V]]
+) -> tuple[Counter[str], list[Entry[V]]]:
+    """Return how many stored entries do not count for a suite, by the reason, and those that do.
 
     An entry of no task counts if its code, versions and machine are those of a task.
     """
     tasks = {name: task for task in suite for name in task.ids}
     others = {replace(task.key, family="", settings="") for task in suite}
-    found = Unused()
+    reasons, used = Counter[str](), []
     for entry in stored:
         if task := tasks.get(entry.id):
             why = difference(entry.key, task.key, task.earlier)
@@ -152,7 +146,7 @@ def unused(suite: Sequence[Task[Any]], stored: Iterable[Entry[Any]]) -> Unused:
             whys = [difference(entry.key, key) for key in others]
             why = "" if "" in whys else next(iter(whys), "")
         if why:
-            found.reasons[why] += 1
+            reasons[why] += 1
         else:
-            found.rest.append(entry)
-    return found
+            used.append(entry)
+    return reasons, used

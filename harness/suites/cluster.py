@@ -124,26 +124,22 @@ class Cluster:
         """Wait until some futures have ended; raise ShardbenchError if no worker is left."""
         from distributed import wait
 
+        reason = "No worker is left"
         for _ in range(_PATIENCE_LOOKS):
             try:
                 with self.client.as_current():
                     ended = wait(futures, _LOOK_SECONDS, return_when="FIRST_COMPLETED").done
                 return [future for future in futures if future in ended]
             except TimeoutError:
-                if self._has_workers():
-                    return ()
+                try:
+                    if self.client.nthreads():
+                        return ()
+                except (OSError, TimeoutError, ValueError):
+                    reason = f"The Dask scheduler at {self.address} is gone"
+                    break
         raise ShardbenchError(
-            "No worker is left; what was measured is kept, and the next run goes on there."
+            f"{reason}; what was measured is kept, and the next run goes on there."
         )
-
-    def _has_workers(self) -> bool:
-        try:
-            return bool(self.client.nthreads())
-        except (OSError, TimeoutError, ValueError) as error:
-            raise ShardbenchError(
-                f"The Dask scheduler at {self.address} is gone ({type(error).__name__}); what was "
-                "measured is kept, and the next run goes on there."
-            ) from None
 
     def _finished(
         self, request: Request, future: Any, settings: Settings, registry: Callable[[], Registry]
@@ -192,7 +188,18 @@ def connected(address: str, code: str | None) -> Iterator[Cluster]:
             f"({type(error).__name__})."
         ) from None
     try:
-        workers = _described(client, address)
+        try:
+            client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            workers: dict[str, Worker] = client.run(describe)
+        except TimeoutError:
+            raise ShardbenchError(
+                f"The Dask scheduler at {address} has no workers; start some with dask worker."
+            ) from None
+        except Exception as error:  # raised in a worker, which may have any packages installed
+            raise ShardbenchError(
+                f"A worker of {address} cannot run shardbench, which must be installed there: "
+                f"{type(error).__name__}."
+            ) from None
         first = next(iter(workers.values())).environment
         wanted = structs.replace(first, code=code)
         for name, worker in workers.items():
@@ -201,19 +208,3 @@ def connected(address: str, code: str | None) -> Iterator[Cluster]:
         yield Cluster(client, address, machines, first)
     finally:
         client.close(timeout=1)
-
-
-def _described(client: Any, address: str) -> dict[str, Worker]:
-    try:
-        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-        workers: dict[str, Worker] = client.run(describe)
-    except TimeoutError:
-        raise ShardbenchError(
-            f"The Dask scheduler at {address} has no workers; start some with dask worker."
-        ) from None
-    except Exception as error:  # raised in a worker, which may have any packages installed
-        raise ShardbenchError(
-            f"A worker of {address} cannot run shardbench, which must be installed there: "
-            f"{type(error).__name__}."
-        ) from None
-    return workers

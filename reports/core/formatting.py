@@ -1,8 +1,14 @@
-"""Numbers written for readers: few significant digits, fitting units, thousands separators."""
+"""Numbers, lists and names written for readers, and texts escaped for HTML, Markdown and CSV."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MISSING = "—"
 _TIMES, _UP_TO = "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
@@ -12,6 +18,10 @@ _UNITS = ((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms"), (120.0, "s"), (7200.0, "min"
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
 _AMOUNTS = ("", " k", " M", " G", " T", " P")
+
+_SOURCE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
+_CODE = re.compile(r"`([^`]*)`")
+_MARKS = re.compile(r"[\\`*\[\]~$|]|(?<![^\W_])_|_(?![^\W_])")  # not the _ inside a word
 
 
 def number(value: float, digits: int = 3, *, trim: bool = False) -> str:
@@ -173,3 +183,59 @@ def plural(amount: int, noun: str) -> str:
     ends_in_y = noun.endswith("y") and noun[-2] not in "aeo"
     many = f"{noun[:-1]}ies" if ends_in_y else f"{noun}s"
     return f"{amount:,} {noun if amount == 1 else many}"
+
+
+def prose(text: str) -> Markup:
+    """Return a text as escaped HTML, with names in backticks as code and percentages unbroken."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))).replace(" %", "&nbsp;%"))
+
+
+def sources(text: str) -> Markup:
+    """Return a text as escaped HTML, with each owner/repository#number as a link to GitHub."""
+    link = r'<a href="https://github.com/\1/pull/\2">\g<0></a>'
+    return Markup(_SOURCE.sub(link, str(escape(text))))
+
+
+def markdown(text: str) -> str:
+    """Return a text as escaped Markdown on one line; names in backticks become code."""
+    parts = _CODE.split(" ".join(text.split()))  # parts at odd places were in backticks
+    return "".join(
+        code_in_table(part) if place % 2 else _plain(part) for place, part in enumerate(parts)
+    )
+
+
+def code(text: str) -> str:
+    """Return a text as a Markdown code span; its fence is longer than any backticks in the text."""
+    text = " ".join(text.split()) or " "
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    space = " " if "`" in (text[0], text[-1]) else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def code_in_table(text: str) -> str:
+    """Return a text as a Markdown code span for a table's field, with every | escaped."""
+    return code(text).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    return _MARKS.sub(r"\\\g<0>", text)
+
+
+def csv(frame: "pd.DataFrame") -> str:
+    """Return a frame as CSV, with an apostrophe before each text that a spreadsheet would evaluate.
+
+    Columns of numbers are unchanged, also their negative numbers.
+    """
+    from pandas.api.types import is_numeric_dtype  # only reports need it; importing takes a second
+
+    held = frame.rename(columns=_inert)
+    for column in held.columns[[not is_numeric_dtype(t) for t in held.dtypes]]:
+        held[column] = held[column].map(_inert)
+    return held.to_csv(index=False)
+
+
+def _inert(value: Any) -> Any:
+    return (
+        f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+    )

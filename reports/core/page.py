@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from harness.model.errors import UsageError
-from reports.core.escaping import csv, prose, sources
+from reports.core.formatting import csv, prose, sources
 from reports.core.table import Table
 
 if TYPE_CHECKING:  # a page of flame graphs needs neither, and importing them takes a second

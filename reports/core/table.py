@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from reports.core.escaping import code_in_table, markdown
-from reports.core.formatting import MISSING, number
+from reports.core.formatting import MISSING, code_in_table, markdown, number
 
 Tone = Literal["", "bad", "good", "warn", "soft", "plain"]
 Kind = Literal["text", "code", "number", "bar"]

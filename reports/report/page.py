@@ -20,8 +20,7 @@ from reports.core.page import CaptionedTable, Page, Section, write_page
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.estimates_page import read_validations, validation_chapter
 from reports.family.data import FamilyView, families
-from reports.family.flame_links import FlamePage, flame_pages
-from reports.family.page import family_sections
+from reports.family.page import FlamePage, family_sections, flame_pages
 from reports.report.figure import draw_gains, draw_published
 from reports.report.findings import agreement, answers, family_findings
 from reports.statements import (

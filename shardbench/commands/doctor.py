@@ -1,31 +1,35 @@
 """`shardbench doctor`: show which parts work on this machine, and how to install others."""
 
-import click
+from collections.abc import Iterator
+from typing import Any
+
+from click import option
+from msgspec import to_builtins
 from msgspec.structs import replace
+from rich.console import Group, RenderableType
 
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest import SHORT, SelfTest, selftest
-from harness.model.settings import Settings
+from harness.model.cell import Environment
 from harness.series.installing import INSTALLED, kept_releases
 from harness.series.points import libraries
 from harness.topologies import probe
+from reports.core.formatting import plural
+from reports.core.table import code, table_of, text
+from reports.core.terminal import as_terminal
 from shardbench import options
 from shardbench.command import command
 from shardbench.commands.releases import DEFAULT_FOLDER
-from shardbench.display.diagnosis import Diagnosis, Skipped
 from shardbench.progress import progress_display
 
 _BUDGET = 60.0
-_NO_GPU = Skipped(
-    ["topology capture of this machine"],
-    "a GPU",
-    "shardbench topology capture --from-topo FILE",
-)
+_LONGEST_NAME = 34
+_LOADED = 0.3
 
 
 @command("shardbench doctor")
-@click.option(
+@option(
     "--seconds",
     type=options.POSITIVE,
     default=3.0,
@@ -40,22 +44,35 @@ def doctor(seconds: float, json: str) -> None:
     """
     registry = options.found_registry()
     gpus, no_gpu = probe.read_gpus()
-    found = Diagnosis(
-        environment=environment(0),
-        gpus=[gpu.name for gpu in gpus],
-        no_gpu=no_gpu,
-        releases={
-            library: [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)]
-            for library in libraries(registry, "releases")
+    here = environment(0)
+    releases = {
+        library: [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)]
+        for library in libraries(registry, "releases")
+    }
+    skipped = [*_skipped(registry, bool(gpus))]
+    settings = options.settings_of(_BUDGET, seconds, 0)
+    settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
+    with progress_display() as listen:
+        rounds = list(selftest(1, settings, listen=listen, added=(0,)))
+    noise = SelfTest.of(rounds, SHORT / 1000, 0.0)
+    names = [gpu.name for gpu in gpus]
+    document = {
+        "environment": to_builtins(here),
+        "gpus": names,
+        "no_gpu": no_gpu,
+        "releases": releases,
+        "skipped": skipped,
+        "noise": {
+            "call_seconds": SHORT / 1000,
+            **{name: getattr(noise, name) for name in ("pairs", "pair_spread", "reach")},
         },
-        skipped=[*_skipped(registry), *([] if gpus else [_NO_GPU])],
-        noise=_noise(options.settings_of(_BUDGET, seconds, 0)),
-    )
-    options.show_or_write(json, found.document(), found.shown())
+    }
+    machine = _machine(here, ", ".join(names) or f"none: {no_gpu.rstrip('.')}", noise)
+    options.show_or_write(json, document, _shown(machine, here, releases, skipped))
 
 
-def _skipped(registry: Registry) -> list[Skipped]:
-    """Return the unavailable variants and families, grouped by need, with install commands."""
+def _skipped(registry: Registry, has_gpu: bool) -> Iterator[dict[str, Any]]:
+    """Yield the names of unavailable parts by need, and a command that meets it, "" for none."""
     by_need: dict[str, list[str]] = {}
     for family in registry.families:
         for variant in family.variants.values():
@@ -63,20 +80,54 @@ def _skipped(registry: Registry) -> list[Skipped]:
                 by_need.setdefault(need, []).append(f"{family.name}/{variant.name}")
     for name, reason in registry.failures.items():
         by_need.setdefault(reason, []).append(f"family {name}")
-    return [Skipped(names, *_remedy(need)) for need, names in by_need.items()]
+    if not has_gpu:
+        capture = "a GPU (shardbench topology capture --from-topo FILE)"
+        by_need[capture] = ["topology capture of this machine"]
+    for need, names in by_need.items():  # a need is `NAME`, or `NAME (COMMAND)`
+        what, _, remedy = need.removesuffix(")").partition(" (")
+        if not remedy and what.replace("_", "").isalnum():
+            remedy = f"pip install {what}"
+        yield {"names": names, "needs": what, "command": remedy}
 
 
-def _remedy(need: str) -> tuple[str, str]:
-    """Split a need into its name and its install command, "" if there is none."""
-    what, _, command = need.removesuffix(")").partition(" (")
-    if command:
-        return what, command
-    return what, f"pip install {what}" if what.replace("_", "").isalnum() else ""
+def _machine(here: Environment, gpus: str, noise: SelfTest) -> Iterator[tuple[str, str]]:
+    yield "shardbench", f"{here.shardbench}, Python {here.python}, {here.system}"
+    yield "processor", f"{here.cpu}, {plural(here.cores or 1, 'core')}, {here.memory_gib:g} GiB"
+    yield "GPU", gpus
+    busy = "" if (here.load or 0) < _LOADED else "; it is busy, so times will be noisy"
+    yield "load", f"{here.load:.2f} a core{busy}"
+    yield (
+        "noise",
+        f"two equal calls of {SHORT:g} ms differ by {100 * noise.pair_spread:.1f} %, and "
+        f"{noise.pairs:.0f} pairs give their ratio to ±{100 * noise.reach:.1f} %; "
+        "see shardbench selftest",
+    )
 
 
-def _noise(settings: Settings) -> SelfTest:
-    """Compare equal calls of some milliseconds, within the time limit of the settings."""
-    settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
-    with progress_display("") as listen:
-        rounds = list(selftest(1, settings, listen=listen, added=(0,)))
-    return SelfTest.of(rounds, SHORT / 1000, 0.0)
+def _shown(
+    machine: Iterator[tuple[str, str]],
+    here: Environment,
+    releases: dict[str, list[str]],
+    skipped: list[dict[str, Any]],
+) -> RenderableType:
+    """Render the machine, the libraries, the releases, and the unavailable parts."""
+    tables = [
+        table_of(machine, text("machine", 0), text("", 1)),
+        table_of(here.packages.items(), code("library", 0, _LONGEST_NAME), text("version", 1)),
+        table_of(
+            releases.items(),
+            code("releases of", 0),
+            text("are here", lambda row: ", ".join(row[1])),
+            text("for more", lambda row: f"shardbench releases {row[0]} RELEASE"),
+        ),
+        table_of(
+            skipped,
+            text("skipped", lambda row: "\n".join(row["names"]), _LONGEST_NAME),
+            text("needs", lambda row: row["needs"]),
+            code("command that changes it", lambda row: row["command"] or None),
+        ),
+    ]
+    parts: list[RenderableType] = []
+    for table in tables:
+        parts += [as_terminal(table), ""] if table.rows else []
+    return Group(*parts[:-1]) if skipped else Group(*parts, "Nothing is skipped.")

@@ -31,7 +31,7 @@ from reports import estimates as tables
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problem_options
 from shardbench.command import command
-from shardbench.progress import stage_display
+from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
 _FOLDER = Path("validations")
@@ -246,8 +246,8 @@ def _measuring(
     workbench = load(family.abilities.measuring)
     if workbench is None:
         raise UsageError(f"Family '{family.name}' does not measure its decisions.")
-    with measuring_into(store, fresh), stage_display() as begins:
-        yield workbench(given), lambda what, done, of: begins(f"measuring {what}", done, of)
+    with measuring_into(store, fresh), progress_display() as progress:
+        yield workbench(given), lambda what, done, of: progress.stage(f"measuring {what}", done, of)
 
 
 def _stopwatch(

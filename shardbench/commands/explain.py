@@ -13,7 +13,7 @@ from shardbench import display, options, problem_options
 from shardbench.command import command
 from shardbench.commands.plan import show_remedies
 from shardbench.display.plan import explanation_markdown, explanation_shown
-from shardbench.progress import stage_display
+from shardbench.progress import progress_display
 
 
 @command("shardbench explain embedding/certified -w dlrm-856 -t dgx_h100 -n 16")
@@ -41,9 +41,9 @@ def explain(
             f"Name the variant to explain: FAMILY/VARIANT, or one id, {problem_options.ID}."
         )
     try:
-        with stage_display() as begins:
+        with progress_display() as progress:
             asked = replace(request, against=against)
-            made = make_explanation(asked, rank, top, table, begins=begins)
+            made = make_explanation(asked, rank, top, table, begins=progress.stage)
     except InfeasibleDecision as error:
         show_remedies(request, error)
         raise click.exceptions.Exit(1) from None

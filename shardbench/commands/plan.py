@@ -36,7 +36,7 @@ from shardbench.display.plan import (
     remedies_shown,
     shown,
 )
-from shardbench.progress import stage_display
+from shardbench.progress import progress_display
 
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -134,8 +134,8 @@ def plan(
         _write_front(request, near, seconds, pareto)
         return
     try:
-        with stage_display() as begins:
-            made = make_plan(request, seconds, near, begins=begins)
+        with progress_display() as progress:
+            made = make_plan(request, seconds, near, begins=progress.stage)
     except InfeasibleDecision as error:
         made = _fixed(request, error, fix, json)
     options.write(out, to_json(made.document, indent=2) + "\n")
@@ -150,8 +150,8 @@ def plan(
         )
     options.messages.print(f"Wrote {out}")
     try:
-        with stage_display() as begins:
-            today = baseline(request, made, begins)
+        with progress_display() as progress:
+            today = baseline(request, made, progress.stage)
     except KeyboardInterrupt:
         raise InterruptedCommand(f"the plan is kept in {out}.") from None
     planning, whole = (duration(s, trim=True) for s in (made.planning_s, _seconds_since_start()))
@@ -198,8 +198,8 @@ def show_remedies(request: Request, error: InfeasibleDecision, json: str = "") -
 
 def _remedies(request: Request, error: InfeasibleDecision) -> Remedies[Any, Any]:
     options.messages.print(str(error), style="red")
-    with stage_display() as begins:
-        return find_remedies(request, begins=begins)
+    with progress_display() as progress:
+        return find_remedies(request, begins=progress.stage)
 
 
 def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:
@@ -208,8 +208,8 @@ def _write_front(request: Request, near: Near, seconds: float | None, folder: Pa
 
     options.check_folder(folder)
     made: list[Planned] = []
-    with stage_display() as begins:
-        for planned in front(request, near, seconds, begins):
+    with progress_display() as progress:
+        for planned in front(request, near, seconds, progress.stage):
             made.append(planned)
             document = to_json(planned.document, indent=2) + "\n"
             options.write(folder / f"plan-{len(made)}.json", document)

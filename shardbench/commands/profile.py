@@ -1,17 +1,31 @@
 """`shardbench profile`: profile a variant, or the difference between two variants."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+from rich.tree import Tree
 
+from harness.measuring.profile.flame_graph import Comparer, Profile
 from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
-from harness.model.errors import UsageError
+from harness.model.errors import UsageError, printable
 from harness.model.ids import CellId
+from reports.core.formatting import percent, plural, seconds as duration
+from reports.flames import explanation, flame_page, overview
 from shardbench import completion, display, options, problem_options
 from shardbench.command import command
 from shardbench.progress import progress_display
+
+# Calls below this share of the whole are left out.
+_SMALLEST_SHARE = 0.02
+# A chain of only calls is folded as long as this share of its time is passed on.
+_PASSED_ON = 0.9
+# A level of the tree takes four columns; names need the others.
+_DEEPEST = 8
 
 
 @command(
@@ -48,9 +62,6 @@ def profile(
 
     Shows a tree of calls; writes a page of flame graphs, and files for speedscope.
     """
-    from reports.flames import flame_page
-    from shardbench.display.profile import shown
-
     if request.variants and variant:
         raise UsageError(f"The id names the variant already; leave out '{variant}'.")
     name = next(iter(request.variants), variant)
@@ -79,3 +90,48 @@ def profile(
     display.show(shown(profiles))
     for path in files:
         options.messages.print(f"Wrote {path}")
+
+
+def shown(profiles: Sequence[Profile]) -> RenderableType:
+    """Render the tree of each variant, the profiler's overhead, and the frames that matter most."""
+    trees = (part for profile in profiles for part in (_tree(profile), ""))
+    sentences = (*overview(profiles), "", *explanation(profiles))
+    return Group(*trees, *(Text(printable(sentence)) for sentence in sentences))
+
+
+def _tree(profile: Profile) -> Tree:
+    """Return the calls of a variant, longest first; of a folded chain, the first and last call."""
+    nodes = Comparer(profile, profile).tree()
+    total = nodes[0].whole.seconds
+    calls: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes[1:], 1):
+        if node.whole.seconds > _SMALLEST_SHARE * total:
+            calls.setdefault(node.parent, []).append(place)
+
+    def label(place: int, folded: int = 0) -> Text:
+        node = nodes[place]
+        share = f"{duration(node.whole.seconds)}  {percent(node.whole.seconds / total)}"
+        between = f"… {plural(folded, 'call')} … " if folded else ""
+        return Text.assemble((share, "green"), f"  {between}{printable(node.frame.brief)}")
+
+    def order(place: int) -> tuple[float, str]:
+        return -nodes[place].whole.seconds, nodes[place].frame.text
+
+    def grow(tree: Tree, caller: int, depth: int) -> None:
+        if depth >= _DEEPEST and caller in calls:
+            tree.add("…")
+            return
+        longest = sorted(calls.get(caller, []), key=order)
+        for first in longest:
+            branch, last, passed = tree.add(label(first)), first, 0
+            enough = _PASSED_ON * nodes[first].whole.seconds
+            while len(only := calls.get(last, [])) == 1 and nodes[only[0]].whole.seconds >= enough:
+                last, passed = only[0], passed + 1
+            if passed:
+                branch = branch.add(label(last, passed - 1))
+            grow(branch, last, depth + 1 + bool(passed))
+
+    name = printable(f"{profile.family}/{profile.variant}")
+    tree = Tree(Text(f"{name}, {duration(total)} per call", style="bold"))
+    grow(tree, 0, 0)
+    return tree

@@ -21,7 +21,7 @@ from harness.suites.declared import merged, registered_requests
 from shardbench import options
 from shardbench.command import command
 from shardbench.problem_options import find_problem
-from shardbench.progress import stage_display
+from shardbench.progress import progress_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
 
 _MINUTES, _MINUTES_WITH_LARGE = 3.0, 60.0
@@ -227,7 +227,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.flame_links import ladder_pairs, main_pair, page_name
+    from reports.family.page import ladder_pairs, main_pair, page_name
     from reports.flames import flame_page
 
     try:
@@ -243,10 +243,10 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
                 pages.setdefault((family.name, pair.problem), {})[pair] = page
     options.check_folder(profiles)
     registry = options.found_registry()
-    with stage_display() as begins:
+    with progress_display() as progress:
         for (family_name, problem), made in pages.items():
             names = dict.fromkeys(name for pair in made for name in (pair.before, pair.after))
-            begins(f"profiling {family_name} on {problem}")
+            progress.stage(f"profiling {family_name} on {problem}")
             try:
                 request = find_problem(registry, f"{family_name}@{problem}")
                 request = replace(request, variants=tuple(filter(None, names)))

@@ -110,7 +110,7 @@ def selftest_command(
         settings = replace(settings, sampling=rule)
         measured = []
         started = time.monotonic()
-        with progress_display("", rounds) as listen:
+        with progress_display(total=rounds) as listen:
             for cells in selftest(rounds, settings, 1000 * length, listen, percents):
                 measured.append(cells)
                 verdicts = (f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)

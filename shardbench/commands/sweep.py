@@ -9,7 +9,6 @@ from shlex import quote
 from typing import get_args
 
 import click
-from rich.table import Table as RichTable
 
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
@@ -22,11 +21,10 @@ from harness.suites.cluster import Cluster, connected
 from harness.suites.declared import read_suite, registered_requests
 from harness.suites.sweep import Finished, resumed, tasks_of
 from reports.core.formatting import plural
-from shardbench import completion, display, options
+from shardbench import completion, options
 from shardbench.command import command
 from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
 
-_EXECUTORS = ("processes", "dask")
 _REGISTERED = {"default": "report", "large": "report-large"}
 _MOST_FAILED = 20
 
@@ -94,16 +92,13 @@ def sweep_command(
 
 
 def _check_executor(executor: str, scheduler: str, workers: int) -> None:
-    if executor not in _EXECUTORS:
-        raise UsageError(f"--executor must be {' or '.join(_EXECUTORS)}, not '{executor}'.")
-    if executor == "dask" and not scheduler:
-        raise UsageError("--executor dask needs --scheduler, the address that it printed.")
-    if executor != "dask" and scheduler:
-        raise UsageError("--scheduler is for --executor dask alone.")
-    if workers < 1:
-        raise UsageError(f"--workers must be at least 1, not {workers}.")
-    if executor == "dask" and workers != 1:
-        raise UsageError("--workers is for processes here; a Dask cluster has its own.")
+    is_dask = executor == "dask"
+    if executor not in ("processes", "dask"):
+        raise UsageError(f"--executor must be processes or dask, not '{executor}'.")
+    if is_dask != bool(scheduler):
+        raise UsageError("--executor dask needs --scheduler, and nothing else takes it.")
+    if workers < 1 or (is_dask and workers > 1):
+        raise UsageError(f"--workers must be at least 1, and 1 with dask, not {workers}.")
 
 
 @contextmanager
@@ -139,24 +134,20 @@ def _list(requests: Sequence[Request], store: CellStore, settings: Settings, fre
     if not fresh:
         tell_damaged(store.damaged)
         requests = resumed(tasks_of(requests, settings), store)
-    lines = RichTable.grid(padding=(0, 2, 0, 0))
-    lines.add_column(no_wrap=True)
-    lines.add_column(overflow="fold")
     for request in requests:
         names = ", ".join(name for name in request.family.variants if name in request.names())
         state = "measured" if request.is_measured else "to measure"
-        lines.add_row(state, f"{title_of(request)}: {names}")
-    display.show(lines)
+        print(f"{state:10}  {title_of(request)}: {names}")
     left = sum(not request.is_measured for request in requests)
     print(f"{plural(len(requests), 'problem')}, {left} to measure, into {store.path}.")
 
 
 def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: Path) -> None:
     """Print cells by status, failed cells and refused problems; exit with 1 if no cell is ok."""
-    held = Counter(cell.status for request in requests for cell in request.stored)
-    held.update(cell.status for problem in finished for cell in problem.cells)
-    counts = ", ".join(f"{held[status]} {status}" for status in get_args(Status) if held[status])
-    print(f"{plural(held.total(), 'cell')}: {counts}.")
+    ended = Counter(cell.status for request in requests for cell in request.stored)
+    ended.update(cell.status for problem in finished for cell in problem.cells)
+    counts = ", ".join(f"{ended[status]} {status}" for status in get_args(Status) if ended[status])
+    print(f"{plural(ended.total(), 'cell')}: {counts}.")
     bad = [cell for problem in finished for cell in problem.cells if cell.status == "failed"]
     for cell in bad[:_MOST_FAILED]:
         print(f"Failed: {printable(str(cell.id))}: {short(cell)}")
@@ -166,5 +157,5 @@ def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: 
         if problem.refused:
             print(f"Not measured: {title_of(problem.request)}: {problem.refused}")
     print(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
-    if not held["ok"]:
+    if not ended["ok"]:
         raise click.exceptions.Exit(1)

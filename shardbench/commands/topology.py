@@ -1,4 +1,4 @@
-"""`shardbench topology`: capture, draw and check topologies."""
+"""`shardbench topology`: capture, show and check topologies."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ job_gpus = click.option(
 
 @click.group(no_args_is_help=True, epilog=examples("shardbench topology show dgx_h100 -n 16"))
 def topology() -> None:
-    """Capture a topology, draw its links, or find its traps."""
+    """Capture a topology, show its links, or find its traps."""
 
 
 @command(
@@ -123,7 +123,7 @@ def _read_matrix(file: Path) -> LinkMatrix:
 @job_gpus
 @gpu_name
 def show(topology: str, gpus: int | None, gpu: str) -> None:
-    """Draw the links between a topology's GPUs and their speed."""
+    """Show the links between a topology's GPUs and their speed."""
     path = Path(topology)
     is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
     if not is_topology and (path.suffix == ".txt" or path.exists()):

@@ -1,18 +1,36 @@
-"""`shardbench workload`: draw a workload's contents, or import a workload."""
+"""`shardbench workload`: show a workload's contents, or import a workload."""
 
+import csv
+import io
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.bar import Bar
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from harness.contract.abilities import load
-from harness.contract.workloads import ImportRequest
-from harness.model.errors import UsageError
+from harness.contract.workloads import (
+    Cell,
+    Column,
+    Imported,
+    ImportRequest,
+    Inventory,
+    distribution,
+)
+from harness.model.errors import UsageError, printable
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
+from reports.core.formatting import amount, in_bytes, number
+from reports.core.table import Entry, TableColumn, bar, numbers, table_of, text
+from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problem_options
 from shardbench.command import command, examples
-from shardbench.display.inventory import outcome, shown, to_csv
+
+_WIDTH, _BETWEEN = 39, 2
 
 
 @click.group(no_args_is_help=True, epilog=examples("shardbench workload show dlrm-856"))
@@ -59,9 +77,9 @@ def show(
     sort = sort or inventory.sort
     inventory.place(sort)  # raises UsageError for an unknown column
     if out is None:
-        display.show(shown(inventory, sort, top))
+        display.show(_contents(inventory, sort, top))
         return
-    options.write(out, to_csv(inventory))
+    options.write(out, _as_csv(inventory))
     options.messages.print(inventory.summary)
     options.messages.print(f"Wrote {out}")
 
@@ -104,24 +122,126 @@ def import_workload(
     )
     imported = read(request)
     options.write(out, imported.content)
-    display.show(outcome(imported, imported.inventory.sort))
+    display.show(outcome(imported))
     options.messages.print(
         f"Wrote {out}; go on with\n  shardbench compare {able.name} "
         f"-w {shlex.quote(str(out))} -t dgx_h100 -n 16"
     )
 
 
+workload.add_command(show)
+workload.add_command(import_workload, "import")
+
+
 def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for text in given:
-        key, equals, value = (part.strip() for part in text.partition("="))
+    for pair in given:
+        key, equals, value = (part.strip() for part in pair.partition("="))
         if not (key and equals and value):
-            raise UsageError(f"{option} must be given as FIELD=..., not '{text}'.")
+            raise UsageError(f"{option} must be given as FIELD=..., not '{pair}'.")
         if key in pairs:
             raise UsageError(f"{option} gives '{key}' twice.")
         pairs[key] = value
     return pairs
 
 
-workload.add_command(show)
-workload.add_command(import_workload, "import")
+def _contents(inventory: Inventory, sort: str, most: int) -> RenderableType:
+    """Render an inventory: a summary, histograms, and the `most` largest parts with bars."""
+    histograms = RichTable.grid(padding=(0, _BETWEEN, 1, 0))  # two in a row
+    histograms.add_column(width=_WIDTH)
+    histograms.add_column(width=_WIDTH)
+    drawn = [_histogram(inventory, column) for column in inventory.drawn]
+    for place in range(0, len(drawn), 2):
+        histograms.add_row(*drawn[place : place + 2])
+    return Group(
+        Text(inventory.title, style="bold"),
+        Text(inventory.summary),
+        *(Text(f"{note}.", style="dim") for note in inventory.notes),
+        "",
+        *[histograms] * bool(drawn),
+        _largest(inventory, sort, most),
+    )
+
+
+def outcome(imported: Imported) -> RenderableType:
+    """Render an imported workload, with the assumed, changed and omitted values."""
+    inventory = imported.inventory
+    parts: list[RenderableType] = [
+        Text(inventory.title, style="bold"),
+        Text(inventory.summary),
+        "",
+        _largest(inventory, inventory.sort, 5),
+    ]
+    values: dict[str, Sequence[str]] = {
+        "Assumed, since the source does not say it": imported.assumed,
+        "Changed": imported.changed,
+        "Left out": imported.left_out,
+    }
+    for title, sentences in values.items():
+        if sentences:
+            parts += ["", Text(f"{title}:", style="yellow")]
+            parts.append(display.listed(f"{sentence}." for sentence in sentences))
+    return Group(*parts)
+
+
+def _as_csv(inventory: Inventory) -> str:
+    """Return all rows as CSV, with unprintable characters of texts escaped."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([column.name for column in inventory.columns])
+    for row in inventory.rows:
+        writer.writerow(
+            printable(cell) if isinstance(cell, str) else int(cell) if cell == int(cell) else cell
+            for cell in row
+        )
+    return file.getvalue()
+
+
+def _histogram(inventory: Inventory, column: Column) -> RichTable:
+    bars = distribution(inventory, column)
+    table = RichTable.grid(padding=(0, 1, 0, 0))
+    table.title = f"{column.heading} ({column.unit})" if column.unit else column.heading
+    table.title_justify, table.title_style = "left", "bold"
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    most = max((each.parts for each in bars), default=1)
+    write = in_bytes if column.kind == "bytes" else amount
+    for each in bars:
+        values = f"{write(each.low)} to {write(each.high)}"
+        if each.low == each.high:
+            values = _written(each.low, column) if column.kind == "number" else write(each.low)
+        table.add_row(values, f"{each.parts:,}", Bar(most, 0, each.parts, color="blue"))
+    return table
+
+
+def _largest(inventory: Inventory, sort: str, most: int) -> RenderableType:
+    """Render the `most` largest parts by a column; a text column has bars of another one."""
+    rows = inventory.largest(sort, most)
+    by = inventory.place_of_bars(sort)
+
+    def column(place: int) -> TableColumn:
+        of = inventory.columns[place]
+        kind = text if of.kind == "text" else numbers
+        return kind(of.heading, lambda row: _written(row[place], of))
+
+    shown = [
+        column(place) for place, of in enumerate(inventory.columns) if of.is_shown or place == by
+    ]
+    ordered = inventory.columns[inventory.place(sort)]
+    total, parts = len(inventory.rows), inventory.part + "s" * (len(inventory.rows) > 1)
+    title = f"All {total:,} {parts} by {ordered.heading}"
+    if len(rows) < total:
+        order = "first" if ordered.kind == "text" else "largest"
+        title = f"The {len(rows):,} {order} of {total:,} {parts} by {ordered.heading}"
+    heading = "" if by == inventory.place(sort) else inventory.columns[by].heading
+    bars = bar(heading, lambda row: Entry("", float(row[by])))
+    return as_terminal(table_of(rows, *shown, bars), title)
+
+
+def _written(value: Cell, column: Column) -> str:
+    """Write a value of an inventory in the way of its column: text, bytes or number."""
+    if isinstance(value, str):
+        return printable(value)
+    if column.kind == "bytes":
+        return in_bytes(value)
+    return number(float(value), trim=True) if column.kind == "number" else f"{value:,}"

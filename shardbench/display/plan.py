@@ -13,8 +13,7 @@ from harness.contract.planning import Remedies, Section
 from harness.model.cell import RankTable
 from harness.model.ids import CellId
 from harness.planning.plan import Baseline, Explained, Planned
-from reports.core.escaping import markdown
-from reports.core.formatting import figure, gap, number, seconds
+from reports.core.formatting import figure, gap, markdown, number, seconds
 from reports.core.table import (
     Entry,
     Table,

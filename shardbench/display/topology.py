@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.text import Text
 
 from harness.contract.abilities import TopologyRow, TopologyTrap
@@ -31,8 +29,13 @@ from reports.core.table import Entry, Tone, numbers, table_of, text
 from reports.core.terminal import as_terminal
 
 _WIDTH = 78
-_ROOM, _ROOM_OF_TWO = 74, 33  # columns for the GPUs of one host, and of each of two hosts
-_MOST_DOMAINS = 2
+_MOST_DOMAINS = 8
+_LINKS = {
+    "switch": "NVSwitch",
+    "mesh": "hybrid cube mesh",
+    "pairs": "direct links of each pair",
+    "PCIe": "PCIe",
+}
 # Keys are origins of figures and kinds of links between GPUs.
 _TONES: dict[str, Tone] = {
     "queried": "good",
@@ -95,19 +98,29 @@ def _written(name: str, value: float | None) -> str | None:
 
 
 def topology(topology: Topology) -> RenderableType:
-    """Draw a topology: NVLink domains, their hosts and GPUs, and the links between."""
-    gpu = printable(topology.gpu) or "GPU not named"
-    head = f"{printable(topology.name)}: {gpu}, {plural(topology.gpus, 'GPU')}"
-    network = "unknown: the planner's default"
+    """Render a topology: its NVLink domains, the links between GPUs, and its figures."""
+    size, hosts = topology.gpus_in_domain, topology.hosts_in_domain
+    by = usual_links(topology)
+    joined = "alone" if size == 1 else _LINKS[by] if by else "not known"
+
+    def span(domain: int, amount: int) -> str:
+        first = domain * amount
+        return f"{first}" if amount == 1 else f"{first} to {first + amount - 1}"
+
+    domains = table_of(
+        range(min(topology.domains, _MOST_DOMAINS)),
+        numbers("domain", str),
+        text("hosts", lambda domain: span(domain, hosts)),
+        text("GPUs", lambda domain: span(domain, size)),
+        text("joined by", lambda _: joined),
+        numbers("one way", lambda _: bandwidth(topology.intra_host_bw) if size > 1 else None),
+    )
+    more = topology.domains - _MOST_DOMAINS
+    network = "the planner's default, since none is stated"
     if topology.inter_host_bw:
         network = f"{bandwidth(topology.inter_host_bw)} for each GPU"
-    drawn: list[RenderableType] = []
-    for domain in range(min(topology.domains, _MOST_DOMAINS)):
-        if domain:
-            drawn.append(Text(f"    ║ network, {network}", style="yellow"))
-        drawn.append(_domain(topology, domain))
-    if topology.domains > _MOST_DOMAINS:
-        drawn.append(f"    … {plural(topology.domains - _MOST_DOMAINS, 'more domain')}")
+    notes = [f"{plural(more, 'more domain')} like these."] if more > 0 else []
+    notes += [f"Network between domains: {network}."] if topology.domains > 1 else []
 
     def stored(figure: tuple[str, float | None]) -> str | None:
         unit = "bytes/ms" if "_bw" in figure[0] else "bytes"
@@ -119,83 +132,21 @@ def topology(topology: Topology) -> RenderableType:
         numbers("", lambda figure: _written(*figure)),
         numbers("stored", stored),
     )
-    links = f"as usual for {topology.gpu}" if usual_links(topology) else "not known"
-    basis = (
-        f"Links: {links}. Confidence: {topology.confidence}. "
-        f"HBM: {topology.hbm_basis or 'not stated'}."
-    )
+    gpu = printable(topology.gpu) or "GPU not named"
+    head = f"{printable(topology.name)}: {gpu}, {plural(topology.gpus, 'GPU')}"
+    basis = f"Confidence: {topology.confidence}. HBM: {topology.hbm_basis or 'not stated'}."
     return Group(
         Text(f"{head} in {plural(topology.domains, 'domain')}", style="bold"),
-        *("", *drawn, "", as_terminal(figures), "", Text(printable(basis))),
+        *("", as_terminal(domains), *notes, "", as_terminal(figures), "", Text(printable(basis))),
         Text(printable(f"Source: {topology.source}"), style="dim"),
     )
 
 
-def _domain(topology: Topology, domain: int) -> RenderableType:
-    """Draw the first and the last host of a domain, with their GPUs and the links below."""
-    size, per_host = topology.gpus_in_domain, topology.gpus_per_host
-    hosts = topology.hosts_in_domain
-    columns = []
-    for host in sorted({0, hosts - 1}):
-        gpus = range(host * per_host, min(size, (host + 1) * per_host))
-        names = [str(domain * size + gpu) for gpu in gpus]
-        row = _boxes(names, _ROOM if hosts == 1 else _ROOM_OF_TWO)
-        columns.append((f"host {domain * hosts + host}", row))
-    if hosts > 2:
-        columns.insert(1, ("…", "…"))
-    widths = [max(map(len, column)) for column in columns]
-    titles, boxes = (
-        "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip()
-        for line in zip(*columns, strict=True)
-    )
-    picture = Text("\n".join(filter(None, (titles, boxes, _links(topology, boxes)))), no_wrap=True)
-    inside = f"{bandwidth(topology.intra_host_bw)} inside, one way" if size > 1 else "alone"
-    title = f"domain {domain}: {plural(size, 'GPU')} of {plural(hosts, 'host')}, {inside}"
-    return Panel(
-        picture, box.ROUNDED, title=title, title_align="left", width=_WIDTH, border_style="green"
-    )
-
-
-def _links(topology: Topology, boxes: str) -> str:
-    """Draw a switch below a domain's GPUs, or name its other links; "" if they are not known."""
-    by = usual_links(topology)
-    if by is None or topology.gpus_in_domain == 1:
-        return ""
-    if by == "switch":
-        return _switch(boxes, "NVSwitch")
-    return {"PCIe": "PCIe", "mesh": "hybrid cube mesh", "pairs": "each pair joined directly"}[by]
-
-
-def _boxes(gpus: Sequence[str], room: int = _ROOM) -> str:
-    """Draw GPUs as `[0] [1]` in `room` columns; those before the last one may be left out."""
-    shown = [f"[{gpu}]" for gpu in gpus]
-    most = max(3, room // (len(shown[-1]) + 1))
-    if len(shown) > most:
-        shown[most - 2 : -1] = ["…"]
-    return " ".join(shown)
-
-
-def _switch(boxes: str, name: str) -> str:
-    """Draw a switch below a row of GPUs, and the link of each GPU to it."""
-    at = [(gpu.start() + gpu.end() - 1) // 2 for gpu in re.finditer(r"\[[^]]*\]", boxes)]
-    down = "".join("│" if place in at else " " for place in range(at[-1] + 1))
-    width = max(at[-1], at[0] + len(name) + 1) - at[0] + 1
-    top = "".join("┴" if place in at else "─" for place in range(at[0], at[0] + width))
-    edge = " " * (at[0] - 1)
-    lines = (f"┌{top}┐", f"│{name.center(width)}│", f"└{'─' * width}┘")
-    return "\n".join((down, *(edge + line for line in lines)))
-
-
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
-    """Draw a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
+    """Render a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
     shape = shape_of(links, kind.nvlinks if kind else None)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
-    parts: list[RenderableType] = [title, ""]
-    for island in shape.islands if shape.by == "switch" else ():
-        boxes = _boxes([gpu.removeprefix("GPU") for gpu in island])
-        switch = f"\n{_switch(boxes, 'switch')}" if len(island) > 1 else ""
-        parts += [Text(boxes + switch, no_wrap=True), ""]
-    parts += [_pair_table(links), ""]
+    parts: list[RenderableType] = [title, "", _pair_table(links), ""]
     kinds = set(links.gpu_links())
     meanings = ["NV# that number of NVLinks"] if any(map(nvlinks_of, kinds)) else []
     meanings += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]

@@ -1,10 +1,15 @@
-"""`shardbench profile`, which takes the same cell id as measuring and comparing."""
+"""`shardbench profile`: ways to name a cell, files, and the tree of calls."""
 
-import json
+import io
 
 import pytest
+from rich.console import Console
 
 from harness.contract.registry import load_registry
+from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
+from harness.measuring.request import Request
+from harness.model.errors import UsageError
+from shardbench.commands.profile import shown
 from shardbench.problem_options import find_problem
 
 # A family that needs no library, for what does not depend on which it is.
@@ -14,20 +19,17 @@ ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
 
 
 def test_two_variants_by_one_id(shardbench, tmp_path):
+    """Each variant has a tree and files, and a page has both."""
     code, out, err = shardbench(
         "profile", f"dimspec/eager-dict@{QUICK_ID}", "--against", "path-cache", "--seconds", "0.05"
     )
     assert code == 0, err
     assert "GreedySearch.convert" in out, "the planner's frames are what is profiled"
-    trees = [line for line in out.splitlines() if line.endswith(" per call")]
-    assert [line.partition(",")[0] for line in trees] == [
-        "dimspec/eager-dict", "dimspec/path-cache"
-    ]  # fmt: skip
-    assert "profiling made a call" in out
-    told = ("per call in eager-dict and", "the noise between eager-dict and path-cache.")
-    assert any(each in out.replace("\n", " ") for each in told), "as far as the machine resolves it"
-    files = {path.name for path in (tmp_path / "profiles").iterdir()}
-    assert files == {
+    trees = [line.partition(",")[0] for line in out.splitlines() if line.endswith(" per call")]
+    assert trees == ["dimspec/eager-dict", "dimspec/path-cache"]
+    assert max(map(len, out.splitlines())) <= 80
+    files = {path.name: path.read_text() for path in (tmp_path / "profiles").iterdir()}
+    assert files.keys() == {
         *(
             f"dimspec-{variant}-{QUICK_STEM}.{suffix}"
             for variant in ("eager-dict", "path-cache")
@@ -36,65 +38,77 @@ def test_two_variants_by_one_id(shardbench, tmp_path):
         f"dimspec-eager-dict-against-path-cache-{QUICK_STEM}.flames.html",
     }
     assert err.count("Wrote") == len(files)
-    for path in (tmp_path / "profiles").iterdir():
-        assert str(tmp_path) not in path.read_text(encoding="utf-8")
+    assert not any(str(tmp_path) in text for text in files.values())
 
 
-def test_one_variant_as_asv_prints_it(shardbench, tmp_path):
-    benchmark = f"families.dimspec.time_plan('path-cache', '{QUICK_ID}')"
-    code, out, err = shardbench("profile", benchmark, "--out", "here", "--seconds", "0.05")
-    assert code == 0, err
-    assert "itself took" in out
-    files = sorted(path.name for path in (tmp_path / "here").iterdir())
-    stem = f"dimspec-path-cache-{QUICK_STEM}"
-    assert files == [f"{stem}.{end}" for end in ("flames.html", "html", "speedscope.json", "txt")]
-    assert out.startswith("dimspec/path-cache, ")
-    assert max(map(len, out.splitlines())) <= 80
+def asked(name: str, *problem) -> Request:
+    workload, topology, gpus = problem or (None, None, None)
+    return find_problem(load_registry(), name, workload, topology, gpus)
 
 
-def test_a_comparison_by_one_id(shardbench):
-    code, out, err = shardbench(
-        "compare", f"dimspec/path-cache@{QUICK_ID}", "--seconds", "0.1", "--json", "-"
-    )
-    assert code == 0, err
-    cells = json.loads(out)["rows"]
-    assert [cell["variant"] for cell in cells] == ["eager-dict", "path-cache"]
+@pytest.mark.parametrize(
+    "name",
+    [
+        f" embedding/compiled@{ID} ",
+        f"families.embedding.time_plan('compiled', '{ID}')",
+        f'benchmarks.families.embedding.track_max_rank_ms("compiled", "{ID}")',
+    ],
+)
+def test_all_ways_of_naming_a_cell_mean_the_same(name: str):
+    """An id, a benchmark as asv prints it, and options."""
+    by_id = asked(name)
+    assert by_id == asked("embedding/compiled", "synthetic[tables=2,seed=1]", "dgx_a100_80gb", 8)
+    assert by_id.variants == ("compiled",)
+    assert asked(f"embedding@{ID}").variants == ()
 
 
-class TestAsked:
-    def ask(self, name: str, *problem):
-        workload, topology, gpus = problem or (None, None, None)
-        return find_problem(load_registry(), name, workload, topology, gpus)
+def test_a_file_is_named_as_results_name_it(tmp_path, monkeypatch):
+    """The hash in the name tells whether the file has changed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("rows,dim,pooling_factor\n1000,8,1\n")
+    given = asked("embedding", "mine.csv", "dgx_h100", 8).workload
+    label = load_registry().find("embedding").label(given)
+    assert str(label) != "mine.csv"
+    assert asked(f"embedding@{label}/dgx_h100:8").workload == given
+    (tmp_path / "mine.csv").write_text("rows,dim,pooling_factor\n2000,8,1\n")
+    with pytest.raises(UsageError, match=r"^mine.csv has changed"):
+        asked(f"embedding@{label}/dgx_h100:8")
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            f"embedding/compiled@{ID}",
-            f" embedding/compiled@{ID} ",
-            f"families.embedding.time_plan('compiled', '{ID}')",
-            f"benchmarks.families.embedding.track_max_rank_ms('compiled', '{ID}')",
-            f'families.embedding.time_plan("compiled", "{ID}")',
-        ],
-    )
-    def test_all_ways_of_naming_a_cell_mean_the_same(self, name: str):
-        by_id = self.ask(name)
-        by_options = self.ask(
-            "embedding/compiled", "synthetic[tables=2,seed=1]", "dgx_a100_80gb", 8
-        )
-        assert by_id == by_options
-        assert by_id.variants == ("compiled",)
 
-    def test_a_problem_of_a_family_names_no_variant(self):
-        assert self.ask(f"embedding@{ID}").variants == ()
+PLAN = Frame("lib.planner.planners", "Planner.plan")
+COPY = Frame("copy", "deepcopy")
 
-    def test_a_file_is_found_by_the_name_that_results_give_it(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "mine.csv").write_text("rows,dim,pooling_factor\n1000,8,1\n")
-        family = load_registry().find("embedding")
-        given = self.ask("embedding", "mine.csv", "dgx_h100", 8).workload
-        label = family.label(given)
-        assert str(label) != "mine.csv"
-        assert self.ask(f"embedding@{label}/dgx_h100:8").workload == given
-        (tmp_path / "mine.csv").write_text("rows,dim,pooling_factor\n2000,8,1\n")
-        with pytest.raises(Exception, match=r"^mine.csv has changed"):
-            self.ask(f"embedding@{label}/dgx_h100:8")
+
+def lines(stacks: dict[Stack, float], variant: str = "upstream") -> list[str]:
+    weights = {stack: Weight(seconds, seconds * 0.001) for stack, seconds in stacks.items()}
+    profile = Profile("toy", variant, weights, calls=4, unprofiled_s=1.0)
+    console = Console(width=80, file=io.StringIO(), markup=False, emoji=False, highlight=False)
+    console.print(shown([profile]))
+    return console.file.getvalue().splitlines()
+
+
+def test_calls_are_a_tree_with_times_and_shares():
+    """The longest call is first, small calls are left out, and a chain is folded to its ends."""
+    chain = tuple(Frame("lib.module", f"call{n}") for n in range(40))
+    seconds = {(): 0.05, (PLAN,): 0.9, (PLAN, COPY): 2.0, (PLAN, *chain): 0.25, (COPY,): 0.01}
+    assert lines(seconds)[:6] == [
+        "toy/upstream, 3.21 s per call",
+        "└── 3.15 s  98 %  planners.Planner.plan",
+        "    ├── 2.00 s  62 %  copy.deepcopy",
+        "    └── 250 ms  8 %  module.call0",
+        "        └── 250 ms  8 %  … 38 calls … module.call39",
+        "",
+    ]
+
+
+def test_any_depth_and_any_name_fit_80_columns():
+    """Long names are wrapped, deeper calls are marked, and control characters are escaped."""
+    deep = Frame("lib.module", "Class." + "f" * 90)
+    stacks = {(deep,) * n: 0.1 for n in range(1, 60)} | {
+        (deep,) * n + (COPY,): 1.0 for n in range(60)
+    }
+    tree = lines(stacks, "\x1b[2J")
+    assert max(map(len, tree)) <= 80
+    assert "\x1b" not in "".join(tree)
+    assert any(line.strip(" │├└─") == "…" for line in tree)
+    assert "f" * 90 in "".join(line.strip(" │├└─") for line in tree)

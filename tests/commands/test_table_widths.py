@@ -11,7 +11,7 @@ import termios
 import pytest
 from rich.console import Console
 
-from reports.core.table import Entry, code, numbers, table_of, text
+from reports.core.table import code, numbers, table_of, text
 from reports.core.terminal import aligned, as_terminal
 
 COLOUR = "\x1b[3"
@@ -43,16 +43,10 @@ def on_a_terminal(columns: int, **changes: str) -> str:
         return end.read1(100_000).decode()  # all of it: a terminal holds so much
 
 
-def in_a_pipe(*arguments: str) -> str:
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, env=environment()
-    ).stdout
-
-
 def test_every_list_fits_80_columns_in_a_pipe():
     """Without a terminal, tables are 80 columns wide, without colours, and names are whole."""
-    out = in_a_pipe("-m", "shardbench", "list")
+    command = [sys.executable, "-m", "shardbench", "list"]
+    out = subprocess.check_output(command, text=True, env=environment())
     assert [line for line in out.splitlines() if len(line.rstrip()) > 80] == []
     assert "\x1b" not in out
     assert "colossalai-0.4.1+interned " in out
@@ -69,42 +63,24 @@ def test_on_a_terminal_tables_have_its_width_and_colours():
 
 
 @pytest.mark.parametrize(
-    ("texts", "width", "padded"),
+    ("texts", "padded"),
     [
-        (
-            ["1.25", "12.5", "1,234", "—"],
-            0,
-            ["    1.25", "   12.5 ", "1,234   ", "    —   "],
-        ),
-        (["±6 %", "±24 %", "unbounded"], 0, ["     ±6 %", "    ±24 %", "unbounded"]),
-        (["8", "10"], 4, ["   8", "  10"]),
+        (["1.25", "12.5", "1,234", "—"], ["    1.25", "   12.5 ", "1,234   ", "    —   "]),
+        (["±6 %", "±24 %", "unbounded"], ["     ±6 %", "    ±24 %", "unbounded"]),
     ],
 )
-def test_decimal_points_are_aligned(texts, width, padded):
+def test_decimal_points_are_aligned(texts, padded):
     """Numbers of a column have their points below each other."""
-    assert aligned(texts, width) == padded
-
-
-def shown(width: int, *columns) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, highlight=False)
-    rows = [("first", 0.125, 12.5, "some words that are wrapped"), ("second", 100.0, 7.25, "few")]
-    console.print(as_terminal(table_of(rows, *columns)))
-    return console.file.getvalue().splitlines()
+    assert aligned(texts, 0) == padded
 
 
 def test_columns_that_do_not_fit_follow_below_and_numbers_are_never_cut():
     """At any width every number and word is there."""
     columns = (code("name", 0), numbers("quality", 1), numbers("cost", 2), text("said", 3))
+    rows = [("first", 0.125, 12.5, "some words that are wrapped"), ("second", 100.0, 7.25, "few")]
     for width in range(16, 60):
-        lines = shown(width, *columns)
-        assert max(map(len, lines)) <= width
-        words = " ".join(lines).split()
-        for word in ("first", "0.125", "100", "12.5", "7.25", "few"):
-            assert word in words
-
-
-def test_missing_values_are_dashes():
-    """None and NaN of any column are a dash, and so are missing links of numbers and units."""
-    columns = (numbers("a", lambda row: None), numbers("b", lambda row: float("nan")))
-    table = table_of([()], *columns, text("c", lambda row: None))
-    assert table.rows == ((Entry("—"),) * 3,)
+        console = Console(file=io.StringIO(), width=width, highlight=False)
+        console.print(as_terminal(table_of(rows, *columns)))
+        out = console.file.getvalue()
+        assert max(map(len, out.splitlines())) <= width
+        assert {"first", "0.125", "100", "12.5", "7.25", "few"} <= set(out.split())

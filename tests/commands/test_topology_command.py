@@ -40,16 +40,12 @@ class TestCapture:
         assert topology("check", "dgx.csv", "-n", "64")[0] == 0
         assert topology("show", "dgx.csv")[0] == 0
 
-    def test_without_a_gpu_it_says_what_can_be_seen_and_writes_nothing(
-        self, topology, monkeypatch, tmp_path
-    ):
+    def test_without_a_gpu_nothing_is_written(self, topology, monkeypatch, tmp_path):
+        """The error names what failed, and what to do."""
         monkeypatch.setattr(probe, "read_gpus", lambda: ([], "no driver answers"))
         code, _, err = topology("capture", "-o", "mine.csv")
         assert code == 1
-        lines = err.splitlines()
-        assert lines[0].startswith("Seen: host memory, ")
-        assert "Not seen: nvidia-smi: no driver answers" in lines
-        assert lines[-1].startswith("No GPU can be seen here: run this on the machine with")
+        assert "Not seen: nvidia-smi: no driver answers" in err.splitlines()
         assert list(tmp_path.iterdir()) == []
 
     def test_with_gpus_all_is_taken_from_them(self, topology, monkeypatch):
@@ -80,7 +76,7 @@ class TestCapture:
 class TestShow:
     @pytest.mark.parametrize("name", sorted(presets()))
     def test_presets_fit_a_terminal(self, name):
-        """One GPU, a domain, and several are drawn in 80 columns."""
+        """One GPU, a domain, and several are shown in 80 columns."""
         preset = presets()[name]
         for gpus in (1, preset.domain_size, 3 * preset.domain_size):
             console = Console(width=80, record=True, file=io.StringIO())
@@ -90,30 +86,18 @@ class TestShow:
             assert max(map(len, lines)) <= 80
 
     @pytest.mark.parametrize(
-        ("name", "links", "drawn"),
+        ("name", "links"),
         [
-            ("dgx_h100", 8, "NVSwitch"),
-            ("gb200_nvl72_tray4", 8, "NVSwitch"),
-            ("v100_x8", 0, "hybrid cube mesh"),
-            ("mi300x_x8", 0, "each pair joined directly"),
-            ("aws_g5_48xlarge", 0, "PCIe"),
+            ("dgx_h100", "NVSwitch"),
+            ("v100_x8", "hybrid cube mesh"),
+            ("mi300x_x8", "direct links of each pair"),
+            ("aws_g5_48xlarge", "PCIe"),
         ],
     )
-    def test_each_kind_of_links_is_drawn_as_it_is(self, topology, name, links, drawn):
-        """A switch has a link for each GPU; other links are named."""
+    def test_the_links_of_a_domain_are_named(self, topology, name, links):
+        """Switches, meshes, pairs and PCIe."""
         code, out, _ = topology("show", name, "-n", str(presets()[name].domain_size))
-        assert code == 0
-        assert drawn in out
-        assert out.count("┴") == links
-        assert "]─" not in out
-
-    def test_the_gpus_of_a_matrix_meet_in_the_switch(self, topology):
-        """A switch joins all GPUs of a matrix, and links of pairs are none."""
-        code, out, _ = topology("show", str(OUTPUTS / "nv18_8_nvswitch.txt"), "--gpu", "H200")
-        assert code == 0
-        assert out.count("┴") == 8
-        _, out, _ = topology("show", str(OUTPUTS / "h100_4_hgx.txt"), "--gpu", "H100 SXM")
-        assert "┴" not in out
+        assert (code, links in out) == (0, True)
 
     @pytest.mark.parametrize("file", sorted(OUTPUTS.glob("*.txt")), ids=lambda file: file.stem)
     def test_saved_matrices_fit_a_terminal_and_keep_their_pairs(self, file):

@@ -21,7 +21,7 @@ from harness.series.points import libraries
 from harness.store.keys import Key
 from harness.store.lines import Store
 from harness.topologies.lookup import find_topology
-from shardbench.display.inventory import outcome
+from shardbench.commands.workload import outcome
 
 ANY_NAME = WorkloadSpec.parse("any-name[and=parameter]")
 GPUS = find_topology("dgx_h100", 8)
@@ -99,7 +99,7 @@ def test_a_workload_is_imported(able, tmp_path):
     asked = ImportRequest(str(tmp_path / "numbers.json"), str(tmp_path / "numbers.txt"))
     imported = able("importing")(asked)
     assert imported.content == b"3\n1\n2"
-    assert outcome(imported, imported.inventory.sort)
+    assert outcome(imported)
 
 
 def test_a_running_job_is_captured_and_left_as_it_was(family, tmp_path, monkeypatch):

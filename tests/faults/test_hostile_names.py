@@ -21,7 +21,7 @@ from page_parser import Page
 
 from harness.model.cell import legible
 from reports.core.canvas import short
-from reports.core.escaping import code, csv as as_csv, markdown
+from reports.core.formatting import code, csv as as_csv, markdown
 from reports.core.table import table_of, text as text_column
 from reports.core.terminal import as_terminal
 from reports.report.page import write_report

@@ -188,48 +188,29 @@ def statement(
 
 
 BOXES = statement(
-    "headline",
-    "Boxes",
-    "no-copy",
-    "compiled",
-    claim="Boxes #12",
-    counter="copies",
-    before_is="a stand-in",
-    next_step="Use `compiled`.",
-)
+    "headline", "Boxes", "no-copy", "compiled", claim="Boxes #12", counter="copies",
+    before_is="a stand-in", next_step="Use `compiled`.",
+)  # fmt: skip
 DECLARED = {
     "boxing": (
         BOXES,
         statement("headline", "Boxes", "no-copy", "certified", measure="max_widget_ms"),
         statement(
-            "claim",
-            "Boxes #12",
-            "slow-copy",
-            "quick-copy",
-            boxes=80,
-            published=Claim(20, 2.5, "min"),
-            source="made-up/boxes#12",
+            "claim", "Boxes #12", "slow-copy", "quick-copy", boxes=80,
+            published=Claim(20, 2.5, "min"), source="made-up/boxes#12",
         ),
         statement("goal", "compiled is 10 times faster", "no-copy", "compiled", at_least=10),
         statement("goal", "compiled takes a second", "", "compiled", measure="seconds", at_most=1),
         statement(
-            "goal",
-            "certified is never worse",
-            OTHERS,
-            "certified",
-            measure="max_widget_ms",
-            at_most=1,
+            "goal", "certified is never worse", OTHERS, "certified",
+            measure="max_widget_ms", at_most=1,
         ),
         statement(
-            "goal",
-            "certified needs twice the memory at most",
-            "no-copy",
-            "certified",
-            measure="peak memory",
-            at_most=2,
+            "goal", "certified needs twice the memory at most", "no-copy", "certified",
+            measure="peak memory", at_most=2,
         ),
     )
-}
+}  # fmt: skip
 """What the family of `past_lines` declares: one goal of times and one of memory are missed."""
 
 

@@ -6,7 +6,6 @@ from hypothesis import given, settings, strategies as st
 from made_up_results import cell, family_lines, over_budget, past_lines, write
 from page_parser import Page
 
-from harness.model.errors import UsageError
 from reports.changes import judge, write_comparison
 from reports.core.frames import read_results
 from reports.gate import headline
@@ -83,17 +82,6 @@ def test_lost_cells_and_cells_of_one_file_are_told(tmp_path):
     assert "Regression: 1 of 4 cells is worse than expected" in page.text
 
 
-def test_other_versions_and_machines_are_told(tmp_path):
-    """What the two files were measured with is compared."""
-    lines = family_lines((10,))
-    environment = {"packages": {"widgets": "2.0"}, "machine": "m2"}
-    newer = [line | {"environment": line["environment"] | environment} for line in lines]
-    page, _ = page_of(tmp_path, lines, newer)
-    assert "gadgets 4.5 → not there, widgets 1.2.3 → 2.0." in page.text
-    machines = [page.tables[f"measured-with-table-{n}"][1][0] for n in (1, 2)]
-    assert machines == ["—", "m2"]
-
-
 @settings(max_examples=15)
 @given(st.data())
 def test_the_other_way_round_the_opposite_changed(tmp_path_factory, data):
@@ -123,15 +111,3 @@ def test_page_figure_and_data_are_written(tmp_path):
     table = pd.read_csv(path.parent / "data" / "changes.csv")
     assert set(table["b"][table["what"] == "counters.copies"]) == {1}
     assert len(page.tables["overview-table-1"]) == 1 + len(table)
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"schema": 99}\n'])
-def test_what_cannot_be_read_leaves_nothing(tmp_path, content):
-    """A damaged file is refused before anything is written."""
-    good = write(tmp_path / "good.jsonl", [cell()])
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text(content)
-    for files in ((good, bad), (bad, good)):
-        with pytest.raises(UsageError):
-            write_comparison(*files, tmp_path / "out")
-    assert not (tmp_path / "out").exists()

@@ -115,12 +115,6 @@ def test_where_the_budget_ended_is_drawn(tmp_path):
     assert data.loc[("exhaustive", 80.0), "projected"]
 
 
-def test_a_name_is_not_read_as_a_formula(tmp_path):
-    """Dollar signs are no mathematics."""
-    made = draw(tmp_path, [*family_lines((10,))[::5], cell("cost_$a^2$", ratio=0.4)])
-    assert "cost_$a^2$" in made["boxing-quality"][0].svg
-
-
 def test_the_quality_is_drawn_with_its_bound_and_the_gaps(whole, past):
     """The bound is a dashed line, and each variant is named with its gap."""
     drawing, figure = past["boxing-quality"]

@@ -4,13 +4,13 @@ import re
 
 import pytest
 from made_up_profiles import profile
-from made_up_results import cell, family_lines, past_lines, results_of, statement, write
+from made_up_results import family_lines, past_lines, results_of, statement, write
 
 from harness.measuring.profile.flame_graph import Frame
 from harness.model.statement import Pair
 from reports.core.frames import read_results
 from reports.family.data import families
-from reports.family.flame_links import flame_pages, ladder_pairs, main_pair, page_name
+from reports.family.page import flame_pages, ladder_pairs, main_pair, page_name
 from reports.flames import flame_page
 from reports.report.page import write_report
 
@@ -48,15 +48,6 @@ def test_each_step_is_compared_with_the_one_before(results):
         pair("slow-copy"), pair("half-copy", "slow-copy"), pair("quick-copy", "half-copy"),
         pair("no-copy", "quick-copy"),
     ]  # fmt: skip
-
-
-def test_what_was_not_timed_is_no_step(tmp_path):
-    lines = family_lines((10,))
-    lines[1] |= {"status": "failed", "cpu_s": None, "wall_s": None, "ratio": None}
-    found = ladder_pairs(family_of(write(tmp_path / "r.jsonl", lines)))
-    assert (found[1].after, found[1].before) == ("quick-copy", "slow-copy")
-    alone = write(tmp_path / "r.jsonl", [cell(decision="reference")])
-    assert ladder_pairs(family_of(alone)) == []
 
 
 def test_the_main_pair_is_of_the_first_row_with_both_times(tmp_path):

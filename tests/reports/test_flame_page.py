@@ -49,14 +49,6 @@ def test_the_sentences_say_which_frames_explain_most(profiles, parts):
     assert all(sentence.replace("`", "") in page for sentence in sentences)
 
 
-def test_at_most_five_frames_are_told():
-    """Of nine frames, those with the largest differences are told."""
-    stacks = {(Frame("m", f"f{n}"),): 1.0 + n for n in range(9)}
-    sentences = explanation([profile(stacks), profile({}, "nothing")])
-    told = [name for each in sentences for name in re.findall(r"`m\.(f\d)`", each)]
-    assert told == ["f8", "f7", "f6", "f5", "f4"]
-
-
 def test_what_profiling_cost_is_said():
     """The overhead is told, and a warning if it differs between variants."""
     slowed = profile({(): 1.8}, calls=1)

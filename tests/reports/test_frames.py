@@ -1,19 +1,15 @@
 """Results files as cells and as DataFrames."""
 
 import json
-import math
-import time
 
 import pytest
 from made_up_results import (
-    BOUNDED,
     assert_in_order,
     cell,
     family_lines,
     over_budget,
     past_lines,
     results_of,
-    write,
 )
 
 from harness.model.errors import UsageError
@@ -100,51 +96,7 @@ def test_a_later_comparison_with_another_variant_replaces_the_earlier_one(tmp_pa
     assert_in_order(note, "boxes=400", "`no-copy`")
 
 
-def test_outcomes_are_verdicts_or_reasons_for_having_none(tmp_path):
-    """A different decision has no ratio, so that nothing calls it a speed-up."""
-    lines = [
-        cell(decision="reference"),
-        cell("a", ratio=0.5),
-        cell("b", verdict="inconclusive", ratio=0.9),
-        cell("c", ratio=None),
-        over_budget("d", 10),
-        cell("e", ratio=0.2, decision="different", same_as="slow-copy"),
-    ]
-    cells = results_of(tmp_path, lines).cells
-    assert cells["outcome"].tolist() == [
-        *("reference", "faster", "inconclusive", "not compared", "over budget"),
-        "different decision",
-    ]
-    assert math.isnan(cells["ratio"].iloc[-1])
-    assert math.isnan(cells["ratio_low"].iloc[-1])
-
-
-def test_the_gap_to_the_bound_is_known(tmp_path):
-    """Without a bound, or a value for it, the gap is NaN."""
-    lines = [
-        *past_lines((400,), ()),
-        cell("unbounded", boxes=400, against="no-copy", qualities=BOUNDED),
-        cell("no-bound", boxes=400, against="no-copy"),
-    ]
-    cells = results_of(tmp_path, lines).cells.set_index("variant")
-    assert cells.loc["compiled", "bound"] == 640.0
-    assert cells.loc["compiled", "gap"] == pytest.approx(0.25)
-    assert cells.loc[["unbounded", "no-bound"], ["bound", "gap"]].isna().all(axis=None)
-
-
 def test_a_stopped_call_has_the_size_of_the_problems_other_cells(tmp_path):
     """Its own line has none, because the problem was not built where it is stored."""
     lines = [cell(), over_budget("late", 10) | {"size": None, "size_name": None}]
     assert [each.size for each in results_of(tmp_path, lines).records] == [10, 10]
-
-
-def test_reading_takes_time_in_proportion_to_the_lines(tmp_path):
-    """Ten times as many problems take far less than a hundred times as long."""
-
-    def spent(problems):
-        path = write(tmp_path / "r.jsonl", [cell(boxes=n + 1) for n in range(problems)])
-        start = time.process_time()
-        read_results(path)
-        return time.process_time() - start
-
-    assert spent(1000) < 40 * max(spent(100), 0.01)

@@ -12,7 +12,7 @@ from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
 from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from reports.core.escaping import code
+from reports.core.formatting import code
 from reports.gate import failure_markdown, headline, lines, look_closer, markdown, notes
 
 

@@ -122,12 +122,9 @@ def test_a_copy_of_the_marker_by_somebody_else_is_left_alone(github, post):
     ("answers", "says", "event", "outcome"),
     [
         ([200, 401], None, None, "::notice::"),
-        ([403], None, None, "::notice::"),
         ([200, 404], None, None, "::notice::"),
         ([500], None, None, "::warning::"),
         ([], "<html>", None, "::warning::"),
-        ([], "null", None, "::warning::"),
-        ([], None, {"pull_request": {}}, "::warning::"),
         ([], None, {"ref": "refs/heads/main"}, "No comment"),
     ],
 )

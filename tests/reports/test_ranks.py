@@ -2,12 +2,11 @@
 
 import pytest
 from drawn import draw, said_in
-from made_up_ranks import ranks, with_ranks
-from made_up_results import cell, family_lines, family_of, over_budget, write
+from made_up_ranks import with_ranks
+from made_up_results import cell, family_lines, family_of, over_budget
 
 from reports.family.figures import draw_ranks
 from reports.family.ranks import loads_table, rank_view, ranks_caption, ranks_table
-from reports.report.page import write_report
 
 
 def view_of(folder, lines):
@@ -86,16 +85,3 @@ def test_both_plans_are_drawn_on_one_scale_with_the_capacity(tmp_path, amount):
     assert any(text.startswith("exhaustive\nmost 18.2") for text in said)
     assert len(drawing.data) == 2 * amount * 2
     assert len(drawing.svg) < 200_000
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_report_has_loads_if_there_are_any(tmp_path):
-    """Without loads there is no such section."""
-    lines = family_lines((10,))[::5]
-    page = write_report(write(tmp_path / "r.jsonl", with_ranks(lines)), tmp_path / "out")
-    assert "The load of each rank" in page.read_text()
-    data = (page.parent / "data" / "boxing-ranks.csv").read_text()
-    assert "exhaustive,3,ms,18.2," in data
-    empty = [line | {"ranks": ranks(1.0) | {"rows": []}} for line in lines]
-    page = write_report(write(tmp_path / "e.jsonl", empty), tmp_path / "out")
-    assert "The load of each rank" not in page.read_text()

@@ -1,6 +1,5 @@
 """What a report says of systems, claims and shortfalls, from made-up cells."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -13,11 +12,8 @@ from made_up_results import (
     over_budget,
     past_lines,
     results_of,
-    statement,
 )
 
-from harness.model.statement import Pair
-from reports.core.formatting import MISSING
 from reports.core.table import as_markdown
 from reports.family.data import families
 from reports.report.findings import answers, family_findings, repetition, shortfalls
@@ -79,13 +75,6 @@ def test_what_was_stopped_is_a_bound_and_no_gain_of_the_first_screen(report):
     assert f"≥214{TIMES} as fast" in sentences(findings, "gain")
 
 
-def test_the_quick_pair_is_shown_where_the_large_one_was_stopped(report):
-    """A measured figure is preferred to a bound."""
-    quick = Pair(BOXES.problem, BOXES.before, BOXES.after)
-    table, _, _ = report(past_lines(), {"boxing": (replace(BOXES, problem=LARGE, quick=quick),)})
-    assert f"37{TIMES}" in table
-
-
 @pytest.mark.parametrize(
     "lines",
     [
@@ -111,24 +100,11 @@ def test_a_gain_within_the_noise_is_no_gain(report):
     assert "cannot be distinguished from `slow-copy`" in sentences(findings, "gain")
 
 
-def test_a_missing_time_stands_in_no_sentence(report):
-    """Without the time of one variant there is no speed-up to tell."""
-    _, answered, _ = report([cell(decision="reference", cpu_s=None), same(ratio=0.5)], {})
-    assert MISSING not in " ".join(answered)
-
-
 def test_a_family_without_headlines_gets_one_of_its_fastest_variant(report):
     """The fastest with the same decision is compared with the reference."""
     table, _, (gain, *_) = report(family_lines((10,)), {})
     assert "boxing: no-copy against slow-copy" in table
     assert_in_order(gain.sentence, "`no-copy`", "`slow-copy`", "same decision")
-
-
-def test_families_stand_in_declared_order(tmp_path):
-    """Undeclared ones follow in the order of the results."""
-    lines = [cell(family=name) for name in ("a", "b", "c")]
-    found = families(results_of(tmp_path, lines), {"c": (), "b": ()})
-    assert [family.name for family in found] == ["c", "b", "a"]
 
 
 def test_what_cannot_be_compared_is_told_by_outcome(tmp_path):
@@ -163,10 +139,3 @@ def test_repeated_work_is_told_of_the_cell_with_most_of_it(tmp_path):
     (finding,) = repetition(results_of(tmp_path, lines).records)
     assert_in_order(finding.sentence + finding.detail, "`copies`", "9 in `slow-copy`", "boxes=20")
     assert not list(repetition(results_of(tmp_path, [counted("no-copy", 1)]).records))
-
-
-def test_the_ends_of_an_unknown_figure_are_unknown(tmp_path):
-    """A headline of cells that were not run has no figure."""
-    row = systems([statement("headline", "Boxes", "no-copy", "nothing")], {})[0]
-    assert math.isnan(row.times.value)
-    assert row.times.reason == "nothing: not run"

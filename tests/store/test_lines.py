@@ -46,14 +46,16 @@ def texts(path: Path) -> list[str]:
 
 def test_values_are_read_as_they_were_added_by_kind(path: Path):
     entries = [Entry("1", "a.b", Note("first — “é”\n", 0.5)), Entry("2", "", Note("second"))]
+    nan = Entry("nan", "", Note("no number", float("nan")))
     kept = store(path)
     kept.add(entries[0])
     before = path.read_bytes()
     kept.add(entries[1])
-    Store(path, "other", Note).add(Entry("3", "", Note("third")))
+    Store(path, "other", Note).add(Entry("3", "", Note("third")), nan)
     assert path.read_bytes().startswith(before)
+    assert json.loads(path.read_text().splitlines()[-1])["payload"] == {"text": "no number"}
     assert kept.entries == store(path).entries == entries
-    assert [entry.id for entry in Store(path, "other", Note).entries] == ["3"]
+    assert [entry.id for entry in Store(path, "other", Note).entries] == ["3", "nan"]
 
 
 def test_shared_fields_are_written_once_and_can_be_read_back(path: Path):
@@ -89,9 +91,8 @@ def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path_factory, written, da
 
 
 DAMAGED = [
-    *(b"{", b"not json", b"[]", b"3", b'"text"', b"null", b"{}", b'{"cell": "x"}'),
-    *(b"[" * 100_000, b"9" * 5_000, b"\xff\xfe", b"\x00" * 40, b'{"kind": 3}'),
-    *(b'{"kind": "note"}', b'{"kind": "note", "payload": {"text": 3}}'),
+    *(b"{", b"not json", b"3", b"null", b"{}", b"[" * 100_000, b"\xff\xfe", b"\x00" * 40),
+    *(b'{"kind": 3}', b'{"kind": "note"}', b'{"kind": "note", "payload": {"text": 3}}'),
     b'{"kind": "note", "payload": {"text": "a", "value": NaN}}',
 ]
 
@@ -144,45 +145,46 @@ def test_a_file_is_set_aside_but_for_some_entries(path: Path):
     assert texts(path) == ["b"] == [entry.value.text for entry in kept.entries]
 
 
-class TestFailures:
-    """After each failure the file's content is unchanged."""
+def test_a_failed_sync_leaves_the_file_unchanged(path: Path, monkeypatch):
+    add(path, "before")
+    with path.open("a") as file:
+        file.write("damaged\n")
+    before = path.read_bytes()
 
-    @pytest.mark.parametrize("text", ["a", "damaged"])
-    def test_the_disk_is_full_at_the_end(self, path: Path, monkeypatch, text: str):
-        add(path, "before")
-        with path.open("a") as file:
-            file.write("damaged\n" if text == "damaged" else "")
-        before = path.read_bytes()
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-        def full(descriptor: int) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
+    for change in (lambda: add(path, "a"), store(path).set_damaged_aside):
         with pytest.raises(ShardbenchError) as failed:
-            store(path).set_damaged_aside() if text == "damaged" else add(path, text)
+            change()
         assert str(failed.value) == f"Results cannot be written to {path}: No space left on device."
         assert path.read_bytes() == before
 
-    @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.6, 0.9999])
-    def test_the_disk_is_full_in_the_middle(self, path: Path, share: float):
-        add(path, "before")
-        before = path.read_bytes()
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + int(share * 30_000), limits[1]))
-        try:
-            with pytest.raises(ShardbenchError, match=r"^Results cannot be written to .*too large"):
-                add(path, "x" * 30_000, "b")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert path.read_bytes() == before
 
-    def test_folders_and_files_stand_in_each_others_place(self, path: Path):
-        with pytest.raises(ShardbenchError, match=r"cannot be read: Is a directory"):
-            add(path.parent)
-        path.write_text("mine")
-        with pytest.raises(ShardbenchError, match=r"^Results cannot be written to "):
-            add(path / "results.jsonl", "a")
-        assert path.read_text() == "mine"
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9999])
+def test_a_disk_that_is_full_in_the_middle_leaves_the_file_unchanged(path: Path, share: float):
+    add(path, "before")
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + int(share * 30_000), limits[1]))
+    try:
+        with pytest.raises(ShardbenchError, match=r"^Results cannot be written to .*too large"):
+            add(path, "x" * 30_000, "b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+
+
+def test_folders_and_files_stand_in_each_others_place(path: Path):
+    with pytest.raises(ShardbenchError, match=r"cannot be read: Is a directory"):
+        add(path.parent)
+    with pytest.raises(ShardbenchError, match="it is not a file"), hold(path.parent):
+        pass
+    path.write_text("mine")
+    with pytest.raises(ShardbenchError, match=r"^Results cannot be written to "):
+        add(path / "results.jsonl", "a")
+    assert path.read_text() == "mine"
 
 
 def _add_often(path: Path, name: str, times: int) -> None:
@@ -200,52 +202,35 @@ def test_two_that_append_at_once_lose_nothing(path: Path):
     assert sorted(texts(path)) == ["a"] * 100 + ["b"] * 100
 
 
-class TestLock:
-    SCRIPT = """
+HOLDER = """
 import sys, time
 from pathlib import Path
-from typing import ClassVar
 from harness.store.lines import hold
 with hold(Path(sys.argv[1])):
-    print("held", flush=True)
+    print("locked", flush=True)
     time.sleep(600)
 """
 
-    @pytest.fixture
-    def holder(self, path: Path):
-        process = subprocess.Popen(
-            [sys.executable, "-c", self.SCRIPT, str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
-        process.communicate()
 
-    def test_a_second_process_is_refused_until_the_first_ends(self, path: Path, holder):
-        with pytest.raises(ShardbenchError) as refused, hold(path):
+def test_a_lock_is_of_a_file_by_any_name_until_its_process_ends(path: Path):
+    path.touch()
+    other = path.with_name("link.jsonl")
+    other.symlink_to(path)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(ShardbenchError) as refused, hold(other):
             pass
         assert str(refused.value) == (
             f"Process {holder.pid} is measuring into {path}; wait for it to end, or name another "
             "file."
         )
+    finally:
         holder.kill()
-        holder.wait()
-        with hold(path):
-            pass
-
-    def test_a_lock_is_of_a_file_by_any_name_and_leaves_nothing(self, path: Path):
-        other = path.with_name("link.jsonl")
-        path.touch()
-        other.symlink_to(path)
-        with hold(path), pytest.raises(ShardbenchError, match="is measuring into"), hold(other):
-            pass
-        assert not list(path.parent.glob("*.lock"))
-        with pytest.raises(ShardbenchError, match="it is not a file"), hold(path.parent):
-            pass
-
-
-def test_json_is_strict(path: Path):
-    store(path).add(Entry("1", "", Note("a", float("nan"))))
-    assert json.loads(path.read_text())["payload"] == {"text": "a"}
-    assert texts(path) == ["a"]
+        holder.communicate()
+    with hold(path):
+        pass
+    assert not list(path.parent.glob("*.lock"))

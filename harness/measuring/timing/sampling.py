@@ -227,16 +227,14 @@ def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
                 break
             observer.begins(CALL, name)
             turn = timed_turn(prepared, clock)
-            if turn.thread_cpu_s is None:  # another process makes the call, and measures it
-                calls[name] = Call(turn.lasts_s, turn.install_s, False, True, False, turn.wall_s)
-                continue
+            is_here = turn.thread_cpu_s is not None  # else another process measures the call
             # A fork has no threads but its own, and would share its parent's child processes.
-            may_fork = prepared.may_fork and helpers() <= helpers_before
-            waits = turn.waits > 0 and turn.wall_s > _MOSTLY_WAITING * turn.cpu_s
-            by_others = turn.cpu_s - turn.thread_cpu_s
-            is_alone = by_others <= max(_IDLE_SECONDS, _IDLE_THREADS * turn.cpu_s)
-            is_alone = is_alone and may_fork and not waits
-            lasts_s = turn.cpu_s if is_alone else turn.wall_s
+            may_fork = not is_here or (prepared.may_fork and helpers() <= helpers_before)
+            waits = is_here and turn.waits > 0 and turn.wall_s > _MOSTLY_WAITING * turn.cpu_s
+            by_others = turn.cpu_s - (turn.thread_cpu_s or 0.0)
+            is_idle = by_others <= max(_IDLE_SECONDS, _IDLE_THREADS * turn.cpu_s)
+            is_alone = is_here and is_idle and may_fork and not waits
+            lasts_s = turn.cpu_s if is_alone else turn.lasts_s
             calls[name] = Call(lasts_s, turn.install_s, is_alone, may_fork, waits, turn.wall_s)
     return calls
 

@@ -34,6 +34,7 @@ def test_the_first_line_and_the_exit_code_say_it(gate, expected, tmp_path, chang
     assert out.startswith(first)
     page = (tmp_path / "v.md").read_text()
     assert page.startswith(f"## {first.rstrip('.')}")
+    assert gate("e.toml", "--judge", "results.jsonl", "--markdown", "-")[:2] == (code, page)
     assert (tmp_path / "e.new.toml").exists() == (code == 1)
 
 
@@ -49,15 +50,7 @@ def test_what_differs_can_be_accepted(gate, expected, tmp_path):
     assert gate("e.toml", "--judge", changed)[0] == 0
 
 
-def test_markdown_can_go_to_standard_output_alone(gate, expected, tmp_path):
-    code, out, _ = gate("e.toml", "--judge", results(tmp_path), "--markdown", "-")
-    assert code == 0
-    assert out.startswith("## As expected: all 2 cells\n")
-
-
-@pytest.mark.parametrize(
-    "name", ["[b]x", "a|b", "`<b>", "a\nb", "\x1b[31m", ":smile:", "ü" * 300, 'q"\\', "%s{}"]
-)
+@pytest.mark.parametrize("name", ["[b]x", "a\nb", "\x1b[31m", ":smile:", "ü" * 300, 'q"\\', "%s{}"])
 def test_a_strange_name_is_only_a_name(gate, tmp_path, name):
     problem = f"{name.replace('[', '(').replace(']', ')')}/toy_rack:4"
     lines = [line(problem=problem), line("slow", problem=problem)]
@@ -72,20 +65,13 @@ def test_a_strange_name_is_only_a_name(gate, tmp_path, name):
     assert name in out.replace("\n", "") or not name.isprintable()
 
 
-class TestInit:
-    def test_it_never_overwrites(self, gate, expected):
-        before = expected.read_bytes()
-        code, _, err = gate("--init", "e.toml", "--judge", "first.jsonl")
-        assert (code, expected.read_bytes()) == (3, before)
-        assert "is there already" in err
-
-    def test_what_is_wrong_is_named_and_gets_no_figures(self, gate, tmp_path):
-        write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
-        code, out, err = gate("--init", "e.toml", "--judge", "first.jsonl")
-        assert code == 0
-        assert "Wrote e.toml with 2 cells." in out
-        assert f"{QUICK} failed or makes a wrong decision" in err
-        assert not load_expectations(tmp_path / "e.toml").cells[QUICK].figures
+def test_a_first_file_gives_no_figures_to_what_is_wrong(gate, tmp_path):
+    write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
+    code, out, err = gate("--init", "e.toml", "--judge", "first.jsonl")
+    assert code == 0
+    assert "Wrote e.toml with 2 cells." in out
+    assert f"{QUICK} failed or makes a wrong decision" in err
+    assert not load_expectations(tmp_path / "e.toml").cells[QUICK].figures
 
 
 class TestNoVerdict:
@@ -98,23 +84,17 @@ class TestNoVerdict:
             (["none.toml"], "none.toml does not exist"),
             (["e.toml", "--judge", "none.jsonl"], "none.jsonl cannot be read"),
             (["e.toml", "--jugde", "first.jsonl"], "No such option"),
-            (["e.toml", "--budget", "soon"], "Invalid value for '--budget'"),
-            (["e.toml", "more.toml"], "more.toml"),
             (["e.toml", "--budget", "0"], "is not a positive"),
-            (["e.toml", "--seconds", "nan"], "is not a positive"),
             (["e.toml", "--judge", "first.jsonl", "--results", "r.jsonl"], "takes no --results"),
-            (["e.toml", "--judge", "first.jsonl", "--new", "e.toml"], "named twice"),
             (["e.toml", "--judge", "first.jsonl", "--markdown", "./e.toml"], "named twice"),
             (["e.toml", "--results", "e.toml"], "named twice"),
             (["e.toml", "--judge", "first.jsonl", "--markdown", "no/v.md"], "is not a folder"),
             (["e.toml", "--judge", "first.jsonl", "--new", "no/e.toml"], "is not a folder"),
-            (["--init", "e.toml"], "is there already"),
+            (["--init", "e.toml", "--judge", "first.jsonl"], "is there already"),
             (["--init", "no/e.toml"], "is not a folder"),
             (["--init", "n.toml", "--new", "m.toml"], "--init judges nothing"),
-            (["--init", "n.toml", "--results", "n.toml"], "named twice"),
             (["empty.toml"], "The expectations name no cell"),
             (["e.toml"], "Unknown family 'boxing'"),
-            (["e.toml", "--results", "/dev/null"], "Unknown family 'boxing'"),
         ],
     )
     def test_bad_input_is_no_verdict(self, gate, expected, tmp_path, arguments, sentence):
@@ -136,11 +116,6 @@ class TestNoVerdict:
         assert "ZeroDivisionError: oops" in err
         assert "The gate itself failed: ZeroDivisionError." in err
         assert "The gate itself failed" in (tmp_path / "v.md").read_text()
-
-    def test_help_is_no_failure(self, gate):
-        code, out, _ = gate("--help")
-        assert code == 0
-        assert "Exit codes: 0 as expected; 1 something differs" in " ".join(out.split())
 
 
 class TestMeasuring:

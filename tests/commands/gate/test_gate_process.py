@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,76 +16,68 @@ ROOT = Path(__file__).parents[3]
 NOTHING: Mapping[str, str] = {}
 
 
-class TestProcess:
-    """The exit code is right even if the output cannot be written."""
+Start = Callable[..., "subprocess.Popen[bytes]"]
 
-    @pytest.fixture
-    def start(self, expected: Path, tmp_path: Path) -> Callable[..., "subprocess.Popen[bytes]"]:
-        def start(
-            *arguments: str, changes: Mapping[str, str] = NOTHING, **options: Any
-        ) -> "subprocess.Popen[bytes]":
-            environment = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
-            return subprocess.Popen(
-                [sys.executable, "-m", "shardbench", "gate", "e.toml", *arguments],
-                cwd=tmp_path, env=environment, **options,
-            )  # fmt: skip
 
-        return start
+@pytest.fixture
+def start(expected: Path, tmp_path: Path) -> Start:
+    def start(*arguments: str, changes: Mapping[str, str] = NOTHING, **options: Any):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+        command = [sys.executable, "-m", "shardbench", "gate", "e.toml", *arguments]
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, **options)
 
-    def test_a_reader_that_closes_early_changes_nothing(self, start, tmp_path):
-        reader, writer = os.pipe()
-        os.close(reader)
-        try:
-            process = start(
-                "--judge", results(tmp_path, ratio=WIDE), stdout=writer, stderr=subprocess.PIPE
-            )
-        finally:
-            os.close(writer)
-        _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (2, b"")
+    return start
 
-    @pytest.mark.parametrize("buffered", [True, False])
-    def test_both_outputs_gone_is_never_a_success(
-        self, start, tmp_path, monkeypatch, buffered: bool
-    ):
-        # What is still in a buffer when Python ends would make it exit with 120.
-        if buffered:
-            monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-        else:
-            monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-        reader, writer = os.pipe()
-        os.close(reader)
-        try:
-            process = start("--judge", "none.jsonl", stdout=writer, stderr=writer)
-        finally:
-            os.close(writer)
-        assert process.wait(timeout=60) == 3
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-    def test_a_signal_is_never_a_success(self, start, tmp_path, number):
-        os.mkfifo(tmp_path / "ready")
-        (tmp_path / "sitecustomize.py").write_text(
-            "import signal\n"
-            # which a shell ignores for what it runs in the background
-            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "import harness.gate.expectations as e\n"
-            "def wait(path):\n"
-            "    open('ready', 'w').close()\n"
-            "    import time; time.sleep(60)\n"
-            "e.load_expectations = wait\n"
-        )
-        process = start(
-            *("--judge", results(tmp_path), "--markdown", "v.md"),
-            changes={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        (tmp_path / "ready").open().close()  # blocks until it waits
-        process.send_signal(number)
-        out, _ = process.communicate(timeout=60)
-        assert process.returncode not in (0, 1, 2)
-        assert out == b""
-        assert "As expected" not in (tmp_path / "v.md").read_text()
+@pytest.fixture
+def closed() -> Iterator[int]:
+    """A pipe without a reader."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+def test_a_reader_that_closes_early_changes_nothing(start, closed, tmp_path):
+    wide = results(tmp_path, ratio=WIDE)
+    process = start("--judge", wide, stdout=closed, stderr=subprocess.PIPE)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (2, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_both_outputs_gone_is_never_a_success(start, closed, unbuffered: str):
+    # What is still in a buffer when Python ends would make it exit with 120.
+    changes = {"PYTHONUNBUFFERED": unbuffered}
+    process = start("--judge", "none.jsonl", changes=changes, stdout=closed, stderr=closed)
+    assert process.wait(timeout=60) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_is_never_a_success(start, tmp_path, number):
+    os.mkfifo(tmp_path / "ready")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import signal\n"
+        # which a shell ignores for what it runs in the background
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import harness.gate.expectations as e\n"
+        "def wait(path):\n"
+        "    open('ready', 'w').close()\n"
+        "    import time; time.sleep(60)\n"
+        "e.load_expectations = wait\n"
+    )
+    process = start(
+        *("--judge", results(tmp_path), "--markdown", "v.md"),
+        changes={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    (tmp_path / "ready").open().close()  # blocks until it waits
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode not in (0, 1, 2)
+    assert out == b""
+    assert "As expected" not in (tmp_path / "v.md").read_text()
 
 
 @pytest.mark.parametrize(("code", "ends"), [(0, 0), (1, 2), (2, 0), (3, 2)])

@@ -60,24 +60,6 @@ def test_every_part_is_in_one_range_and_the_ranges_touch(column, values):
         assert abs(bar.parts - inside) <= on_edge or bar in (bars[0], bars[-1])
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "edges"),
-    [
-        (range(1, 3000, 7), "count", [1, 2, 4]),
-        (range(10, 10**6, 9999), "count", [10, 100, 1000]),
-        ([4**n for n in range(20)], "bytes", [1, 16, 256]),
-    ],
-)
-def test_edges_are_round(values, kind, edges):
-    column = Column("weight", kind=kind, scale="log")
-    lows = [bar.low for bar in distribution(held(column, list(values)), column)]
-    if edges[1] == 2:
-        assert lows[0] == 1
-        assert set(lows) <= {1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0}
-    else:
-        assert lows[:3] == edges
-
-
 def test_rows_come_in_the_order_of_a_column():
     column = Column("weight", kind="number")
     inventory = held(column, [3, 9, 1])

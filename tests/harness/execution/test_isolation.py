@@ -21,7 +21,7 @@ from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
 from harness.topologies.lookup import find_topology
 from shardbench import display
-from shardbench.display import comparison as compared
+from shardbench.commands import compare as compared
 
 LONG = 60.0
 

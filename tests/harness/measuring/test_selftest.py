@@ -65,9 +65,4 @@ def test_verdicts_are_counted_by_slow_down() -> None:
     many = replace(result, rounds=100)
     assert many.in_a_hundred(0) == (0.0, pytest.approx(3.62, abs=0.01))
     assert many.in_a_hundred(100) == (pytest.approx(96.38, abs=0.01), 100.0)
-    for found, words in [
-        ({3: 7, 5: 10, 10: 10}, "calls of 2 ms: 5 % more work was found 10 times of 3, identical"),
-        ({3: 10}, "3 % more work was found 10 times of 3, "),
-        ({}, "calls of 2 ms: identical variants were called different 1 times of 3."),
-    ]:
-        assert words in replace(result, found=found).sentence()
+    assert "5 % more work was found 2 times of 3, identical" in result.sentence()

@@ -8,7 +8,7 @@ from toy import toy_registry
 
 from harness.model.errors import ShardbenchError
 from harness.suites.declared import RecordedSuite, RecordedTable
-from harness.suites.record import Record, RecordPart
+from harness.suites.record import Record
 
 STUDY = """
 [[study]]
@@ -61,22 +61,25 @@ def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
     assert len(Record.of_gpus(folder)) == 2
 
 
-def part_of_table(folder: Path, declared: RecordedTable) -> RecordPart:
+def run_script(folder: Path, script: str, budget: float = 60.0) -> str:
+    """Measure the table of a script; return the table."""
+    (folder / "shown.py").write_text(script)
+    declared = RecordedTable("shown.py", "toy", budget=budget, arguments=("7",))
     (part,) = Record(folder, RecordedSuite(table=(declared,))).parts(toy_registry, {}, print)
-    return part
+    part.measure(lambda event: None)
+    return (folder / "tables" / "shown.md").read_text()
 
 
-def test_a_script_runs_as_from_a_shell(tmp_path, monkeypatch):
+def test_a_script_runs_as_from_a_shell_and_its_lines_of_a_table_are_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONHASHSEED", "random")
-    Path("shown.py").write_text(
-        "import os, resource, signal\nsoft, hard = resource.getrlimit(resource.RLIMIT_DATA)\n"
-        "print('|', os.getcwd(), os.environ['PYTHONHASHSEED'], soft == hard)\n"
-        "print('|', signal.getsignal(signal.SIGINT).__name__)\n"
+    table = run_script(
+        tmp_path,
+        "import os, resource, signal, sys\nsoft, hard = resource.getrlimit(resource.RLIMIT_DATA)\n"
+        "print('Counted.')\nprint('|', os.getcwd(), os.environ['PYTHONHASHSEED'], soft == hard)\n"
+        "print('|', signal.getsignal(signal.SIGINT).__name__, sys.argv[1])\n",
     )
-    part_of_table(tmp_path, RecordedTable("shown.py", "toy")).measure(lambda event: None)
-    file = tmp_path / "tables" / "shown.md"
-    assert file.read_text() == f"| {tmp_path} random True\n| default_int_handler\n"
+    assert table == f"| {tmp_path} random True\n| default_int_handler 7\n"
 
 
 @pytest.mark.parametrize(
@@ -88,14 +91,10 @@ def test_a_script_runs_as_from_a_shell(tmp_path, monkeypatch):
         ("import time; time.sleep(1e6)", "was stopped after"),
     ],
 )
-def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, script, outcome):
-    path = tmp_path / "bad.py"
-    path.write_text(script)
-    budget = 0.5 if "sleep" in script else 60.0
-    declared = RecordedTable(str(path), "toy", budget=budget)
-    part = part_of_table(tmp_path, declared)
+def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, monkeypatch, script, outcome):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ShardbenchError, match=outcome):
-        part.measure(lambda event: None)
+        run_script(tmp_path, script, 0.5 if "sleep" in script else 60.0)
     assert not (tmp_path / "tables").exists()
 
 

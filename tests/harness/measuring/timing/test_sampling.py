@@ -215,20 +215,6 @@ class TestStopping:
         times, _ = timed(clock, prepared, least_blocks=6, seconds=seconds)
         assert blocks(times)["reference"] == number
 
-    def test_two_noisy_equal_variants_seldom_seem_to_differ(self):
-        """Looking again and again for a verdict does not make it come by chance."""
-        wrong, repeats = 0, 300
-        rng = np.random.default_rng(0)
-        for seed in range(repeats):
-            clock = FakeClock()
-            prepared = {
-                name: taking(clock, lambda: float(rng.lognormal(sigma=0.4)))
-                for name in ("reference", "equal")
-            }
-            times, _ = timed(clock, prepared, seed=seed, most_blocks=60)
-            wrong += judge(ratio(times, "equal")) in ("faster", "slower")
-        assert wrong / repeats <= 0.04
-
 
 class TestComparedTime:
     """The time that a verdict compares, and calls whose CPU time says too little."""
