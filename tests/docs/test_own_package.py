@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,10 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     return made
 
 
-def test_both_are_listed(user: User):
+def test_its_family_and_its_variant_are_listed_and_compared(user: User):
     listed = user.shardbench("list")
-    for name in ("pipeline/exact", "pipeline/bisected", "embedding/memory-balanced", "gpt3-175b"):
+    for name in ("pipeline/exact", "embedding/memory-balanced", "gpt3-175b"):
         assert name in listed
-
-
-def test_its_family_is_compared(user: User):
     said = user.shardbench("compare", "pipeline", *PROBLEM, "--seconds", "0.1", "--json", "-")
     rows = {row["variant"]: row for row in json.loads(said)["rows"]}
     assert {name: row["status"] for name, row in rows.items()} == dict.fromkeys(rows, "ok")
@@ -65,8 +63,6 @@ def test_its_family_is_compared(user: User):
     assert rows["bisected"]["decision"] == "same"
     assert rows["equal-counts"]["decision"] == "own"
     assert rows["exact"]["counters"]["sums"] > rows["bisected"]["counters"]["sums"] > 0
-    for row in rows.values():
-        assert row["quality"]["slowest_stage"] >= row["quality"]["bound"]
     assert set(rows["exact"]["phases"]) >= {"bounding", "cutting"}
 
 
@@ -87,18 +83,13 @@ def test_its_studies_are_swept_reported_and_proposed_for_a_gate(user: User):
     cells = [line["payload"] for line in map(json.loads, lines) if line["kind"] == "cell"]
     assert [cell["status"] for cell in cells] == ["ok"] * 9
     user.shardbench("report", "results/pipeline.jsonl", "--out", "report")
-    page = (user.work / "report" / "index.html").read_text()
-    assert "time against quality" in page
-    assert "own-planners" in page
+    assert "own-planners" in (user.work / "report" / "index.html").read_text()
     user.shardbench("gate", "--init", "expected.toml", "--judge", "results/pipeline.jsonl")
-    expected = (user.work / "expected.toml").read_text()
-    assert "pipeline" in expected
-    assert "fingerprint" in expected
-    assert "own-planners =" in expected
+    expected = tomllib.loads((user.work / "expected.toml").read_text())
+    assert {cell.partition("/")[0] for cell in expected["cell"]} == {"pipeline"}
 
 
 def test_asv_measures_its_commit(user: User, monkeypatch: pytest.MonkeyPatch):
-    """asv, with the sample configuration, tracks calls, ratios and decisions of a commit."""
     monkeypatch.setenv("HOME", str(user.work))  # where asv keeps the machine
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(user.package)]

@@ -1,6 +1,5 @@
 """The scripts of the record print their tables, on small problems and on a CPU."""
 
-import os
 import re
 import runpy
 import subprocess
@@ -10,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from documented import ROOT
+from documented import ROOT, run_python
 
 from harness.measuring.jobs import start_server_for
 
@@ -32,16 +31,7 @@ SMALL = {
 }
 
 
-def run_script(script: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPTS / script), *words]
-    variables = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder, env=variables
-    )
-
-
 def test_the_record_names_scripts_that_are_there():
-    """A suite that names a script which moved would measure nothing."""
     suites = (ROOT / "record").rglob("suite.toml")
     named = {name for s in suites for name in re.findall(r'^script = "(.*)"', s.read_text(), re.M)}
     assert named
@@ -51,11 +41,9 @@ def test_the_record_names_scripts_that_are_there():
 @pytest.mark.long
 @pytest.mark.parametrize("script", SMALL)
 def test_a_table_is_printed(script: str, tmp_path: Path):
-    """Each row has an entry for each column."""
     arguments, rows = SMALL[script]
-    done = run_script(script, *arguments.split(), folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    table = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    printed = run_python(str(SCRIPTS / script), *arguments.split(), folder=tmp_path)
+    table = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(table) >= 2 + rows
     assert len({line.count("|") for line in table}) == 1
 
@@ -63,11 +51,11 @@ def test_a_table_is_printed(script: str, tmp_path: Path):
 @pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("script", ["estimates.py", "sharded_step.py", "tests.py", "memory.py"])
-def test_without_a_gpu_a_script_refuses_with_one_sentence(script: str, tmp_path: Path):
-    """Nothing is measured on the CPU instead."""
-    done = run_script(script, "--device", "cuda", folder=tmp_path)
+def test_without_a_gpu_a_script_measures_nothing(script: str, tmp_path: Path):
+    command = [sys.executable, str(SCRIPTS / script), "--device", "cuda"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1] == "There is no CUDA device that torch can use."
+    assert done.stderr.endswith("There is no CUDA device that torch can use.\n")
 
 
 @pytest.fixture
@@ -78,7 +66,6 @@ def functions_of(monkeypatch):
 
 
 def test_failed_tests_are_named(functions_of):
-    """Ten of them; more would fill the table."""
     cases = "".join(f'<testcase classname="a" name="t{n}"><failure/></testcase>' for n in range(12))
     suite = ElementTree.fromstring(f'<testsuite tests="20" skipped="3">{cases}</testsuite>')
     *numbers, named = functions_of("tests.py")["counts"](suite)
@@ -89,7 +76,6 @@ def test_failed_tests_are_named(functions_of):
 
 @pytest.mark.long
 def test_ranks_of_two_plans_are_stepped_and_compared(functions_of):
-    """TorchRec's plan comes first, and is compared with nothing."""
     functions = functions_of("sharded_step.py")
     start_server_for([functions["FAMILY"]])
     rows = list(functions["rows"]("synthetic[tables=4,weights=cpu,mib=4]", "dgx_h100", "cpu", 2))

@@ -17,6 +17,13 @@ EXAMPLE = ROOT / "docs" / "examples" / "gate.yml"
 CELL = "dimspec/{}@all-pairs[rank=1,mesh=2x2]/dgx_a100_80gb:4"
 
 
+def run(*command: str, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with more environment variables."""
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+
+
 def commands(path: Path) -> list[str]:
     """Return the commands that the steps of a workflow or an action run."""
     held = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -28,10 +35,7 @@ def test_make_has_the_targets():
     lines = "\n".join(command for path in WORKFLOWS for command in commands(path))
     lines = lines.replace("${{ matrix.tests }}", "test-long test-slow test-docs")
     wanted = re.findall(r"^make ([\w -]+?)(?: PYTHON=python)?$", lines, re.MULTILINE)
-    done = subprocess.run(
-        ["make", "--dry-run", *" ".join(wanted).split()],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run("make", "--dry-run", *" ".join(wanted).split())
     assert len(wanted) > 8
     assert done.returncode == 0, done.stderr
 
@@ -42,10 +46,8 @@ def test_a_tag_that_is_not_the_version_is_not_published(tmp_path: Path, tag: str
     (script,) = [command for command in commands(publish) if "GITHUB_REF_NAME" in command]
     (tmp_path / "python").symlink_to(sys.executable)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    done = subprocess.run(
-        ["bash", "-e", "-c", script], cwd=ROOT, check=False, capture_output=True,
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_REF_NAME": tag.format(version)},
-    )  # fmt: skip
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = run("bash", "-e", "-c", script, PATH=path, GITHUB_REF_NAME=tag.format(version))
     assert done.returncode == code, done.stderr
 
 
@@ -71,10 +73,7 @@ def measured(tmp_path_factory) -> Path:
         "--variants eager-dict,interned --seconds 0.1 --results cells.jsonl",
         "gate --init expected.toml --judge cells.jsonl",
     ):
-        subprocess.run(
-            [sys.executable, "-m", "shardbench", *words.split()],
-            cwd=folder, capture_output=True, check=True,
-        )  # fmt: skip
+        run(sys.executable, "-m", "shardbench", *words.split(), folder=folder).check_returncode()
     expected = (folder / "expected.toml").read_text()
     (folder / "more.toml").write_text(expected + f'\n[cell."{CELL.format("lazy-dict")}"]\n')
     held = tomllib.loads(expected)
@@ -111,6 +110,7 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.folder, self.summary = folder, folder / "summary.md"
         (folder / "bin").mkdir()
+        self.path = f"{folder / 'bin'}:{os.environ['PATH']}"
         self.program("shardbench", f'exec {sys.executable} -m shardbench "$@"')
         (folder / "bin" / "python").symlink_to(sys.executable)
 
@@ -120,34 +120,29 @@ class Job:
         file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
 
-    def run(self, step: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    def step(self, name: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a step of the action in a folder, as GitHub does."""
         steps = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
-        (script,) = [known["run"] for known in steps if known["name"] == step]
+        (script,) = [known["run"] for known in steps if known["name"] == name]
         # The cells are there: to judge them takes no minute.
         script = script.replace('--results "$kept/gate.jsonl"', "--judge cells.jsonl")
-        return subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-            cwd=folder, capture_output=True, text=True, check=False,
-            env={
-                **os.environ,
-                "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
-                "GITHUB_ACTION_PATH": str(ROOT),
-                "RUNNER_TEMP": str(self.folder),
-                "GITHUB_OUTPUT": str(self.folder / "output"),
-                "GITHUB_STEP_SUMMARY": str(self.summary),
-                **variables,
-            },
-        )  # fmt: skip
+        return run(
+            *("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script),
+            folder=folder,
+            PATH=self.path,
+            GITHUB_ACTION_PATH=str(ROOT),
+            RUNNER_TEMP=str(self.folder),
+            GITHUB_OUTPUT=str(self.folder / "output"),
+            GITHUB_STEP_SUMMARY=str(self.summary),
+            **variables,
+        )
 
     def gate(
         self, folder: Path, expectations: str, arguments: str = "", inconclusive: str = "fail"
     ) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
         """Run the gate; return the finished step, and its outputs."""
-        done = self.run(
-            "Gate", folder, EXPECTATIONS=expectations, ARGUMENTS=arguments,
-            INCONCLUSIVE=inconclusive, MATRIX="",
-        )  # fmt: skip
+        given = {"EXPECTATIONS": expectations, "ARGUMENTS": arguments, "MATRIX": ""}
+        done = self.step("Gate", folder, INCONCLUSIVE=inconclusive, **given)
         lines = (self.folder / "output").read_text().splitlines()
         return done, dict(line.split("=", 1) for line in lines)
 
@@ -182,10 +177,9 @@ def test_the_token_is_given_to_no_package_of_the_repository(job: Job, tmp_path: 
         (folder / package / "__init__.py").write_text("raise SystemExit('theirs was run')\n")
     event = job.folder / "event.json"
     event.write_text('{"ref": "refs/heads/main"}')
-    done = job.run(
-        "Comment", folder, FOLDER=".", NAME="expected.toml", GITHUB_TOKEN="t",
-        GITHUB_EVENT_PATH=str(event), PYTHONPATH=str(folder),
-    )  # fmt: skip
+    given = {"FOLDER": ".", "NAME": "expected.toml", "GITHUB_TOKEN": "t"}
+    given |= {"GITHUB_EVENT_PATH": str(event), "PYTHONPATH": str(folder)}
+    done = job.step("Comment", folder, **given)
     assert (done.returncode, done.stdout[:11]) == (0, "No comment:"), done.stderr
 
 
@@ -201,13 +195,8 @@ def test_the_example_takes_the_pull_request_from_the_event(
         f'case "$1" in api) echo "$*" > asked; echo "{answer}";; pr) echo "$3" > commented;; esac',
     )
     (job.folder / "number.txt").write_text("666\n")
-    done = subprocess.run(
-        ["bash", "-e", "-c", script], cwd=job.folder, capture_output=True, text=True, check=False,
-        env={
-            **os.environ, "PATH": f"{job.folder / 'bin'}:{os.environ['PATH']}",
-            "GH_REPO": "some/planners", "HEAD": "somebody:a-branch", "COMMIT": "abc",
-        },
-    )  # fmt: skip
+    event = {"GH_REPO": "some/planners", "HEAD": "somebody:a-branch", "COMMIT": "abc"}
+    done = run("bash", "-e", "-c", script, folder=job.folder, PATH=job.path, **event)
     assert done.returncode == 0, done.stderr
     assert "head=somebody:a-branch" in (job.folder / "asked").read_text()
     file = job.folder / "commented"
