@@ -61,7 +61,12 @@ DEFAULT_FOLDER = Path("upstreams/releases")
     help="Install releases here, each in a folder of its own.",
 )
 @click.option("--repeat", type=click.IntRange(2), default=5, help="Turns that each release takes.")
-@options.seconds(120.0)
+@click.option(
+    "--seconds",
+    type=options.POSITIVE,
+    default=120.0,
+    help="Seconds to spend on timing a problem; two blocks are timed in any case.",
+)
 @options.budget(300.0)
 @options.machine
 @click.option(
