@@ -68,7 +68,7 @@ def benchmark(name: str, parameters: str) -> str:
         ("explain embedding@synthetic[tables=5]/dgx_a100_80gb:4", "Name the variant to explain"),
         (f"{EXPLAIN} --against uniform", "another variant"),
         (f"{EXPLAIN} --rank 4", "ranks are from 0 to 3"),
-        (f"{EXPLAIN} --top 0", "at least 1"),
+        (f"{EXPLAIN} --top 0", "0 is not in the range x>=1"),
         (f"{EXPLAIN} -o why.txt", "must end in .md or .json"),
         # selftest
         ("selftest --rounds 0", "0 is not in the range x>=1"),
