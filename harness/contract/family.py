@@ -155,8 +155,8 @@ class Family(Generic[P, D]):
     @property
     def work(self) -> Implementation[P, D]:
         """The implementation; its module is imported on first use."""
-        found: Implementation[P, D] = load(self.implementation)
-        return found
+        implementation: Implementation[P, D] = load(self.implementation)
+        return implementation
 
     @property
     def package(self) -> str:
@@ -223,10 +223,10 @@ class Family(Generic[P, D]):
     @property
     def reference(self) -> Variant[P, D]:
         """The default variant to compare with; raises RegistryError if the family has none."""
-        found = self._reference()
-        if found is None:
+        reference = self._reference()
+        if reference is None:
             raise RegistryError(f"Family '{self.name}' has no reference variant.")
-        return found
+        return reference
 
     def find(self, name: str) -> Variant[P, D]:
         """Return a variant by name; raise UsageError, which suggests similar names, if unknown."""

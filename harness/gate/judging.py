@@ -165,7 +165,7 @@ def _other_figures(expected: Expectation, measured: Cell, rules: Rules) -> Itera
 
 
 def _figures(cell: Cell) -> Figures:
-    """Return what was measured, as `Expectation.figures`."""
+    """Return the measured figures, named as in `Expectation.figures`."""
     work, ratio = cell.work, cell.ratio
     return Expectation(
         decision=None if cell.decision == "different" else cell.decision,

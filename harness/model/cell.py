@@ -31,7 +31,7 @@ SHARED: Mapping[str, Sequence[str]] = {
     "family": ["reference", "clock", "qualities", "counter_meanings", "counter_enough"],
     "variant": ["summary", "source", "same_as", "claim", "purpose"],
 }
-"""The fields that many stored cells have in common, by what they describe."""
+"""The fields that many stored cells share, by the kind of line that holds them."""
 
 
 class Summary(Struct, frozen=True):

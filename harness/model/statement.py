@@ -1,4 +1,4 @@
-"""What is said of two cells: a published change, a headline of reports, or a goal."""
+"""Statements compare two cells: published changes, headlines of reports, and goals."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

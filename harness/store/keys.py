@@ -56,7 +56,7 @@ class Key(Struct, frozen=True):
 
 
 def key_of(where: Environment, *chosen: Any) -> Key:
-    """Return the key of what is measured in an environment with these settings."""
+    """Return the key of measurements in an environment with these settings."""
     return Key(
         code=where.code or "",
         family=where.family_code or "",
@@ -90,7 +90,7 @@ def difference(stored: str, wanted: Key, earlier: Collection[str] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T]):
-    """A part of a suite: what it is, the ids of the entries that it adds, and their key."""
+    """A part of a suite, such as a request, with the ids of its entries and their key."""
 
     what: T
     ids: frozenset[str]
@@ -112,7 +112,7 @@ class Missing(Generic[T, V]):
 
 
 def missing(suite: Iterable[Task[T]], stored: Iterable[Entry[V]]) -> list[Missing[T, V]]:
-    """Return what a store has, and what it lacks, of each task of a suite."""
+    """Return the stored values of each task of a suite, and whether they are complete."""
     by_id: dict[str, list[Entry[V]]] = {}
     for entry in stored:
         by_id.setdefault(entry.id, []).append(entry)

@@ -1,4 +1,4 @@
-"""The links of a host: the matrix of `nvidia-smi topo -m`, its shape, and what they carry."""
+"""The links of a host: the matrix of `nvidia-smi topo -m`, its shape, and bandwidths."""
 
 import re
 from collections.abc import Mapping, Sequence
