@@ -1,13 +1,13 @@
-"""The request to compare a family's variants on one problem, and its form for child processes."""
+"""The request to compare a family's variants on one problem, and the job of a child process."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from harness.contract import Family, Prepared, Topology, WorkloadSpec
+from harness.contract import Family, Topology, WorkloadSpec
 from harness.contract.registry import Registry
 from harness.contract.variants import Variant
-from harness.execution.worker import Report, Stage
+from harness.execution.worker import Stage
 from harness.measuring.environment import environment
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId
@@ -86,32 +86,25 @@ class Request:
         """Build the problem; raise UsageError if that is impossible."""
         return self.family.work.build(self.workload, self.topology)
 
-    def job(self, settings: Settings, registry: Callable[[], Registry]) -> "Job":
-        """Return the picklable form of the request; the other process calls `registry`."""
-        rest = {known.name: getattr(self, known.name) for known in fields(self)}
-        return Job(registry, rest.pop("family").name, rest, settings)
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The picklable form of a `Request`; it has the family's name instead of the family.
+    """What a child process needs for a request; pickled, it has the name of the family instead.
 
     Attributes:
         registry: returns the registry with the family; must be importable by name, for pickle.
-        family: the family's name.
-        rest: the request's other fields, by name.
         figures: figures common to all decisions that are computed already; see `Abilities.figures`.
     """
 
-    registry: Callable[[], Registry]
-    family: str
-    rest: Mapping[str, Any]
+    request: Request
     settings: Settings
+    registry: Callable[[], Registry]
     figures: Mapping[str, float] = field(default_factory=dict)
 
-    def request(self) -> Request:
-        """Return the request, with the family from this process's registry."""
-        return Request(self.registry().find(self.family), **self.rest)
+    def __reduce__(self) -> tuple[Any, ...]:
+        rest = {known.name: getattr(self.request, known.name) for known in fields(self.request)}
+        family = rest.pop("family").name
+        return _unpickled, (family, rest, self.settings, self.registry, self.figures)
 
     def stage(
         self, what: str, variant: str = "", processes: int = 1, lasts_s: float = 0.0
@@ -125,13 +118,12 @@ class Job:
         budget = settings.budget if what in (CALL, TOGETHER) else settings.setup_budget
         return Stage(what, processes * budget + _MOST_TIMES_AS_LONG * lasts_s, variant)
 
-    def prepare(
-        self, request: Request, problem: Any, variants: Iterable[str], report: Report
-    ) -> dict[str, Prepared[Any]]:
-        """Set variants up, and let `report` close them once the parent has the result."""
-        prepared = {}
-        for name in variants:
-            report.send(self.stage(SET_UP, name))
-            prepared[name] = request.family.find(name).prepared(problem)
-            report.closing.append(prepared[name].close)
-        return prepared
+
+def _unpickled(
+    family: str,
+    rest: Mapping[str, Any],
+    settings: Settings,
+    registry: Callable[[], Registry],
+    figures: Mapping[str, float],
+) -> Job:
+    return Job(Request(registry().find(family), **rest), settings, registry, figures)

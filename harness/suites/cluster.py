@@ -72,7 +72,7 @@ def measure(job: Job, expected: Environment) -> list[Cell]:
     check_worker(describe(seed), expected)
     with _ONE_AT_A_TIME:
         here = environment(seed).machine
-        request = job.request()
+        request = job.request
         stored = tuple(cell for cell in request.stored if cell.environment.machine == here)
         cells: list[Cell] = []
         # In the order of `settled`, no cell depends on a later one if only the first are written.
@@ -107,7 +107,7 @@ class Cluster:
         left = [request for request in requests if not request.is_measured]
         call = partial(measure, expected=self.environment)
         futures = [
-            self.client.submit(call, request.job(settings, registry), pure=False)
+            self.client.submit(call, Job(request, settings, registry), pure=False)
             for request in left
         ]
         waiting = dict(zip(futures, left, strict=True))

@@ -166,7 +166,7 @@ class TestMeasure:
         request = Request(
             toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
         )
-        return request.job(run_sweep.SETTINGS, toy.toy_registry)
+        return Job(request, run_sweep.SETTINGS, toy.toy_registry)
 
     def test_one_problem_at_a_time_is_measured_in_a_process(self, monkeypatch):
         running, most = 0, 0
