@@ -241,11 +241,10 @@ class Recording:
         request = request_on(family, ProblemId.parse(declared.problem), declared.variants)
 
         def measure(listen: Listener) -> str:
-            profiled = profile_variants(
+            profiles = profile_variants(
                 request, Settings(600.0), declared.seconds, listen, self.registry
             )
-            profiles = [profiled[name].profile for name in declared.variants]
-            self.write_page(page, profiles, str(request.given))
+            self.write_page(page, list(profiles.values()), str(request.given))
             return page.name
 
         return self._of_file(profile_name(page), page, family, measure)
