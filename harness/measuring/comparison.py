@@ -21,7 +21,7 @@ from harness.measuring.jobs import (
     run_sampling,
     start_server_for,
 )
-from harness.measuring.request import BUILDING, TOGETHER, Job, Request
+from harness.measuring.request import BUILDING, TOGETHER, Request
 from harness.measuring.timing.sampling import SamplingRequest, Times
 from harness.measuring.timing.verdict import explain, judge
 from harness.model.cell import Cell, Summary
@@ -68,7 +68,7 @@ class Comparison:
         if left and stored and stored.status == "ok":
             left.add(self._against.name)
         self._variants = [variant for variant in family.variants.values() if variant.name in left]
-        self._job = Job(with_fields(request, stored=()), self._settings, registry)
+        self._job = with_fields(request, stored=()).job(self._settings, registry)
         self._checked: dict[str, Checked] = {}
 
     def run(

@@ -291,14 +291,16 @@ def run_job(
 
 def run_figures(job: Job, report: Report) -> Mapping[str, float]:
     """Compute the figures common to all decisions, before a variant could tamper with them."""
-    problem = job.request.build()
+    request = job.request()
+    problem = request.build()
     report.send(job.stage(BOUND))
-    return dict(load(job.request.family.abilities.figures)(problem, {}))
+    return dict(load(request.family.abilities.figures)(problem, {}))
 
 
 def run_check(job: Job, variant: str, report: Report) -> Checked:
     """Check one variant, and report progress."""
-    family, problem = job.request.family, job.request.build()
+    request = job.request()
+    family, problem = request.family, request.build()
     if job.figures:
         load(family.abilities.figures)(problem, job.figures)
 
@@ -314,7 +316,7 @@ def run_check(job: Job, variant: str, report: Report) -> Checked:
         SystemClock(),
         call_begins,
         call_ended=lambda: report.send(job.stage(AFTER_CALL, variant)),
-        with_front=variant == job.request.reference.name,
+        with_front=variant == request.reference.name,
         observed=not job.settings.sampling.once,
     )
 
@@ -331,6 +333,7 @@ def _report_progress(recorder: Recorder, report: Report) -> None:
 
 def set_up(
     job: Job,
+    family: Family[Any, Any],
     problem: Any,
     variants: Iterable[str],
     report: Report,
@@ -344,7 +347,7 @@ def set_up(
     prepared = {}
     for name in variants:
         begins(SET_UP, name)
-        prepared[name] = job.request.family.find(name).prepared(problem)
+        prepared[name] = family.find(name).prepared(problem)
         report.closing.append(prepared[name].close)
     return Timing(prepared, begins=begins, check=check, report=report)
 
@@ -357,10 +360,11 @@ def run_sampling(
     `fingerprints` has, by variant, quickest first, the fingerprint of its checked decision, which
     every timed call must reproduce.
     """
-    family, problem = job.request.family, job.request.build()
+    request = job.request()
+    family, problem = request.family, request.build()
 
     def check_decision(name: str, decision: Any) -> None:
         if family.work.fingerprint(decision) != fingerprints[name]:
             raise ShardbenchError("Its decision changed from one call to the next.")
 
-    return sample(set_up(job, problem, fingerprints, report, check_decision), wanted)
+    return sample(set_up(job, family, problem, fingerprints, report, check_decision), wanted)

@@ -86,25 +86,31 @@ class Request:
         """Build the problem; raise UsageError if that is impossible."""
         return self.family.work.build(self.workload, self.topology)
 
+    def job(self, settings: Settings, registry: Callable[[], Registry]) -> "Job":
+        """Return the picklable form of the request; the other process calls `registry`."""
+        rest = {known.name: getattr(self, known.name) for known in fields(self)}
+        return Job(registry, rest.pop("family").name, rest, settings)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a child process needs for a request; pickled, it has the name of the family instead.
+    """The picklable form of a `Request`; it has the family's name instead of the family.
 
     Attributes:
         registry: returns the registry with the family; must be importable by name, for pickle.
+        rest: the request's other fields, by name.
         figures: figures common to all decisions that are computed already; see `Abilities.figures`.
     """
 
-    request: Request
-    settings: Settings
     registry: Callable[[], Registry]
+    family: str
+    rest: Mapping[str, Any]
+    settings: Settings
     figures: Mapping[str, float] = field(default_factory=dict)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        rest = {known.name: getattr(self.request, known.name) for known in fields(self.request)}
-        family = rest.pop("family").name
-        return _unpickled, (family, rest, self.settings, self.registry, self.figures)
+    def request(self) -> Request:
+        """Return the request, with the family from this process's registry."""
+        return Request(self.registry().find(self.family), **self.rest)
 
     def stage(
         self, what: str, variant: str = "", processes: int = 1, lasts_s: float = 0.0
@@ -117,13 +123,3 @@ class Job:
         settings = self.settings
         budget = settings.budget if what in (CALL, TOGETHER) else settings.setup_budget
         return Stage(what, processes * budget + _MOST_TIMES_AS_LONG * lasts_s, variant)
-
-
-def _unpickled(
-    family: str,
-    rest: Mapping[str, Any],
-    settings: Settings,
-    registry: Callable[[], Registry],
-    figures: Mapping[str, float],
-) -> Job:
-    return Job(Request(registry().find(family), **rest), settings, registry, figures)

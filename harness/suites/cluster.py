@@ -62,7 +62,7 @@ def measure(job: Job, wanted: Key) -> list[Cell]:
     check_worker(*describe(), wanted)
     with _ONE_AT_A_TIME:
         here = environment(0).machine
-        request = job.request
+        request = job.request()
         stored = tuple(cell for cell in request.stored if cell.environment.machine == here)
         cells: list[Cell] = []
         # In the order of `settled`, no cell depends on a later one if only the first are written.
@@ -96,7 +96,7 @@ class Cluster:
         store.add()  # fails before the measurement if the file cannot be written
         call = partial(measure, wanted=self.key)
         waiting = {
-            self.client.submit(call, Job(request, settings, registry), pure=False): request
+            self.client.submit(call, request.job(settings, registry), pure=False): request
             for request in requests
             if not request.is_measured
         }

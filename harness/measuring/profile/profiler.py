@@ -69,7 +69,7 @@ def profile_variants(
     start_server_for([request.family])
     outcome = run_job(
         run_profile,
-        Job(request, settings, registry),
+        request.job(settings, registry),
         seconds,
         event=Event("profiling", request.variants[0]),
         listen=listen,
@@ -87,8 +87,8 @@ def profile_variants(
 
 def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Profile]:
     """Call variants in turns, with and without a profiler; return the profiles by name."""
-    request = job.request
-    timing = set_up(job, request.build(), request.variants, report)
+    request = job.request()
+    timing = set_up(job, request.family, request.build(), request.variants, report)
     return profile(request.family.name, timing, seconds)
 
 

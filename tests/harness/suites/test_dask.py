@@ -139,7 +139,7 @@ def job(*stored: Cell) -> Job:
     request = Request(
         toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
     )
-    return Job(request, run_sweep.SETTINGS, toy.toy_registry)
+    return request.job(run_sweep.SETTINGS, toy.toy_registry)
 
 
 def test_a_worker_measures_one_problem_at_a_time(monkeypatch):
