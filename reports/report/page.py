@@ -18,7 +18,7 @@ from reports.core.formatting import MISSING, gap, listing, names, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import CaptionedTable, Page, Section, write_page
 from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
-from reports.estimates_page import read_validations, validation_chapter
+from reports.estimates import read_validations, validation_chapter
 from reports.family.data import FamilyView, families
 from reports.family.page import FlamePage, family_sections, flame_pages
 from reports.report.figure import draw_gains, draw_published
