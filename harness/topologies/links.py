@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, permutations, product, zip_longest
+from itertools import chain, permutations, product
 from typing import Literal, NoReturn
 
 from harness.model.errors import UsageError, printable
@@ -85,8 +85,8 @@ def parse_matrix(text: str, file: str) -> LinkMatrix:
             refuse(at, f"'{device}' is no name of a device, or is there twice")
     # 2. A row for each device, with a link to each device; affinities follow.
     table: list[list[str]] = []
-    end = (len(lines), "")
-    for device, (number, line) in zip_longest(devices, rows[: len(devices)], fillvalue=end):
+    rows += [(len(lines), "")] * len(devices)  # where a matrix ends too early
+    for device, (number, line) in zip(devices, rows, strict=False):
         name, *words = line.split() or [""]
         row = [_OLD_NAMES.get(word, word) for word in words[: len(devices)]]
         if name != device or len(row) < len(devices) or not all(map(_LINK.fullmatch, row)):

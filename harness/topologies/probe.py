@@ -59,13 +59,9 @@ class Host:
 
 def read_host() -> Host:
     """Return this machine's devices that can be seen, and why others cannot."""
-    gpus: Sequence[GpuDevice] = []
-    matrix, failures = None, {}
-    try:
-        gpus = read_gpus()
-        matrix = parse_matrix(_nvidia_smi("topo", "-m"), "nvidia-smi topo -m")
-    except ShardbenchError as error:
-        failures["nvidia-smi"] = str(error)
+    gpus, no_gpu = read_gpus()
+    failures = {"nvidia-smi": no_gpu} if no_gpu else {}
+    matrix = parse_matrix(_nvidia_smi("topo", "-m"), "nvidia-smi topo -m") if gpus else None
     try:
         gpus = with_torch(gpus)
     except ShardbenchError as error:
@@ -74,16 +70,17 @@ def read_host() -> Host:
     return Host(gpus, matrix, "the machine it ran on", read_nics(), memory, failures)
 
 
-def read_gpus() -> list[GpuDevice]:
-    """Return the GPUs that the driver sees. Raise ShardbenchError with the reason if none."""
-    text = _nvidia_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
+def read_gpus() -> tuple[list[GpuDevice], str]:
+    """Return the GPUs that the driver sees; without any, the second value is the reason."""
+    try:
+        text = _nvidia_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
+    except ShardbenchError as error:
+        return [], str(error)
     gpus = []
     for name, *texts in csv.reader(text.splitlines(), skipinitialspace=True):
         mib, *pcie = (int(text) if text.isdecimal() else None for text in texts)  # else "[N/A]"
         gpus.append(GpuDevice(printable(name), mib and mib * 2**20, *pcie))
-    if not gpus:
-        raise ShardbenchError("It sees no GPU.")
-    return gpus
+    return gpus, "" if gpus else "It sees no GPU."
 
 
 def _nvidia_smi(*words: str) -> str:
