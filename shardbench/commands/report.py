@@ -240,5 +240,5 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
                 options.warn(f"No flame graphs of {family.name}: {error}")
                 continue
             for pair, page in pages.items():
-                both = [profiled[name].profile for name in (pair.after, pair.before) if name]
+                both = [profiled[name] for name in (pair.after, pair.before) if name]
                 options.write(page, flame_page(both, problem))
