@@ -239,7 +239,7 @@ class Runner:
         self._cells: dict[str, Cell] = {}
         unused: dict[str, str] = {}
         # Own cells come last, and replace those of other machines.
-        for cell in sorted(self.store.values(), key=self._is_own):
+        for cell in sorted((entry.value for entry in self.store.entries), key=self._is_own):
             if cell.problem == self.problem and cell.variant.partition("+")[2] == self.planner:
                 if not self._is_own(cell):  # counts are the same on all machines
                     cell.cpu_s = cell.wall_s = None
