@@ -12,7 +12,7 @@ from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest import SHORT, SelfTest, selftest
 from harness.model.cell import Environment
-from harness.series.installing import INSTALLED, kept_releases
+from harness.series.installing import INSTALLED, RELEASES_FOLDER, kept_releases
 from harness.series.points import libraries
 from harness.topologies import probe
 from reports.core.formatting import plural
@@ -20,7 +20,6 @@ from reports.core.table import code, table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import options
 from shardbench.command import command
-from shardbench.commands.releases import DEFAULT_FOLDER
 from shardbench.progress import progress_display
 
 _BUDGET = 60.0
@@ -46,7 +45,7 @@ def doctor(seconds: float, json: str) -> None:
     gpus, no_gpu = probe.read_gpus()
     here = environment(0)
     releases = {
-        library: [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)]
+        library: [INSTALLED, *kept_releases(library, RELEASES_FOLDER)]
         for library in libraries(registry, "releases")
     }
     skipped = [*_skipped(registry, bool(gpus))]
