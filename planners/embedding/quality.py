@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
+from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.near.bound import near_bound
 from planners.embedding.best_plan.near.moves import with_previous
-from planners.embedding.best_plan.search import best_bound
+from planners.embedding.best_plan.proofs import last_proof
 from planners.embedding.decision import Plan, storage_by_rank
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
@@ -54,7 +55,8 @@ def _bound_of_all(problem: EmbeddingProblem, plan: Plan) -> float:
 def bound(problem: EmbeddingProblem) -> float:
     """Return a proven lower bound in ms for all plans (cached); infinite if no plan exists."""
     if "bound_ms" not in problem.known:
-        problem.known["bound_ms"] = best_bound(*arrays(problem))
+        options = candidates(*arrays(problem))
+        problem.known["bound_ms"] = last_proof(options).milliseconds
     return problem.known["bound_ms"]
 
 

@@ -35,7 +35,7 @@ ROWS, DIM = 100, 8
 
 @pytest.fixture(autouse=True, scope="module")
 def _little_work():
-    with mock.patch("planners.embedding.best_plan.strategy.WORK_PER_SECOND", 1e6):
+    with mock.patch("planners.embedding.best_plan.search.WORK_PER_SECOND", 1e6):
         yield
 
 

@@ -1,45 +1,101 @@
-"""Searches for a plan with a rating close to a proven lower bound."""
+"""Searches for a plan with a rating close to a proven lower bound.
+
+1. Sort the options, and drop those that torchrec refuses.
+2. Try torchrec's proposals: on small problems all of them; else the uniform ones, as step 8.
+3. Prove a bound with the linear programme; if it is infinite, no plan exists.
+4. Place solutions of the linear programme and improve them a little; they become the starts. On
+   many ranks, exchanges of shards balance each start until one fits into memory. On thousands of
+   ranks, local search on a few hosts at a time (regions) then improves the best one.
+5. Rule out options again, now with a better plan known, and raise the bound by patterns.
+6. Run the local search from a start.
+7. Pack whole shards on single ranks, which raises the bound and often finds a better plan; then
+   run the local search twice more, from the best plan or other starts. On many ranks, regions
+   follow; on thousands of ranks, regions are all of the local search.
+8. On large problems, try torchrec's uniform proposals unless the bound excludes them.
+9. Lower the number of sharding types if the rating allows it.
+
+The search ends as soon as a plan is within NEAR_ENOUGH of the bound. Limits are counts of work, so
+that results do not depend on the machine; with a time limit, the clock also ends each step.
+"""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-import numpy as np
-from torchrec.distributed.embedding_types import EmbeddingComputeKernel
-from torchrec.distributed.planner import planners
-from torchrec.distributed.planner.proposers import (
-    GreedyProposer,
-    GridSearchProposer,
-    UniformProposer,
-)
-from torchrec.distributed.planner.types import Proposer, ShardingOption
-from torchrec.distributed.types import ShardingType
-
-from planners.embedding.best_plan.bounds.bound import linear_bound
-from planners.embedding.best_plan.bounds.presolve import presolved
-from planners.embedding.best_plan.bounds.sizes import MOST_FOR_ALL_PROPOSALS, worth_exact
-from planners.embedding.best_plan.candidates import Bools, all_candidates, candidates, fitting
-from planners.embedding.best_plan.local.state import NOWHERE
+from planners.embedding.best_plan.candidates import all_candidates, candidates
+from planners.embedding.best_plan.linear import LinearProgramme
+from planners.embedding.best_plan.local.rounds import parts_of_run
+from planners.embedding.best_plan.local.search import LocalSearch
+from planners.embedding.best_plan.local.state import State
+from planners.embedding.best_plan.packing import WORK
+from planners.embedding.best_plan.proofs import Proof, proofs, untried
 from planners.embedding.best_plan.sharding_types import with_fewest_types
-from planners.embedding.best_plan.strategy import CertifiedSearch, lower_bound, usual_work
-from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.rules import PartitionRules
-from planners.embedding.same_plan.search import SamePlan
+from planners.embedding.best_plan.torchrec_rules import (
+    can_be_placed_locally,
+    canonical_order,
+    least_uniform,
+    proposed,
+)
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import (
-    Devices,
-    Ints,
-    SearchSpace,
-    search_space,
-    torchrecs_order,
-)
+from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+
+NEAR_ENOUGH = 0.005
+"""A plan within this part of the bound ends the search: estimates are not that exact."""
+
+MOST_FOR_ALL_PROPOSALS = 1_000_000
+"""Tables times ranks up to which all of torchrec's proposals are tried if no plan was found."""
 
 # Up to this number of tables times ranks, all of torchrec's proposals are tried, in a fraction of a
 # second. On larger problems they would take more time than the local search.
 _MOST_PROPOSED = 10_000
 
-# Part of all work, for each set of fewer sharding types.
-_WORK_OF_TYPES = 0.05
+WORK_PER_SECOND = 120e6
+"""Ratings of a rank in a second of CPU: 120 to 175 million on one core of a cloud machine."""
+
+# Without a limit, a user waits about 5 s at most for a search with its proofs; longer if tables
+# times ranks is over a million. With a limit, the proofs and proposals need the rest of it.
+_MOST_SECONDS, _SECONDS_PER_RANK = 4.0, 3e-7
+_SHARE_OF_LIMIT = 0.5
+
+# From a plan within this part of the bound, a high temperature only makes plans worse. So the next
+# run has this temperature and these doublings of the power of perf.
+_NEARLY = 0.02
+_RUN_NEARBY = (0.1, 4)
+
+# Each run's temperature, and doublings of the power of perf (see local.ranks). A high temperature
+# and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY of the bound
+# and continue with _RUN_NEARBY.
+_RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
+_STARTS = 3  # each run begins at another one of this many best starts
+
+# Each start leaves out options with shards above one of these parts of the bound. Without large
+# shards, the relaxed plan can be placed nearly unchanged; the best part differs between problems.
+_LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
+# With more tables times ranks, rounds are slow, so other starts are made: balanced by exchanges,
+# and from relaxed plans that use a part of the memory, since their shards are easier to place.
+_BALANCED = 100_000
+_FILLS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7)
+# Part of all work, up to three times for each start; more where no regions improve it afterwards.
+_WORK_TO_BALANCE, _WORK_WITHOUT_REGIONS = 0.04, 0.08
+# With still more, rounds hardly improve a plan, and regions do all further work: several times the
+# usual one, and more if no start fits that may use all memory.
+_ONLY_REGIONS = 1_000_000
+_WORK_OF_REGIONS, _WORK_IF_SCARCE = 3, 6
+_WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
+_WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
+_WORK_OF_TYPES = 0.05  # part of all work, for each set of fewer sharding types
+
+# If a plan is near enough, CP-SAT needs little time to prove a small problem's best plan.
+_PROVEN_BEST = 1e-10
+_WORK_IF_NEAR = 0.2
+
+_RUNG_NAMES = {
+    "memory": "the linear programme",
+    "costs": "reduced costs",
+    "patterns": "patterns of devices",
+    "ranks": "whole shards on single ranks",
+}
 
 
 def best_plan(
@@ -65,38 +121,6 @@ def best_plan(
     return NotFound(smallest, last, outcome.proposals, outcome.bound, outcome.tried)
 
 
-def canonical_order(space: SearchSpace) -> Ints:
-    """Return the numbers of `acceptable` options, sorted by table, type, kernel and estimates.
-
-    Up to torchrec 1.8.0 the options of a table come from a set, whose order differs by process.
-    """
-    types, kernels = torchrecs_order(space.options).T
-    figures = (space.option_perf, space.largest_shard, *space.option_storage.T, space.placement)
-    order = np.lexsort([*reversed(figures), kernels, types, space.table])
-    return order[acceptable(space)[order]]
-
-
-def acceptable(space: SearchSpace) -> Bools:
-    """Return for each option whether torchrec accepts a plan with it, shape (O,).
-
-    All options of a table are acceptable if otherwise none were, since torchrec's error then says
-    why. Releases without `validate_compute_kernels` accept every option.
-    """
-    if not hasattr(planners, "validate_compute_kernels"):
-        return np.ones(len(space.options), bool)
-    accepted = np.array([_is_accepted(option) for option in space.options], bool)
-    return accepted | ~np.isin(space.table, space.table[accepted])
-
-
-def _is_accepted(option: ShardingOption) -> bool:
-    """Whether torchrec's `validate_compute_kernels` accepts an option; memory is checked before."""
-    factor = option.cache_load_factor
-    if option.compute_kernel in planners._CACHING_KERNELS and factor is not None:
-        return not (factor <= 0 or factor >= 1)
-    is_dense = option.compute_kernel == EmbeddingComputeKernel.DENSE.value
-    return not is_dense or option.sharding_type == ShardingType.DATA_PARALLEL.value
-
-
 def search_in_order(
     space: SearchSpace,
     devices: Devices,
@@ -110,32 +134,36 @@ def search_in_order(
     It reads the arrays alone, so a caller may change the estimates in them. With `few_types`, the
     plan then gets as few sharding types as its rating allows.
     """
+    # 2. Small problems: torchrec's proposals.
     local = can_be_placed_locally(space, devices)
     size = space.tables * devices.ranks
     everything = not local or size <= _MOST_PROPOSED
     outcome: Found | NotFound = known or NotFound(None, None, 0)
     if everything and known is None:
-        outcome = _proposed(space, devices, everything, deadline)
+        outcome = proposed(space, devices, everything, deadline)
     done, proven, tried = 0, 0.0, []
     if not deadline.passed:
-        found = presolved(candidates(space, devices))
-        proven = linear_bound(found, deadline).milliseconds
+        # 3. A bound, or a proof that there is no plan.
+        *_, proof = proofs(candidates(space, devices), deadline=deadline, rungs=("memory",))
+        proven, tried = proof.milliseconds, ["for a proof, the linear programme"]
         if not math.isfinite(proven):
             return NotFound(None, None, 0, math.inf)
-        tried = ["for a proof, the linear programme"]
         if local:
-            search = CertifiedSearch(found, proven, outcome, seed, deadline)
+            # 4 to 7. The local search, and the other proofs.
+            search = _BestPlanSearch(proof, outcome, seed, deadline)
             outcome = search.run()
             done, proven, tried = search.rounds, search.proven, search.tried
+    # 8. Torchrec's proposals.
     if not everything:
         rating = outcome.rating if isinstance(outcome, Found) else math.inf
-        if max(_least_uniform(space, devices), proven) < rating:
-            uniform = _proposed(space, devices, everything=False, deadline=deadline)
+        if max(least_uniform(space, devices), proven) < rating:
+            uniform = proposed(space, devices, everything=False, deadline=deadline)
             if isinstance(uniform, Found) and uniform.rating < rating:
                 outcome = uniform
     if isinstance(outcome, NotFound) and size <= MOST_FOR_ALL_PROPOSALS and not everything:
-        outcome = _proposed(space, devices, everything=True, deadline=deadline)
+        outcome = proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
+        # 9. Fewer sharding types.
         if few_types:
             every, work = all_candidates(space, devices), usual_work(space, devices)
             work = math.ceil(_WORK_OF_TYPES * work) if local else 0
@@ -148,54 +176,192 @@ def search_in_order(
     return replace(outcome, proposals=proposals, bound=proven, tried="; ".join(words))
 
 
-def best_bound(space: SearchSpace, devices: Devices) -> float:
-    """Return the best lower bound on all plans' milliseconds from provers worth their run time.
+def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
+    """Return the work of the local search: enough for most problems, or for `limit` seconds.
 
-    On small problems, searching for the best plan proves a higher bound than `lower_bound` does.
+    One unit of work is one rating of a rank.
     """
-    least = lower_bound(space, devices).milliseconds
-    return max(least, searched_bound(space, devices)) if math.isfinite(least) else least
+    if limit is not None:
+        seconds = _SHARE_OF_LIMIT * limit
+    else:
+        # Fitted to the time after which gaps hardly shrink; it grows with tables and ranks.
+        most = _MOST_SECONDS + _SECONDS_PER_RANK * space.tables * devices.ranks
+        seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, most)
+    return int(seconds * WORK_PER_SECOND) + 1
 
 
-def searched_bound(space: SearchSpace, devices: Devices) -> float:
-    """Return the bound that `best_plan` proves, or 0 if the problem is too big for exact search."""
-    if not can_be_placed_locally(space, devices) or not worth_exact(candidates(space, devices)):
-        return 0.0
-    return best_plan(space, devices).bound
+class _BestPlanSearch:
+    """Steps 4 to 7 of the module docstring, from a first proof and torchrec's proposals."""
 
+    def __init__(
+        self, proof: Proof, proposed: Found | NotFound, seed: int, deadline: Deadline
+    ) -> None:
+        self._candidates, self._proposed, self._deadline = proof.candidates, proposed, deadline
+        self._local = LocalSearch(proof.candidates, proof.milliseconds, proposed, seed)
+        space, devices = proof.candidates.space, proof.candidates.devices
+        self._work = usual_work(space, devices, deadline.seconds)
+        self._size = space.tables * devices.ranks
+        self._rungs: dict[str, None] = {proof.rung: None}  # those that ran, in order (a set)
 
-def can_be_placed_locally(space: SearchSpace, devices: Devices) -> bool:
-    """Whether the local search can handle a problem; otherwise only torchrec's proposals are tried.
+    @property
+    def proven(self) -> float:
+        """The proven bound in milliseconds; infinite if it is proven that there is no plan."""
+        return self._local.bound
 
-    It requires tables that do not depend on each other and use no SSD. It treats a device with
-    negative free memory as one without memory and, unlike torchrec, may put a shard of 0 bytes on
-    it; so a problem with such a device must have no such shard.
-    """
-    independent = (np.bincount(space.group) == 1).all()
-    kept_off = (devices.storage >= 0).all() or space.storage.any(axis=1).all()
-    return bool(independent and not space.storage[:, 2].any() and kept_off)
+    @property
+    def rounds(self) -> int:
+        """The number of rounds of local search so far."""
+        return self._local.rounds
 
+    @property
+    def tried(self) -> list[str]:
+        """Phrases that describe the searches and provers that ran, for messages."""
+        *names, last = [_RUNG_NAMES[rung] for rung in self._rungs]
+        phrases = [
+            f"{self.rounds} rounds of local search from {self._local.starts} starts",
+            f"for a proof, {', '.join(names)} and {last}" if names else f"for a proof, {last}",
+        ]
+        missing = untried(self._candidates)
+        return [*phrases, missing] if missing else phrases
 
-def _least_uniform(space: SearchSpace, devices: Devices) -> float:
-    """Return a lower bound in ms on the plans of UniformProposer; each has one sharding type."""
-    types, kind = np.unique([o.sharding_type for o in space.options], return_inverse=True)
-    least = np.full((2, len(types), space.tables), np.inf)
-    fits = fitting(space, devices)
-    for known, cost in zip(least, (space.option_perf, space.largest_shard), strict=True):
-        np.minimum.at(known, (kind, space.table), np.where(fits, cost, NOWHERE))
-    least[~np.isfinite(least)] = 0  # a table without options of this type
-    mean, largest = least[0].sum(axis=1) / devices.ranks, least[1].max(axis=1)
-    return float(np.maximum(mean * (1 - 1e-9), largest).min())
+    def run(self) -> Found | NotFound:
+        """Search until the best plan is near enough, all work is done, or the deadline passes."""
+        self._search()
+        best, tried = self._local.best, self._proposed.proposals + self.rounds
+        if best is None:
+            if isinstance(self._proposed, Found):
+                return replace(self._proposed, proposals=tried)
+            return self._proposed
+        plan = best.best_plan(self._local.tables)
+        return Found(*plan, self._candidates.rate(*plan), tried, tried)
 
+    def _search(self) -> None:
+        # 4. Starts.
+        self._prove("costs")
+        many = self._size > _BALANCED
+        only_regions = self._size > _ONLY_REGIONS and self._local.has_regions
+        starts: list[State] = []
+        if many:
+            starts = self._balanced_starts()
+            if only_regions and starts and not self._near_enough:
+                scarce = len(starts) > 2
+                times = _WORK_IF_SCARCE if scarce else _WORK_OF_REGIONS
+                self._improve_regions(starts, times)
+        if self._local.best is None or not many:
+            work = int(self._work * _WORK_PER_START) + 1
+            for options in self._relaxed_plans((part, 1.0) for part in _LARGEST_PARTS):
+                if self._ended:
+                    break
+                starts.append(self._local.start_at(options, work))
+        # 5. The bound again.
+        if not self._ended:
+            self._prove("costs")
+        # 6 and 7. Runs of the local search, with packing in between.
+        if not self._ended and not (only_regions and self._local.best):
+            self._search_locally(starts)
+            if many and self._local.has_regions and not self._ended:
+                self._improve_regions(starts, 1)
+        if "ranks" not in self._rungs and self._size <= _MOST_PROPOSED:
+            self._pack(_WORK_IF_NEAR)
 
-def _proposed(
-    space: SearchSpace, devices: Devices, everything: bool, deadline: Deadline
-) -> Found | NotFound:
-    """Return the best plan from torchrec's proposals: the uniform ones, or `everything`."""
-    proposers: list[Proposer] = [UniformProposer()]
-    if everything:
-        greedy = (GreedyProposer(), GreedyProposer(use_depth=False))
-        proposers += [*greedy, GridSearchProposer()]
-        if (devices.storage.sum(0) >= 0).all():  # bins need non-negative memory
-            proposers.append(BinProposer())
-    return SamePlan(proposers, PartitionRules(), deadline)(space, devices)
+    def _search_locally(self, starts: list[State]) -> None:
+        """Run the local search from the best starts, with stronger proofs before and between."""
+        local = self._local
+        starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
+        if local.best is None:
+            work = int(_WORK_TO_FIT * self._work) + 1
+            starts.insert(0, local.start_that_fits(work, self._deadline))
+        self._prove("patterns")
+        for run, (temperature, doublings) in enumerate(_RUNS):
+            if run == 1 and not self._ended:
+                self._pack(WORK)
+            if math.isinf(self.proven):
+                return
+            start = starts[run % min(len(starts), _STARTS)]
+            if local.best is not None and self._within(_NEARLY):
+                start, (temperature, doublings) = local.best, _RUN_NEARBY
+            elif local.best is not None and run == len(_RUNS) - 1:
+                start = local.best
+            state = local.resume(start, doublings)
+            for part in parts_of_run(state, self._work / len(_RUNS)):
+                if self._ended:
+                    return
+                local.improve(state, *part, temperature)
+
+    def _pack(self, work: float) -> None:
+        """Prove the bound by packing, unless the best plan is already proven best."""
+        if not self._within(_PROVEN_BEST) and not self._deadline.passed:
+            self._prove("costs", "ranks", work=work)
+
+    def _prove(self, *rungs: str, work: float = WORK) -> None:
+        """Raise the bound, keep the options of better plans, and record a plan of the proofs."""
+        local, hint = self._local, None
+        if local.best is not None:
+            hint = local.best.best_plan(local.tables)
+        elif isinstance(self._proposed, Found):
+            hint = self._proposed.options, self._proposed.ranks
+        ladder = proofs(
+            self._candidates,
+            self.proven,
+            local.best_rating,
+            self._deadline,
+            hint=hint,
+            rungs=rungs,
+            work=work,
+        )
+        for proof in ladder:
+            self._rungs[proof.rung] = None
+            local.bound = proof.milliseconds
+            if proof.candidates is not self._candidates:
+                self._candidates = proof.candidates
+                local.restrict(proof.candidates)
+            if proof.plan is not None:
+                local.start_from(*proof.plan)
+
+    def _balanced_starts(self) -> list[State]:
+        """Return balanced starts, until one fits into memory."""
+        part = _WORK_TO_BALANCE if self._local.has_regions else _WORK_WITHOUT_REGIONS
+        work = int(self._work * part) + 1
+        starts: list[State] = []
+        for options in self._relaxed_plans((1.0, fill) for fill in _FILLS):
+            for giants_first in (False, True):
+                if self._ended:
+                    return starts
+                starts.append(self._local.balanced_start(options, work, giants_first))
+            if self._local.best is not None:
+                break
+        return starts
+
+    def _improve_regions(self, starts: list[State], times: int) -> None:
+        """Improve the best plan, or else the best start, for `times` the usual work."""
+        start = min(starts, key=lambda state: (state.best_rating, state.cost.sum()))
+        self._local.improve_regions(self._local.best or start, times * self._work, self._deadline)
+
+    def _relaxed_plans(self, limits: Iterable[tuple[float, float]]) -> Iterator[Ints]:
+        """Yield distinct choices of options, shape (T,), from relaxed plans.
+
+        `limits` has the largest shard, as a part of the bound, and the part of memory to use.
+        """
+        programme = LinearProgramme(self._candidates)
+        seen = set()
+        for part, fill in limits:
+            if self._deadline.passed:
+                return
+            limit = part * self.proven if self.proven else math.inf
+            cost, options = programme.solve(limit, self._deadline, fill)
+            if fill < 1 and cost >= self._local.best_rating:
+                continue  # a relaxed plan with less free memory is no worse
+            if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
+                seen.add(options.tobytes())
+                yield options
+
+    @property
+    def _ended(self) -> bool:
+        return self._near_enough or self._deadline.passed
+
+    @property
+    def _near_enough(self) -> bool:
+        return self._within(NEAR_ENOUGH)
+
+    def _within(self, part: float) -> bool:
+        return self._local.best_rating <= self.proven * (1 + part)

@@ -14,8 +14,8 @@ from itertools import combinations
 
 import numpy as np
 
-from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.best_plan.candidates import Candidates, dominates, sums_of
+from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.best_plan.local.rounds import parts_of_run
 from planners.embedding.best_plan.local.search import LocalSearch
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -38,7 +38,7 @@ def with_fewest_types(
     if not work or deadline.passed:
         return plan
     of_module = len(types) * module + types  # a number for each type of each module
-    relaxation, searches = LinearRelaxation(found), 0
+    programme, searches = LinearProgramme(found), 0
     for number in range(module.max() + 1):
         own = module == number
         in_use = np.isin(of_module, of_module[plan.options])
@@ -47,7 +47,7 @@ def with_fewest_types(
             allowed = np.where(own, np.isin(types, kept), in_use)[found.options]
             if not np.logical_or.reduceat(allowed, found.first[:-1]).all():
                 continue  # a table has no option of these types
-            possible = relaxation.affordable(plan.rating, allowed, deadline)
+            possible = programme.affordable(plan.rating, allowed, deadline)
             if deadline.passed or searches == _MOST_SEARCHES:
                 return plan
             if possible is None:
@@ -93,7 +93,7 @@ def _search(
     found: Candidates, plan: Found, seed: int, work: int, deadline: Deadline
 ) -> Found | None:
     """Return a plan of these candidates that rates at most as much as `plan`, or None."""
-    cost, options = LinearRelaxation(found).solve(plan.rating, deadline)
+    cost, options = LinearProgramme(found).solve(plan.rating, deadline)
     if (options < 0).any():
         return None
     local = LocalSearch(found, cost, NotFound(None, None, 0), seed)

@@ -193,8 +193,7 @@ class CompiledSearch(Proposer, Partitioner):
 
         proven, tried = 0.0, ""
         if self._best:
-            from planners.embedding.best_plan.bounds.sizes import MOST_FOR_ALL_PROPOSALS
-            from planners.embedding.best_plan.search import best_plan
+            from planners.embedding.best_plan.search import MOST_FOR_ALL_PROPOSALS, best_plan
 
             planner = self._planner
             if planner._previous is not None:

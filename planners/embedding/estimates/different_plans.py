@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from harness.contract import InfeasibleDecision, NotApplicable, ShardbenchError
-from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.family import FAMILY
@@ -52,7 +52,7 @@ def _plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[
             yield name, plan
     space, devices = arrays(problem)
     rng = np.random.default_rng(seed)
-    base = linear_bound(candidates(space, devices)).options
+    base = next(proofs(candidates(space, devices))).relaxed
     if (base < 0).any():  # the relaxation leaves a table without an option
         base = _any_options(space, rng)
     elif plan := _placed(space, devices, base):

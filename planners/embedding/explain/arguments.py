@@ -1,22 +1,14 @@
 """Proves the lower bound on a plan's cost by several arguments, from simple to strong."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from planners.embedding.best_plan.bounds.bound import (
-    integer_bound,
-    least_possible,
-    linear_bound,
-)
-from planners.embedding.best_plan.bounds.configuration import pattern_bound
-from planners.embedding.best_plan.bounds.presolve import presolve_bound, presolved
-from planners.embedding.best_plan.bounds.programmes import least_perf
-from planners.embedding.best_plan.bounds.sizes import worth_integers, worth_patterns
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.search import searched_bound
-from planners.embedding.search.outcome import Deadline
+from planners.embedding.best_plan.linear import least_perf, least_possible
+from planners.embedding.best_plan.presolve import presolved
+from planners.embedding.best_plan.proofs import RUNGS, proofs
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 ARGUMENTS = {
@@ -25,12 +17,11 @@ ARGUMENTS = {
     "shards": "all work, evenly over ranks, with options whose shards cost no more than the bound",
     "memory": "work and memory, as if all ranks had one memory",
     "costs": "work and memory, without options that are in no good plan",
-    "hosts": "work and memory, with whole options and the memory of each host apart",
-    "ranks": "whole shards on single ranks, each with its own memory (an exact search)",
     "patterns": "sets of whole shards that fit on a device, in time and in memory",
+    "ranks": "whole shards on single ranks, each with its own memory",
 }
 """What each argument takes into account. All prove lower bounds. Later ones prove no less, up to
-rounding and the tolerance of the integer programme (`hosts`)."""
+rounding."""
 
 # The arguments sum in different orders.
 _ROUNDING = 1e-9
@@ -43,14 +34,12 @@ class Reasons:
     proven: dict[str, float]  # milliseconds that every plan needs, by argument
     table: int  # the table of the argument `table`
     cheapest: Ints  # the option of each table in the argument `shards`, shape (T,)
-    # The likeliest option in `memory`, or in `hosts` if that proves more; -1 if unknown; shape (T,)
-    relaxed: Ints
+    relaxed: Ints  # the likeliest option of each table in `memory`; -1 if unknown; shape (T,)
 
     @property
     def milliseconds(self) -> float:
         """The lower bound: the largest one that `memory` or a later argument proves."""
-        names = ("memory", "costs", "hosts", "ranks", "patterns")
-        return max(self.proven.get(name, 0.0) for name in names)
+        return max(self.proven.get(name, 0.0) for name in RUNGS)
 
     @property
     def binding(self) -> str:
@@ -77,21 +66,11 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
         return math.fsum(perf[first]) / devices.ranks, options[first]
 
     shards, cheapest = least_possible(found.largest, cheapest_within)
-    bound = linear_bound(found)
+    ladder = list(proofs(found))
     proven = {
         "table": float(largest.max()),
         "work": math.fsum(np.minimum.reduceat(least, starts)) / devices.ranks,
         "shards": shards,
-        "memory": bound.milliseconds,
+        **{proof.rung: proof.milliseconds for proof in ladder},
     }
-    proven["costs"], _ = presolve_bound(found, bound.milliseconds, math.inf, Deadline())
-    bound = replace(bound, milliseconds=proven["costs"])
-    if worth_integers(found):
-        hosts = integer_bound(found, bound.milliseconds)
-        proven["hosts"] = hosts.milliseconds
-        bound = max(bound, hosts, key=lambda proof: proof.milliseconds)
-    if searched := searched_bound(space, devices):
-        proven["ranks"] = searched
-    if worth_patterns(found) and math.isfinite(bound.milliseconds):
-        proven["patterns"] = pattern_bound(found, bound.milliseconds)
-    return Reasons(proven, int(largest.argmax()), cheapest, bound.options)
+    return Reasons(proven, int(largest.argmax()), cheapest, ladder[0].relaxed)

@@ -34,7 +34,7 @@ class BoundTable:
     table: str
     option: str  # the cheapest in the argument `shards`
     ms: float
-    with_memory: str  # in the relaxed plan of `memory` or `hosts` if one binds, else the same
+    with_memory: str  # in the relaxed plan of `memory` if that or a later one binds, else the same
     with_memory_ms: float
     placed: str  # in the explained plan
     placed_ms: float

@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 from torchrec.distributed.planner.types import PerfModel, Topology
 
-from planners.embedding.best_plan.bounds.bound import linear_bound
-from planners.embedding.best_plan.bounds.sizes import worth_patterns
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
-from planners.embedding.best_plan.strategy import lower_bound
+from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.plan_files.document import PlanDocument
@@ -37,7 +35,8 @@ class NearPlans:
         self._space, self._devices, self._similar = space, devices, similar
         self._label, self._near, self._deadline = label, near, deadline
         self._found = all_candidates(space, devices)
-        self._bound = linear_bound(self._found, deadline).milliseconds
+        self._proofs = proofs(self._found, deadline=deadline)
+        self._bound = next(self._proofs).milliseconds
 
     def used_again(self, left: Topology, perf_model: PerfModel) -> Found | None:
         """Return the similar plan if it fits this problem and is near the proven bound.
@@ -49,9 +48,10 @@ class NearPlans:
         if plan is None or not 0 < self._bound < math.inf:
             return None
         rating = self._found.rate(*plan)
-        if rating > self._bound * (1 + self._near) and worth_patterns(self._found):
-            proven = lower_bound(self._space, self._devices).milliseconds
-            self._bound = max(self._bound, proven)
+        for proof in self._proofs:
+            if rating <= self._bound * (1 + self._near):
+                break
+            self._bound = proof.milliseconds
         share = rating / self._bound - 1
         figures = (self._label, rating, self._bound, 100 * share)
         if share > self._near:

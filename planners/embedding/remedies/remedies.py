@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from harness.contract import Remedies, Remedy, ShardbenchError, one_line
-from planners.embedding.best_plan.search import can_be_placed_locally
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.decision import Plan, torchrec_quiet
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import (
@@ -16,7 +16,6 @@ from planners.embedding.remedies.changes import (
     with_batch,
     with_memory,
 )
-from planners.embedding.remedies.relaxing import relaxed
 from planners.embedding.remedies.searching import (
     DDR,
     GIB,
@@ -36,13 +35,11 @@ Results = Iterator[Remedy[EmbeddingProblem, Plan] | str]
 _SHARE_OF_TEST = 0.25  # of a step's remaining time, for one batch size or number of hosts
 _NEAR_ENOUGH = 1.01  # between a batch size that is enough and one that is not
 _MOST_HOSTS = 8  # times the present hosts
-_TIMES_RELAXED = 4  # as many options, about, without a problem's constraints as with them
 
-# What users can change in their script comes before more machines and other machines. Relaxed
-# constraints and a smaller reservation are equally small changes, so the faster plan comes first.
+# What users can change in their script comes before more machines and other machines. Of equally
+# small changes, the faster plan comes first.
 _PLACE = {
     "nothing": 0,
-    "tables to relax": 1,
     "HBM reserved": 1,
     "batch size": 2,
     "GPUs": 3,
@@ -98,7 +95,6 @@ class _Search:
         # HBM is first, since its proof helps the other steps.
         self.steps: dict[str, Callable[[Deadline], Results]] = {
             "More HBM or a smaller reservation": self._hbm,
-            "Other constraints": self._constraints,
             "A smaller batch": self._batch,
             "More GPUs": self._hosts,
             "More host memory": self._ddr,
@@ -197,11 +193,6 @@ class _Search:
             f"Give each {holder} {_gib(gpus * need)} GiB of {name}{each} in place of "
             f"{_gib(gpus * present)}.",
         )
-
-    def _constraints(self, deadline: Deadline) -> Results:
-        """Constraints of as few tables as possible."""
-        self._check_can_enumerate(deadline, _TIMES_RELAXED)
-        yield from relaxed(self._problem, self.now, self._infeasible, deadline)
 
     def _batch(self, deadline: Deadline) -> Results:
         """A smaller batch, by bisection."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.contract import Remedy
-from planners.embedding.best_plan.bounds.bound import linear_bound
-from planners.embedding.best_plan.bounds.presolve import presolved
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.search import canonical_order, search_in_order
+from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.best_plan.search import search_in_order
+from planners.embedding.best_plan.torchrec_rules import canonical_order
 from planners.embedding.decision import Plan
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.explain.placement import described
@@ -77,8 +77,8 @@ class Flat:
     def any_plan(self, deadline: Deadline) -> Found | NotFound:
         """Search for a plan that fits, whatever its milliseconds, or for a proof that none does."""
         space = without_perf(self.space)
-        found = presolved(candidates(space, self.devices))
-        if math.isinf(linear_bound(found, deadline).milliseconds):
+        memory = next(proofs(candidates(space, self.devices), deadline=deadline))
+        if math.isinf(memory.milliseconds):
             return NotFound(None, None, 0, math.inf)
         return search_in_order(space, self.devices, deadline)
 

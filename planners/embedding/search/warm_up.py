@@ -33,9 +33,8 @@ BEST_PLAN = (
     *SAME_PLAN,
     "best_plan.local.rounds",
     *BINS,
-    "best_plan.exact.branching",
     "best_plan.local.exchanges",
-    "best_plan.bounds.patterns",
+    "best_plan.pricing",
 )
 """The modules that a search for the best plan uses."""
 

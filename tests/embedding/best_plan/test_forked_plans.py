@@ -45,7 +45,7 @@ def test_a_fork_waits_for_whatever_solves(name, monkeypatch):
     solve, locked = getattr(highspy.Highs, name), []
 
     def noting(solver):
-        locked.append(programmes._solving.locked())
+        locked.append(programmes.solving.locked())
         return solve(solver)
 
     monkeypatch.setattr(highspy.Highs, name, noting)

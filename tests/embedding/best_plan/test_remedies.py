@@ -79,7 +79,6 @@ def test_a_table_that_fits_nowhere_is_named():
     ("workload", "batch", "name"),
     [
         ("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", None, "HBM reserved"),
-        ("mixture[tables=10,seed=5,hbm=0.3,ddr=2]", None, "tables to relax"),
         ("mixture[tables=10,seed=2,hbm=0.4,ddr=2]", 50_000, "batch size"),
         ("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", None, "GPUs"),
     ],

@@ -8,7 +8,7 @@ randoms = st.randoms(use_true_random=False)
 
 # As little work as in a hundredth of a second; linear programmes are timed by the solver, and have
 # all the time that they need.
-little_work = mock.patch("planners.embedding.best_plan.strategy.WORK_PER_SECOND", 2e4)
+little_work = mock.patch("planners.embedding.best_plan.search.WORK_PER_SECOND", 2e4)
 
 
 def standing_still():

@@ -95,7 +95,7 @@ def warnings():
 
 @pytest.fixture(autouse=True, scope="module")
 def _little_work():
-    with mock.patch("planners.embedding.best_plan.strategy.WORK_PER_SECOND", 2e4):
+    with mock.patch("planners.embedding.best_plan.search.WORK_PER_SECOND", 2e4):
         yield
 
 

@@ -61,6 +61,14 @@ class LocalSearch:
         self._record(state)
         return state
 
+    def start_from(self, options: Ints, ranks: Ints) -> State:
+        """Return a state with a plan: its options, and the rank of each of their shards."""
+        state = self._empty(doublings=0)
+        state.place(self.tables, self._found.space.table, options, ranks)
+        construct(self.tables, state, _NO_TABLES, state.chosen)  # records the plan if it fits
+        self._record(state)
+        return state
+
     def start_that_fits(self, work: int, deadline: Deadline) -> State:
         """Return the proposed plan; if there is none, search until a plan fits or work runs out."""
         state = self._empty(doublings=0)

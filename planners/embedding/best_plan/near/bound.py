@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array
 
-from planners.embedding.best_plan.bounds.bound import least_possible
-from planners.embedding.best_plan.bounds.programmes import Solver, least_perf, run_solver
 from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.linear import Solver, least_perf, least_possible, run_solver
 from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints, Placement

@@ -32,13 +32,9 @@ from planners.embedding.best_plan.near.moves import (
     shards_of,
     with_previous,
 )
-from planners.embedding.best_plan.search import (
-    can_be_placed_locally,
-    canonical_order,
-    search_in_order,
-)
+from planners.embedding.best_plan.search import NEAR_ENOUGH, search_in_order, usual_work
 from planners.embedding.best_plan.sharding_types import with_fewest_types
-from planners.embedding.best_plan.strategy import NEAR_ENOUGH, usual_work
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally, canonical_order
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space

@@ -2,23 +2,21 @@
 
 If all options of a table have a shard on every rank, every plan uses at least the smallest such
 shard's memory and time on each rank. Each option of the other tables must fit alone in the rest:
-for example, a host must have room for all shards of a HOST_COLUMNS option. Options that do not fit
-are dropped. This may leave another table with only options on every rank, and so on. Options are
-also dropped by their reduced cost in the linear relaxation.
+for example, a host must have room for all shards of an option whose parts go together. Options
+that do not fit are dropped. This may leave another table with only options on every rank, and so
+on. Options are also dropped by their reduced cost in the linear programme.
 """
 
 import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
-from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.candidates import Bools, Candidates
+from planners.embedding.best_plan.linear import LinearProgramme
+from planners.embedding.best_plan.parts import ALL, HOST, parts_of
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Floats, Placement
-
-Bools = npt.NDArray[np.bool_]
+from planners.embedding.search.space import Floats, Ints
 
 _MOST_SHARDS = 4_000_000  # uniform options times ranks; above, fitting would take too long
 _SAFETY = 1 + 1e-9  # allows for rounding of sums
@@ -35,9 +33,13 @@ class Presolve:
         space, devices = found.space, found.devices
         self._found = found
         self._table = space.table[found.options]
-        self._placement = space.placement[found.options]
+        parts = parts_of(space, devices)
         self._counts = np.diff(space.first_shard)[found.options]
-        self._uniform = np.flatnonzero(self._placement == Placement.UNIFORM)
+        unit = parts.unit[parts.first[found.options]]
+        self._everywhere = unit == ALL
+        self._blocks = np.where(unit == HOST, np.diff(parts.first)[found.options], 0)
+        self._together = parts.together[found.options] == 1
+        self._uniform = np.flatnonzero(self._everywhere)
         self._worth_fitting = len(self._uniform) * devices.ranks <= _MOST_SHARDS
         if self._worth_fitting:
             figures = np.column_stack([space.total, space.storage.astype(np.float64)])
@@ -46,7 +48,7 @@ class Presolve:
             self._least = np.array(smallest).reshape(-1, 4)
             on_ranks = [figures[shards[option]] for option in self._uniform.tolist()]
             self._on_ranks = np.array(on_ranks).reshape(-1, devices.ranks, 4)
-        self._relaxation: LinearRelaxation | None = None
+        self._programme: LinearProgramme | None = None
 
     def possible(self, limit: float, allowed: Bools | None = None) -> Bools:
         """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
@@ -83,46 +85,41 @@ class Presolve:
         left[:, 0] += 1e-9 * room[:, 0] if np.isfinite(room[0, 0]) else 0.0
         kept = allowed.copy()
         kept[uniform] = (rows <= left + taken[self._table[uniform]]).all(axis=(1, 2))
-        others = np.flatnonzero(allowed & (self._placement != Placement.UNIFORM))
+        others = np.flatnonzero(allowed & ~self._everywhere)
         for part in np.array_split(others, 1 + len(others) * len(left) * 4 // _PER_BLOCK):
             kept[part] = self._fit_somewhere(part, np.maximum(left, 0.0))
         return kept
 
-    def _fit_somewhere(self, options: npt.NDArray[np.int64], left: Floats) -> Bools:
+    def _fit_somewhere(self, options: Ints, left: Floats) -> Bools:
         """Return a mask of options that fit in `left`, counting each shard as the smallest one."""
         devices = self._found.devices
         least = self._least[options][:, None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
             times = np.where(least > 0, left[None] / least, np.inf).min(axis=2)
         times = np.floor(np.minimum(times, 1e6))  # shape (options, ranks)
-        hosts = times[:, : devices.hosts * devices.host_ranks]
-        hosts = hosts.reshape(len(options), devices.hosts, devices.host_ranks)
-        blocks, columns = hosts.min(axis=2), hosts.sum(axis=2)
-        placement, counts = self._placement[options], self._counts[options]
-        fits = times.sum(axis=1) >= counts
-        if devices.hosts:
-            of_blocks = np.select(
-                [placement == Placement.HOST_ROWS, placement == Placement.HOSTS],
-                [blocks.max(axis=1), blocks.sum(axis=1) * devices.host_ranks / counts],
-                columns.max(axis=1) / counts,
-            )
-            fits &= (placement == Placement.DEVICE) | (of_blocks >= 1 - 1e-12)
+        fits = times.sum(axis=1) >= self._counts[options]
+        if self._found.devices.hosts:
+            hosts = times[:, : devices.hosts * devices.host_ranks]
+            hosts = hosts.reshape(len(options), devices.hosts, devices.host_ranks)
+            parts = self._blocks[options]
+            blocks = np.minimum(hosts.min(axis=2), -(-parts[:, None] // devices.hosts))
+            fits &= (parts == 0) | (blocks.sum(axis=1) >= parts)
+            together = hosts.sum(axis=2).max(axis=1) >= self._counts[options]
+            fits &= ~self._together[options] | together
         return np.asarray(fits)
 
-    def refuted(
-        self, limit: float, deadline: Deadline, allowed: Bools | None = None
-    ) -> tuple[bool, Bools]:
+    def refuted(self, limit: float, deadline: Deadline) -> tuple[bool, Bools]:
         """Return whether it is proven that no plan rates <= `limit`, and a mask of options left.
 
         Fitting and reduced costs rule out options alternately, until neither rules out any.
         """
-        if self._relaxation is None:
-            self._relaxation = LinearRelaxation(self._found)
-        allowed = self.possible(limit, allowed)
+        if self._programme is None:
+            self._programme = LinearProgramme(self._found)
+        allowed = self.possible(limit)
         while self._all_have_options(allowed):
             if deadline.passed:
                 return False, allowed
-            kept = self._relaxation.affordable(limit, allowed, deadline)
+            kept = self._programme.affordable(limit, allowed, deadline)
             if kept is None:
                 return True, allowed
             if (kept == allowed).all():

@@ -1,1 +1,0 @@
-"""Proven lower bounds on the ratings of all plans."""

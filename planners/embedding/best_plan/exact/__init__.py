@@ -1,1 +1,0 @@
-"""The exact search for small problems, by branch and bound."""

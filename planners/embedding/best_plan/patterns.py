@@ -1,0 +1,215 @@
+"""The bound by patterns: the configuration programme, solved by column generation.
+
+A pattern is a set of shards that fits on a device, in its memory and in time z (Gilmore and Gomory
+1961, for cutting stock). A rating z is impossible if no mixture of patterns, one per device, covers
+all tables. A mixture may cover a table by fractions of several options.
+
+The proof is by LP duality: z is impossible if, for some values of the tables, the sum of all values
+exceeds the summed value of the most valuable pattern of each device. HiGHS solves the master
+programme, which proposes values. The compiled search for patterns (pricing) then decides, so the
+solver's tolerances cannot make the proof wrong.
+"""
+
+import math
+
+import highspy
+import numpy as np
+
+from planners.embedding.best_plan.candidates import Bools, Candidates
+from planners.embedding.best_plan.linear import Solver
+from planners.embedding.best_plan.parts import HOST, RANK, Parts, parts_of
+from planners.embedding.best_plan.presolve import Presolve, climb
+from planners.embedding.best_plan.pricing import Items, most_valuable_pattern
+from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.space import Floats, Ints
+
+# Larger problems: with more shards, a pattern takes too long to find; with more tables, the linear
+# bound is close to the best rating anyway.
+_MOST_TABLES, _MOST_SHARDS = 40, 20_000
+
+# The work of a bound, in nodes of the search for patterns, about 20 million per second of CPU; with
+# a time limit, at most a tenth of it.
+_WORK, _WORK_PER_SECOND = 8_000_000, 2e6
+_ROUND = 5_000  # the work of a round of the master programme, in nodes
+_SAFETY = 1e-8  # more than the relative rounding error of a sum
+# The master's values oscillate, so they are averaged with the best values so far (Wentges 1997).
+_SMOOTHING = 0.7
+
+
+def worth_patterns(found: Candidates) -> bool:
+    """Whether a problem is small enough for the bound by patterns."""
+    shards = int(np.diff(found.space.first_shard)[found.options].sum())
+    return found.space.tables <= _MOST_TABLES and shards <= _MOST_SHARDS
+
+
+def pattern_bound(found: Candidates, at_least: float, at_most: float, deadline: Deadline) -> float:
+    """Return a bound of at least `at_least`, a known bound; infinite if it proves there is no plan.
+
+    `at_most` is the rating of a known plan, or infinity. The work is a number of nodes; the
+    deadline's seconds limit that number, so no clock is read.
+    """
+    work = _WORK
+    if deadline.seconds is not None:
+        work = min(work, int(_WORK_PER_SECOND * deadline.seconds) + 1)
+    programme = _ConfigurationProgramme(found, work)
+    if math.isinf(at_most) and programme.impossible(found.any_rating):
+        return math.inf
+    return climb(programme.impossible, at_least, at_most, Deadline())
+
+
+class _ConfigurationProgramme:
+    """Proves by patterns that ratings are impossible; `work` limits the nodes of the searches.
+
+    Devices with equal memory are of one kind. A piece is a shard of an option; a pattern contains
+    up to `most` copies of it, and each copy covers a share of the table.
+    """
+
+    def __init__(self, found: Candidates, work: int) -> None:
+        space = found.space
+        self._presolve, self._work, self._tables = Presolve(found), work, space.tables
+        kinds = [kind for kind in range(3) if space.storage[:, kind].any()]
+        capacity = found.devices.storage[found.usable][:, kinds]
+        self._capacity, counts = np.unique(capacity, axis=0, return_counts=True)
+        self._counts: Floats = counts.astype(np.float64)  # devices of each kind
+        figures = np.column_stack([space.total, space.storage[:, kinds]])  # of each estimate
+        parts, hosts = parts_of(space, found.devices), found.devices.hosts
+        pieces: list[tuple[int, int, float, int, Floats]] = []
+        for candidate, option in enumerate(found.options.tolist()):
+            own = figures[space.estimates_of(option)]
+            for share, most, row in _pieces(parts, hosts, option, own):
+                pieces.append((candidate, int(space.table[option]), share, most, row))
+        self._candidate = np.array([piece[0] for piece in pieces])
+        self._table = np.array([piece[1] for piece in pieces])
+        self._share = np.array([piece[2] for piece in pieces])
+        self._most = np.array([piece[3] for piece in pieces])
+        self._figures = np.array([piece[4] for piece in pieces])  # milliseconds, then bytes by kind
+
+    def impossible(self, limit: float) -> bool:
+        """Whether it is proven that no plan rates `limit` or less; uses half of the work left.
+
+        Column generation: the master programme's duals are values of tables, for which pricing
+        finds better patterns.
+        """
+        # 1. Rule out options, and list what a pattern can contain on each kind of device.
+        refuted, allowed = self._presolve.refuted(limit, Deadline())
+        if refuted:
+            return True
+        items = [self._items(limit, capacity, allowed) for capacity in self._capacity]
+        if not np.all(sum(np.diff(of_kind.first) for of_kind in items)):
+            return True  # some table fits on no device
+        # 2. Begin with equal values of all tables, and no pattern.
+        counts, tables = self._counts, self._tables
+        master, patterns = _Master(tables, counts), 0
+        prices = [np.full(of_kind.cost.shape[1], 1.0 / tables) for of_kind in items]
+        center = worth = np.full(tables, 1 / tables)
+        level = np.full(len(counts), 1.0 / counts.sum())  # value per device, 1 for all devices
+        covered, best, smooth, enough = 0.0, 0.0, True, self._work // 2
+        while self._work > enough:
+            # 3. Mix the known patterns; if they cover all tables, nothing is proven.
+            self._work -= _ROUND
+            if patterns:
+                covered, worth, level = master.solve()
+                if covered >= 1.0 - 1e-9:
+                    return False
+            tried = _SMOOTHING * center + (1 - _SMOOTHING) * worth if smooth else worth
+            improved = False
+            # A proof must exclude patterns above the first floor. Patterns above the second floor
+            # still improve the mixture.
+            for floor in (1 - 1e-7,) if smooth else (1 - 1e-7, covered):
+                # 4. Find the most valuable pattern of each kind of device.
+                total = 0.0
+                for kind, of_kind in enumerate(items):
+                    value, pattern, nodes = most_valuable_pattern(
+                        of_kind, tried, prices[kind], floor * float(level[kind])
+                    )
+                    self._work -= nodes
+                    total += counts[kind] * value
+                    if len(pattern):
+                        own, shares = of_kind.table[pattern], of_kind.share[pattern]
+                        gain = float(worth[own] @ shares)
+                        improved |= gain > level[kind] * covered * (1 + 1e-9)
+                        master.add(kind, own, shares)
+                        patterns += 1
+                # 5. By duality no mixture covers more of every table than `total` divided by the
+                # sum of the tables' values. If this is below 1, the rating is impossible.
+                if total * (1 + _SAFETY) < math.fsum(tried) * (1 - _SAFETY):
+                    return True
+                if 1.0 / total > best:
+                    best, center = 1.0 / total, tried
+                if improved:
+                    break
+            if not improved and not smooth:
+                return False
+            smooth = improved
+        return False
+
+    def _items(self, limit: float, capacity: Ints, allowed: Bools) -> Items:
+        """Return the items of a kind of device within a time limit: copies of pieces."""
+        whole = np.concatenate([[limit or 1e-300], np.maximum(capacity, 1)])
+        cost = self._figures / whole
+        largest = cost.max(axis=1)
+        room = np.full(len(cost), np.inf)
+        np.divide(1.0 + 1e-9, largest, out=room, where=largest > 0)
+        most = np.minimum(self._most, np.minimum(room, 1e6).astype(np.int64))
+        most[~allowed[self._candidate]] = 0
+        piece = np.repeat(np.arange(len(most)), most)
+        times = np.arange(len(piece)) - np.repeat(np.cumsum(most) - most, most) + 1
+        table = self._table[piece]
+        first = np.searchsorted(table, np.arange(self._tables + 1))
+        return Items(table, first, self._share[piece] * times, cost[piece] * times[:, None])
+
+
+def _pieces(
+    parts: Parts, hosts: int, option: int, figures: Floats
+) -> list[tuple[float, int, Floats]]:
+    """Return the pieces of an option: the share of one copy, the most copies, and its figures."""
+    begin, end = parts.first[option], parts.first[option + 1]
+    unit = parts.unit[begin]
+    if unit != RANK and end == begin + 1:
+        # One shard per device; a more expensive shard counts as a larger share of the table.
+        weight = figures[:, 0] if figures[:, 0].any() else figures.sum(axis=1)
+        weight = weight if weight.any() else np.ones(len(figures))
+        rows = np.unique(np.column_stack([weight / weight.sum(), figures]), axis=0)
+        return [(float(row[0]), 1, row[1:]) for row in rows if row[0] > 0]
+    # Ignore shards that need nothing; count each other shard as the smallest of these.
+    taking = figures[figures.any(axis=1)]
+    if not len(taking):
+        return [(1.0, 1, figures[0])]
+    most = -(-int(end - begin) // hosts) if unit == HOST else len(taking)
+    return [(1 / len(taking), most, taking.min(axis=0))]
+
+
+class _Master:
+    """The master programme: maximises the least covered part of any table over all mixtures."""
+
+    def __init__(self, tables: int, counts: Floats) -> None:
+        self._tables, self._counts = tables, counts
+        self._highs = highs = Solver()
+        infinity = highspy.kHighsInf
+        for _ in range(tables):
+            highs.addRow(0.0, infinity, 0, [], [])
+        for count in counts.tolist():
+            highs.addRow(-infinity, count, 0, [], [])
+        rows = np.arange(tables, dtype=np.int32)
+        highs.addCol(-1.0, 0.0, 2.0, tables, rows, np.full(tables, -1.0))
+
+    def add(self, kind: int, tables: Ints, shares: Floats) -> None:
+        """Add a pattern of a kind of device: the shares of tables that it covers."""
+        rows = np.append(tables, self._tables + kind).astype(np.int32)
+        self._highs.addCol(0.0, 0.0, highspy.kHighsInf, len(rows), rows, np.append(shares, 1.0))
+
+    def solve(self) -> tuple[float, Floats, Floats]:
+        """Return the least covered part, and the values of tables and of kinds of devices.
+
+        The values of all tables, and of all devices, sum to 1.
+        """
+        self._highs.run()
+        solution = self._highs.getSolution()
+        duals = np.array(solution.row_dual)
+        worth = np.maximum(duals[: self._tables], 0.0)
+        level = np.maximum(-duals[self._tables :], 0.0)
+        total, everything = float(worth.sum()), float(self._counts @ level)
+        worth = worth / total if total > 0 else np.full(self._tables, 1 / self._tables)
+        counts = self._counts
+        level = level / everything if everything > 0 else np.full(len(counts), 1 / counts.sum())
+        return float(solution.col_value[0]), worth, level
