@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
-from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.linear import linear_bound
 from planners.embedding.best_plan.local.rounds import construct, improve
 from planners.embedding.best_plan.local.state import local_tables, new_state
 from planners.embedding.search.space import Devices, Placement, SearchSpace, search_space
@@ -162,10 +162,10 @@ def held_by(space, placed_on, options, ranks):
 def constructed(space, placed_on, seed=0, doublings=0):
     """Return the local search's tables, and its first state with the relaxed plan placed."""
     found = candidates(space, placed_on)
-    bound = linear_bound(found)
+    bound, options = linear_bound(found)
     tables = local_tables(found)
-    state = new_state(tables, [seed], math.inf, bound.milliseconds, doublings)
-    construct(tables, state, np.arange(space.tables), bound.options)
+    state = new_state(tables, [seed], math.inf, bound, doublings)
+    construct(tables, state, np.arange(space.tables), options)
     return tables, state
 
 

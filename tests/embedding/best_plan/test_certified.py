@@ -27,10 +27,9 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Storage
 
-from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.search import best_bound, best_plan
-from planners.embedding.best_plan.strategy import lower_bound
+from planners.embedding.best_plan.proofs import last_proof, proofs
+from planners.embedding.best_plan.search import best_plan
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -67,7 +66,7 @@ def test_a_plan_is_legal_and_between_the_bound_and_what_is_proposed(problem, see
     held = held_by(space, placed_on, found.options, found.ranks)
     assert fit(held, placed_on)
     assert found.rating == pytest.approx(held[:, 0].max(), rel=1e-12)
-    assert lower_bound(space, placed_on).milliseconds <= found.rating * (1 + 1e-9)
+    assert last_proof(candidates(*problem)).milliseconds <= found.rating * (1 + 1e-9)
 
 
 def test_a_proposed_plan_stands_where_the_search_comes_to_none_as_good():
@@ -148,12 +147,11 @@ def test_what_fits_in_sum_alone_is_proven_to_have_no_plan():
     space = search_space([option(table, "device", (6, 0, 1.0)) for table in range(3)])
     problem = space, devices((9, 9), (9, 9))
     assert least_rating(*problem) == math.inf
-    assert linear_bound(candidates(*problem)).milliseconds < math.inf
-    assert lower_bound(*problem).milliseconds == math.inf
+    assert next(proofs(candidates(*problem))).milliseconds < math.inf
     found = briefly(*problem)
     assert isinstance(found, NotFound)
     assert found.last.tolist() == found.smallest.tolist() == [0, 1, 2]
-    assert found.bound == best_bound(*problem) == math.inf
+    assert found.bound == last_proof(candidates(*problem)).milliseconds == math.inf
 
 
 def test_without_an_option_for_a_table_nothing_is_proposed():

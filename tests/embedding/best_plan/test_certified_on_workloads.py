@@ -11,8 +11,9 @@ from torchrec.distributed.planner.planners import (
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.proofs import last_proof
 from planners.embedding.best_plan.search import best_plan
-from planners.embedding.best_plan.strategy import lower_bound
 from planners.embedding.decision import prepare, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
@@ -38,7 +39,11 @@ LITTLE = "synthetic[tables=6,seed=2,memory=tight]"
 
 
 def gap(found, bound):
-    return found.rating / bound.milliseconds - 1
+    return found.rating / bound - 1
+
+
+def lower_bound(*problem):
+    return last_proof(candidates(*problem)).milliseconds
 
 
 def test_a_plan_is_near_the_bound_where_there_is_room():
@@ -50,8 +55,8 @@ def test_a_plan_is_near_the_bound_where_there_is_room():
 def little_work(monkeypatch):
     """Limit the work of searches, but not their linear programmes, which are limited by time."""
     room = "planners.embedding.best_plan"
-    monkeypatch.setattr(f"{room}.strategy.WORK_PER_SECOND", 1e4)
-    monkeypatch.setattr(f"{room}.strategy._PATTERNS_PER_SECOND", 3e3)
+    monkeypatch.setattr(f"{room}.search.WORK_PER_SECOND", 1e4)
+    monkeypatch.setattr(f"{room}.patterns._WORK_PER_SECOND", 3e3)
 
 
 def test_a_plan_is_nearer_the_bound_where_memory_is_scarce():

@@ -9,7 +9,7 @@ from small_problems import devices as two_ranks, option
 
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
-from planners.embedding.best_plan.bounds import programmes
+from planners.embedding.best_plan import linear
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays
@@ -45,7 +45,7 @@ def test_a_fork_waits_for_whatever_solves(name, monkeypatch):
     solve, locked = getattr(highspy.Highs, name), []
 
     def noting(solver):
-        locked.append(programmes.solving.locked())
+        locked.append(linear.solving.locked())
         return solve(solver)
 
     monkeypatch.setattr(highspy.Highs, name, noting)

@@ -16,8 +16,8 @@ from small_problems import (
     varied,
 )
 
-from planners.embedding.best_plan.bounds.bound import linear_bound
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.linear import linear_bound
 from planners.embedding.best_plan.local import regions
 from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import improve
@@ -34,7 +34,7 @@ from planners.embedding.search.space import search_space
 
 
 def has_a_bound(problem):
-    return 0 < linear_bound(candidates(*problem)).milliseconds < math.inf
+    return 0 < linear_bound(candidates(*problem))[0] < math.inf
 
 
 some_problems = problems(kinds=tuple(KINDS)[:5], overfull=False).filter(has_a_bound)

@@ -8,16 +8,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from small_problems import devices, least_rating, option, problems
 
-from harness.contract import WorkloadSpec
-from harness.topologies.lookup import find_topology
-from planners.embedding.best_plan.bounds.bound import integer_bound, linear_bound
-from planners.embedding.best_plan.bounds.configuration import pattern_bound
-from planners.embedding.best_plan.bounds.patterns import Items, most_valuable_pattern
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.problem import build
-from planners.embedding.quality import arrays
+from planners.embedding.best_plan.linear import linear_bound
+from planners.embedding.best_plan.patterns import pattern_bound
+from planners.embedding.best_plan.pricing import Items, most_valuable_pattern
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
-from planners.embedding.workloads.mixture import shape
 
 
 @st.composite
@@ -70,10 +66,10 @@ def test_no_pattern_is_worth_more_than_is_said_and_one_is_found_where_it_is_abov
 def test_no_plan_is_below_the_bound_by_patterns(problem):
     found = candidates(*problem)
     least = least_rating(*problem)
-    linear = linear_bound(found).milliseconds
+    linear = linear_bound(found)[0]
     if math.isfinite(linear):
         for known in (math.inf, least):
-            assert linear <= pattern_bound(found, linear, known) <= least * (1 + 1e-9)
+            assert linear <= pattern_bound(found, linear, known, Deadline()) <= least * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -84,16 +80,5 @@ def test_a_device_holds_whole_shards(size, capacity, best):
     """If shards could be divided, five tables of 1 ms would take 1.25 ms on four devices."""
     space = search_space([option(table, "device", (size, 0, 1.0)) for table in range(5)])
     found = candidates(space, devices(*[(capacity, 0)] * 4))
-    assert linear_bound(found).milliseconds == pytest.approx(1.25)
-    assert pattern_bound(found, 1.25) == pytest.approx(best, rel=4e-3)
-
-
-def test_branching_proves_more_where_options_in_parts_are_optimistic():
-    problem = build(
-        WorkloadSpec.parse("mixture[seed=11]"), shape(11, find_topology("dgx_a100_80gb", 32))
-    )
-    found = candidates(*arrays(problem))
-    linear = linear_bound(found)
-    known = integer_bound(found, linear.milliseconds).milliseconds
-    without = pattern_bound(found, known, branches=0)
-    assert linear.milliseconds < known < without <= pattern_bound(found, known)
+    assert linear_bound(found)[0] == pytest.approx(1.25)
+    assert pattern_bound(found, 1.25, math.inf, Deadline()) == pytest.approx(best, rel=4e-3)

@@ -31,7 +31,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import CacheParams, ShardingType
 from torchrec.schema.utils import is_signature_compatible
 
-from planners.embedding.best_plan.search import _is_accepted
+from planners.embedding.best_plan.torchrec_rules import _is_accepted
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.drop_in.planner import DistrustedSearch, Planner

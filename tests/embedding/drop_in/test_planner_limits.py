@@ -59,7 +59,7 @@ def test_laying_out_counts(monkeypatch):
         raise AssertionError("no time is left for a bound")
 
     monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    monkeypatch.setattr("planners.embedding.best_plan.search.linear_bound", left)
+    monkeypatch.setattr("planners.embedding.best_plan.search.proofs", left)
     planner = new_planner(built, mode="best-plan", search_seconds=3.0)
     planner._clock = lambda: now[0]
     planner.plan(built.module, built.sharders)

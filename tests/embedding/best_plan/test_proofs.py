@@ -5,20 +5,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from random_problems import random_problem
-from small_problems import KINDS, devices, least_rating, option, problems
+from small_problems import devices, least_rating, option, problems
 
-from planners.embedding.best_plan.bounds.bound import (
-    integer_bound,
-    least_possible,
-    linear_bound,
-)
-from planners.embedding.best_plan.bounds.presolve import Presolve, presolve_bound, presolved
-from planners.embedding.best_plan.bounds.programmes import LinearRelaxation
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.linear import LinearProgramme, least_possible, linear_bound
+from planners.embedding.best_plan.presolve import Presolve, presolve_bound, presolved
+from planners.embedding.best_plan.proofs import last_proof, proofs
 from planners.embedding.best_plan.search import best_plan
-from planners.embedding.best_plan.strategy import lower_bound
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import search_space
@@ -27,32 +22,28 @@ RELATIVE = 1e-9
 
 
 def bounds(space, placed_on):
-    """Return all bounds in milliseconds: linear, integer with and without a hint, and the best."""
-    found = candidates(space, placed_on)
-    linear = linear_bound(found).milliseconds
-    integer = hinted = math.inf
-    if math.isfinite(linear):
-        integer = integer_bound(found).milliseconds
-        hinted = integer_bound(found, linear).milliseconds
-    return linear, integer, hinted, lower_bound(space, placed_on).milliseconds
+    """Return the bound of each rung in milliseconds."""
+    return [proof.milliseconds for proof in proofs(candidates(space, placed_on))]
 
 
+@settings(max_examples=60)
 @given(problems())
-def test_no_plan_is_below_a_bound(problem):
+def test_no_plan_is_below_a_rung_and_no_rung_below_the_one_before(problem):
+    best, proven = least_rating(*problem), bounds(*problem)
+    assert proven == sorted(proven)
+    assert all(bound <= best * (1 + RELATIVE) for bound in proven)
+
+
+@settings(max_examples=60)
+@given(problems(overfull=False), st.sampled_from([1.0, 1.3, 4.0]), st.floats(0.1, 1.0))
+def test_what_is_known_limits_the_proofs(problem, worse, low):
+    """No proof is below a known bound or above a known plan, or rules out the best plan."""
     best = least_rating(*problem)
-    assert all(bound <= best * (1 + RELATIVE) for bound in bounds(*problem))
-
-
-@settings(max_examples=40)
-@given(problems(kinds=tuple(KINDS)[:4], overfull=False, host_ranks=1))
-def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
-    """With one rank per host, the integer programme relaxes only the hosts of grids.
-
-    The bound is reached in any unit of time, although the solver's tolerances are absolute.
-    """
-    best = least_rating(*problem)
-    reached = bounds(*problem)[1]
-    assert best * (1 - 3e-3) <= reached <= best * (1 + RELATIVE)
+    assume(0 < best < math.inf)
+    for proof in proofs(candidates(*problem), low * best, worse * best):
+        assert low * best <= proof.milliseconds <= best * (1 + RELATIVE)
+        allowed = set(proof.candidates.options.tolist())
+        assert least_rating(*problem, allowed) == pytest.approx(best, rel=RELATIVE)
 
 
 @settings(max_examples=30)
@@ -60,15 +51,14 @@ def test_the_integer_bound_is_reached_where_each_host_has_one_rank(problem):
 def test_the_relaxed_plan_has_an_option_of_each_table(problem):
     space, placed_on = problem
     found = candidates(space, placed_on)
-    bound = linear_bound(found)
-    assert bound.options.shape == (space.tables,)
-    if math.isfinite(bound.milliseconds):
-        chosen = bound.options
+    bound, chosen = linear_bound(found)
+    assert chosen.shape == (space.tables,)
+    if math.isfinite(bound):
         assert np.isin(chosen, found.options).all()
         assert space.table[chosen].tolist() == list(range(space.tables))
-        assert (space.largest_shard[chosen] <= bound.milliseconds * (1 + RELATIVE)).all()
+        assert (space.largest_shard[chosen] <= bound * (1 + RELATIVE)).all()
     else:
-        assert (bound.options == -1).all()
+        assert (chosen == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -94,28 +84,22 @@ def one_of_two_options():
 
 
 def test_whole_options_bound_more_than_parts():
-    linear, integer, hinted, best = bounds(*one_of_two_options())
+    linear, *_, best = bounds(*one_of_two_options())
     assert linear == pytest.approx(2.75, rel=RELATIVE)
-    assert integer == hinted == pytest.approx(5.0, rel=1e-4)
-    assert integer <= best <= 5.0
-    assert least_rating(*one_of_two_options()) == 5.0
+    assert best == pytest.approx(least_rating(*one_of_two_options()), rel=RELATIVE)
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
-    monkeypatch.setattr("planners.embedding.best_plan.bounds.sizes._PATTERN_TABLES", 0)
-    monkeypatch.setattr("planners.embedding.best_plan.bounds.sizes._MOST_INTEGERS", 3)
-    monkeypatch.setattr("planners.embedding.best_plan.bounds.presolve._MOST_SHARDS", -1)
-    assert lower_bound(*one_of_two_options()).milliseconds == pytest.approx(2.75, rel=RELATIVE)
+    for limit in ("patterns._MOST_TABLES", "packing._MOST_COLUMNS", "presolve._MOST_SHARDS"):
+        monkeypatch.setattr(f"planners.embedding.best_plan.{limit}", -1)
+    assert bounds(*one_of_two_options()) == pytest.approx([2.75, 2.75], rel=RELATIVE)
 
 
 def test_only_ranks_of_one_host_share_their_memory():
+    """Patterns know that no device holds two of the three tables."""
     tables = [option(table, "device", (3, 0, 1.0)) for table in range(3)]
-    space = search_space(tables)
-    together, apart = devices((5, 0), (5, 0)), devices((5, 0), (5, 0), host_ranks=1)
-    # Patterns know that no device holds two of the three tables.
-    assert [math.isinf(bound) for bound in bounds(space, together)] == [False] * 3 + [True]
-    assert [math.isinf(bound) for bound in bounds(space, apart)] == [False, True, True, True]
-    assert least_rating(space, apart) == math.inf
+    problem = search_space(tables), devices((5, 0), (5, 0))
+    assert bounds(*problem)[-1] == least_rating(*problem) == math.inf
 
 
 def both_kinds(*more):
@@ -149,14 +133,14 @@ def two_shards(free):
 )
 def test_all_bounds_are_reached(problem, best):
     assert least_rating(*problem) == best
-    assert bounds(*problem) == pytest.approx([best] * 4, rel=1e-4)
+    assert bounds(*problem)[-1] == pytest.approx(best, rel=RELATIVE)
 
 
 def test_a_table_without_options_has_an_infinite_bound():
     space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
-    bound = lower_bound(space, devices((9, 0), (9, 0)))
-    assert bound.milliseconds == math.inf
-    assert bound.options.tolist() == [-1, -1]
+    proof = last_proof(candidates(space, devices((9, 0), (9, 0))))
+    assert proof.milliseconds == math.inf
+    assert proof.relaxed.tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize(("tables", "spread"), [(60, 100), (200, 20), (400, 10)])
@@ -177,8 +161,8 @@ def test_rounding_does_not_lift_the_bound(tables, spread):
         least += price * min(Fraction(missing, saved), 1)
         missing = max(missing - saved, 0)
     space, placed_on = search_space(options), devices((needed, 0))
-    relaxation = LinearRelaxation(candidates(space, placed_on))
-    bound, _ = relaxation.solve(2.0, Deadline())
+    programme = LinearProgramme(candidates(space, placed_on))
+    bound, _ = programme.solve(2.0, Deadline())
     assert 1 - 1e-5 < Fraction(bound) / least <= 1
 
 
@@ -238,7 +222,7 @@ def test_what_must_be_on_every_rank_leaves_no_room_for_all_columns_on_one_host()
     placed_on = devices(*[(10, 0)] * 4, host_ranks=2)
     found = presolved(candidates(space, placed_on))
     assert found.options.tolist() == [0, 2]
-    assert linear_bound(found).milliseconds == pytest.approx(10.0)
+    assert linear_bound(found)[0] == pytest.approx(10.0)
 
 
 def test_an_option_is_ruled_out_by_what_its_shards_take_together():
