@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness.execution.worker import LoggedOnce
+from harness.execution.logged import LoggedOnce
 from harness.model.errors import ShardbenchError, UsageError
 from shardbench.command import INTERRUPTED, InterruptedCommand, examples
 from shardbench.streams import flush_streams, not_written, prepare_streams

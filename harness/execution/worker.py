@@ -25,7 +25,6 @@ import struct
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -185,36 +184,6 @@ def is_memory_error(error: BaseException) -> bool:
 def mentions_memory_error(text: str) -> bool:
     """Return whether the output of a process, or an error's text, reports a lack of memory."""
     return _REFUSED.search(text) is not None
-
-
-class LoggedOnce(logging.Handler):
-    """Writes the first message that each line of code logs; `close` writes how many there were.
-
-    Libraries log the same for each table of each plan. Messages of the logger `shardbench` count as
-    the same only if their text is.
-    """
-
-    def __init__(self, write: Callable[[str], object]) -> None:
-        super().__init__()
-        self._write = write
-        self._times: Counter[str] = Counter()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a message, unless this line of code has logged before."""
-        text = record.getMessage()
-        is_own = record.name == "shardbench"
-        place = text if is_own else f"{record.name}, line {record.lineno}"
-        self._times[place] += 1
-        if self._times[place] == 1:
-            self._write(text)
-
-    def close(self) -> None:
-        """Write the number of messages from each line that logged more than one."""
-        for place, times in self._times.items():
-            if times > 1:
-                self._write(f"There were {times} messages like this one: {place}")
-        self._times.clear()
-        super().close()
 
 
 def limit_memory(gib: float) -> None:
@@ -394,6 +363,8 @@ def _run_job(requests: int, messages: int, output: int) -> NoReturn:
         # Processes that the work starts begin as in a program of its own, not as this one did.
         multiprocessing.set_start_method(None, force=True)
         function, arguments, memory_gib = pickle.loads(pickled)
+        from harness.execution.logged import LoggedOnce  # which is not on every interpreter's path
+
         logged = LoggedOnce(lambda text: sys.stderr.write(f"{text}\n"))
         logging.basicConfig(handlers=[logged], force=True)  # a library may have called it
         report.closing.append(logged.close)
