@@ -132,7 +132,6 @@ def main(arguments: list[str] | None = None) -> None:
             program(arguments, prog_name="shardbench")
         finally:
             logging.getLogger().removeHandler(logged)
-            logged.close()
             flush_streams()
     except ShardbenchError as error:
         _end(error)

@@ -142,7 +142,9 @@ class Child:
         passed_on: whether the beginning of its output is printed to standard error.
     """
 
-    def __init__(self, start: Callable[[int, int, int], OwnProcess | Forked], passed_on: bool = True) -> None:
+    def __init__(
+        self, start: Callable[[int, int, int], OwnProcess | Forked], passed_on: bool = True
+    ) -> None:
         requests, self._requests = Pipe(duplex=False)
         self._messages, messages = Pipe(duplex=False)
         printed, output = Pipe(duplex=False)
