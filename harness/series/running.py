@@ -227,7 +227,8 @@ class Runner:
         self._cells: dict[str, Cell] = {}
         notes: dict[str, str] = {}
         # Own cells come last, and replace those of other machines, of which only counts are used.
-        for cell in sorted(self.store.values(), key=self._is_own):
+        stored = (entry.value for entry in self.store.entries)
+        for cell in sorted(stored, key=self._is_own):
             if cell.problem == self.problem and cell.variant.partition("+")[2] == self.planner:
                 if why := self._why_unused(cell):
                     notes.setdefault(cell.variant, f"not used: {why}")
