@@ -80,10 +80,11 @@ def able_family(
     """Return the family called `name`; if it is empty, the only family with the ability.
 
     If several have the ability, the workload must be one of a single family. Raises UsageError for
-    an unknown name, or if not exactly one family is left."""
-    if name:
-        return registry.find(name)
-    able = [family for family in registry.families if getattr(family.abilities, ability)]
+    an unknown name, a family without the ability, or if not exactly one family is left."""
+    families = [registry.find(name)] if name else registry.families
+    able = [family for family in families if getattr(family.abilities, ability)]
+    if name and not able:
+        raise UsageError(f"Family '{name}' cannot {verb}.")
     if workload is not None and len(able) > 1:
         able = _taking(able, workload)
     if len(able) != 1:

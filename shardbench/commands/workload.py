@@ -65,15 +65,12 @@ def show(
     spec = WorkloadSpec.parse(workload)
     registry = options.found_registry()
     taking = problem_options.able_family(registry, family, "inventory", "show this", spec)
-    show_inventory = load(taking.abilities.inventory)
-    if show_inventory is None:
-        raise UsageError(f"The contents of workloads of family '{family}' cannot be shown.")
     if topology is None and gpus is None:
         taking.label(spec)  # raises UsageError if the workload does not exist
         placed = taking.brings(spec)
     else:
         placed = placed_on(taking, spec, topology, gpus)
-    inventory = show_inventory(spec, placed)
+    inventory = load(taking.abilities.inventory)(spec, placed)
     sort = sort or inventory.sort
     inventory.place(sort)  # raises UsageError for an unknown column
     if out is None:
@@ -106,9 +103,6 @@ def import_workload(
 ) -> None:
     """Import a workload from another tool's format."""
     able = problem_options.able_family(options.found_registry(), family, "importing", "import")
-    read = load(able.abilities.importing)
-    if read is None:
-        raise UsageError(f"Workloads of family '{family}' cannot be imported.")
     if any(sign in str(out) for sign in "[]@"):
         raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
     if out.exists() and Path(source).exists() and out.samefile(source):
@@ -120,7 +114,7 @@ def import_workload(
         columns=_pairs("--column", column),
         assumed=_pairs("--assume", assume),
     )
-    imported = read(request)
+    imported: Imported = load(able.abilities.importing)(request)
     options.write(out, imported.content)
     display.show(outcome(imported))
     options.messages.print(

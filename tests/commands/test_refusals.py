@@ -92,7 +92,7 @@ def benchmark(name: str, parameters: str) -> str:
         ("workload import none.csv -o x.csv --column rows", "must be given as FIELD=..."),
         ("workload import none.csv -o x.csv --assume =5", "must be given as FIELD=..."),
         ("workload import n.csv -o x.csv --assume dim=5 --assume dim=5", "gives 'dim' twice"),
-        ("workload import none.csv -o x.csv --family reshard", "cannot be imported"),
+        ("workload import none.csv -o x.csv --family reshard", "cannot import"),
         ("workload import none.data -o x.csv", "cannot be told from its name"),
         # topology capture
         ("topology capture -o m.txt", "m.txt must end in .csv"),
