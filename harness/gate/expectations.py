@@ -9,12 +9,11 @@ from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import replace
 
 from harness.contract.registry import Registry
-from harness.measuring.request import Request
+from harness.measuring.request import Request, request_on
 from harness.model.declared import Amount, Count, Name, Number, checked
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_toml
 from harness.model.ids import CellId, ProblemId
-from harness.suites.declared import request_on
 
 Value = float | str | tuple[float, float] | None
 Figures = dict[str, Value]
