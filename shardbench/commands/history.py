@@ -34,7 +34,7 @@ from shardbench.series import find_library, show_series, write_series
     cls=GateCommand,
 )
 @click.argument(
-    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_commits
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("commits")
 )
 @click.argument(
     "wanted",
@@ -66,7 +66,7 @@ from shardbench.series import find_library, show_series, write_series
 )
 @click.option(
     "--least",
-    type=options.Number("a factor of at least 1", lambda factor: 1 <= factor < math.inf),
+    type=options.Number(min=1),
     default=1.1,
     help="Report commits that change the calls by this factor or more.",
 )

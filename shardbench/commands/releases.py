@@ -35,7 +35,7 @@ DEFAULT_FOLDER = Path("upstreams/releases")
 
 @command("shardbench releases torchrec 1.5.0..1.9.2")
 @click.argument(
-    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_releases
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("releases")
 )
 @click.argument(
     "wanted",

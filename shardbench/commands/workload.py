@@ -3,17 +3,15 @@
 import csv
 import io
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.bar import Bar
 from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
+from rich.table import Table as Grid
 from rich.text import Text
 
-from harness.contract.abilities import load
 from harness.contract.workloads import (
+    Bar,
     Cell,
     Column,
     Imported,
@@ -27,10 +25,11 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import amount, in_bytes, number
 from reports.core.table import Entry, TableColumn, bar, numbers, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import completion, display, options, problem_options
+from shardbench import completion, display, options, problems
 from shardbench.command import command, examples
 
-_WIDTH, _BETWEEN = 39, 2
+_WIDTH = 39
+_MOST_IMPORTED = 5
 
 
 @click.group(no_args_is_help=True, epilog=examples("shardbench workload show dlrm-856"))
@@ -44,9 +43,9 @@ def workload() -> None:
     help="A name, name[key=value,...], or a file that its family reads.",
     shell_complete=completion.workloads,
 )
-@problem_options.family
-@problem_options.topology
-@problem_options.gpus
+@options.family
+@options.topology
+@options.gpus
 @click.option("--sort", default="", help="The column by which parts are ordered.")
 @click.option("--top", type=click.IntRange(min=1), default=10, help="How many parts to show.")
 @click.option(
@@ -64,16 +63,15 @@ def show(
     """Draw a workload's contents: distributions and the largest parts."""
     spec = WorkloadSpec.parse(workload)
     registry = options.found_registry()
-    taking = problem_options.able_family(registry, family, "inventory", "show this", spec)
-    show_inventory = load(taking.abilities.inventory)
-    if show_inventory is None:
-        raise UsageError(f"The contents of workloads of family '{family}' cannot be shown.")
+    taking, inventory_of = problems.find_able(
+        registry, family, "inventory", "show what its workloads contain", spec
+    )
     if topology is None and gpus is None:
         taking.label(spec)  # raises UsageError if the workload does not exist
         placed = taking.brings(spec)
     else:
         placed = placed_on(taking, spec, topology, gpus)
-    inventory = show_inventory(spec, placed)
+    inventory: Inventory = inventory_of(spec, placed)
     sort = sort or inventory.sort
     inventory.place(sort)  # raises UsageError for an unknown column
     if out is None:
@@ -100,27 +98,26 @@ def show(
     multiple=True,
     help="FIELD=VALUE: a field's value where the source lacks it; repeatable.",
 )
-@problem_options.family
+@options.family
 def import_workload(
     source: str, out: Path, form: str, column: tuple[str, ...], assume: tuple[str, ...], family: str
 ) -> None:
     """Import a workload from another tool's format."""
-    able = problem_options.able_family(options.found_registry(), family, "importing", "import")
-    read = load(able.abilities.importing)
-    if read is None:
-        raise UsageError(f"Workloads of family '{family}' cannot be imported.")
+    registry = options.found_registry()
+    able, read = problems.find_able(registry, family, "importing", "import workloads")
     if any(sign in str(out) for sign in "[]@"):
         raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
     if out.exists() and Path(source).exists() and out.samefile(source):
         raise UsageError(f"{out} is the source itself; write to another file.")
-    request = ImportRequest(
-        source=source,
-        target=str(out),
-        format="" if form == "auto" else form,
-        columns=_pairs("--column", column),
-        assumed=_pairs("--assume", assume),
+    imported: Imported = read(
+        ImportRequest(
+            source=source,
+            target=str(out),
+            format="" if form == "auto" else form,
+            columns=_pairs("--column", column),
+            assumed=_pairs("--assume", assume),
+        )
     )
-    imported = read(request)
     options.write(out, imported.content)
     display.show(outcome(imported))
     options.messages.print(
@@ -147,20 +144,20 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
 
 def _contents(inventory: Inventory, sort: str, most: int) -> RenderableType:
     """Render an inventory: a summary, histograms, and the `most` largest parts with bars."""
-    histograms = RichTable.grid(padding=(0, _BETWEEN, 1, 0))  # two in a row
-    histograms.add_column(width=_WIDTH)
-    histograms.add_column(width=_WIDTH)
     drawn = [_histogram(inventory, column) for column in inventory.drawn]
-    for place in range(0, len(drawn), 2):
-        histograms.add_row(*drawn[place : place + 2])
-    return Group(
+    parts: list[RenderableType] = [
         Text(inventory.title, style="bold"),
         Text(inventory.summary),
         *(Text(f"{note}.", style="dim") for note in inventory.notes),
-        "",
-        *[histograms] * bool(drawn),
-        _largest(inventory, sort, most),
-    )
+    ]
+    if drawn:
+        grid = Grid.grid(padding=(0, 2, 0, 0))  # two in a row
+        grid.add_column(width=_WIDTH)
+        grid.add_column(width=_WIDTH)
+        for place in range(0, len(drawn), 2):
+            grid.add_row(*drawn[place : place + 2])
+        parts.append(grid)
+    return Group(*parts, "", _largest(inventory, sort, most))
 
 
 def outcome(imported: Imported) -> RenderableType:
@@ -170,14 +167,13 @@ def outcome(imported: Imported) -> RenderableType:
         Text(inventory.title, style="bold"),
         Text(inventory.summary),
         "",
-        _largest(inventory, inventory.sort, 5),
+        _largest(inventory, inventory.sort, _MOST_IMPORTED),
     ]
-    values: dict[str, Sequence[str]] = {
-        "Assumed, since the source does not say it": imported.assumed,
-        "Changed": imported.changed,
-        "Left out": imported.left_out,
-    }
-    for title, sentences in values.items():
+    for title, sentences in (
+        ("Assumed, since the source does not say it", imported.assumed),
+        ("Changed", imported.changed),
+        ("Left out", imported.left_out),
+    ):
         if sentences:
             parts += ["", Text(f"{title}:", style="yellow")]
             parts.append(display.listed(f"{sentence}." for sentence in sentences))
@@ -197,21 +193,18 @@ def _as_csv(inventory: Inventory) -> str:
     return file.getvalue()
 
 
-def _histogram(inventory: Inventory, column: Column) -> RichTable:
-    bars = distribution(inventory, column)
-    table = RichTable.grid(padding=(0, 1, 0, 0))
-    table.title = f"{column.heading} ({column.unit})" if column.unit else column.heading
-    table.title_justify, table.title_style = "left", "bold"
-    for _ in range(2):
-        table.add_column(justify="right", no_wrap=True)
-    most = max((each.parts for each in bars), default=1)
+def _histogram(inventory: Inventory, column: Column) -> RenderableType:
     write = in_bytes if column.kind == "bytes" else amount
-    for each in bars:
-        values = f"{write(each.low)} to {write(each.high)}"
-        if each.low == each.high:
-            values = _written(each.low, column) if column.kind == "number" else write(each.low)
-        table.add_row(values, f"{each.parts:,}", Bar(most, 0, each.parts, color="blue"))
-    return table
+
+    def values(of: Bar) -> Entry:
+        if of.low < of.high:
+            return Entry(f"{write(of.low)} to {write(of.high)}")
+        return Entry(_written(of.low, column) if column.kind == "number" else write(of.low))
+
+    unit = f" ({column.unit})" if column.unit else ""
+    columns = (numbers("", values), numbers(f"{inventory.part}s", "parts"), bar("", "parts"))
+    table = table_of(distribution(inventory, column), *columns)
+    return as_terminal(table, f"\n{column.heading}{unit}")
 
 
 def _largest(inventory: Inventory, sort: str, most: int) -> RenderableType:
