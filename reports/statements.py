@@ -131,7 +131,7 @@ def provenance(record: Record) -> str:
     last = max(environments, key=lambda environment: environment.started or "")
     days = sorted({(environment.started or "")[:10] for environment in environments})
     versions = [f"{name} {version}" for name, version in islice(last.packages.items(), 2)]
-    known = list(dict.fromkeys(run.commit for run in runs if run.commit))
+    known = list(dict.fromkeys(filter(None, (r.commit or r.environment.commit for r in runs))))
     commits = f", by shardbench {names(known)}" if known else ""
     hours = sum(run.seconds for run in runs) / 3600
     lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness.measuring.request import Request
-from harness.model.cell import Cell
 from harness.model.errors import printable
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
@@ -18,7 +17,6 @@ from shardbench.command import InterruptedCommand
 from shardbench.options import messages, warn
 from shardbench.progress import progress_display
 
-_LONGEST = 100
 _MOST_NAMED = 5
 
 
@@ -57,8 +55,7 @@ def tell_damaged(damaged: Sequence[Damage]) -> None:
     for damage in damaged[:_MOST_NAMED]:
         warn(f"Damaged: {damage}")
     if len(damaged) > _MOST_NAMED:
-        more = len(damaged) - _MOST_NAMED
-        warn(f"Damaged: {more} more lines.")
+        warn(f"Damaged: {len(damaged) - _MOST_NAMED} more lines.")
 
 
 def measure(
@@ -83,44 +80,27 @@ def measure(
         keep_earlier(store, used)
     requests = resumed(tasks, store)
     left = [request for request in requests if not request.is_measured]
-    if stored := len(requests) - len(left):
+    if len(left) < len(requests):
         messages.print(
-            f"{stored} of {plural(len(requests), 'problem')} {'is' if stored == 1 else 'are'} "
-            f"measured already in {store.path}; --fresh measures {'it' if stored == 1 else 'them'} "
-            "again."
+            f"Measured already in {store.path}: {len(requests) - len(left)} of "
+            f"{plural(len(requests), 'problem')}; --fresh measures again."
         )
     done: list[Finished] = []
     with progress_display(total=len(left)) as show:
-
-        def begun(request: Request) -> None:
-            show.begun(title_of(request))
-
         if cluster:
             running = cluster.sweep(left, store, settings)
         else:
+
+            def begun(request: Request) -> None:
+                show.begun(title_of(request))
+
             running = sweep(left, store, settings, show, at_once=at_once, begun=begun)
         for problem in running:
             done.append(problem)
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
-            show.finished(title_of(problem.request), _outcome(problem), failed)
+            show.finished(title_of(problem.request), problem.outcome, failed)
             then()
     return requests, done
-
-
-def _outcome(finished: Finished) -> str:
-    """Return a problem's outcome as one line of text."""
-    ended = ", ".join(
-        f"{cell.variant} {cell.status}" + (f" ({short(cell)})" if cell.status == "failed" else "")
-        for cell in finished.cells
-        if cell.status != "ok"
-    )
-    return printable(finished.refused or ended or "all ok")
-
-
-def short(cell: Cell) -> str:
-    """Return a cell's reason as one line, cut to 100 characters."""
-    reason = " ".join((cell.reason or "").split())
-    return printable(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}...")
 
 
 def title_of(request: Request) -> str:

@@ -1,7 +1,6 @@
 """Cells: the results of one variant on one problem."""
 
 import math
-import numbers
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,8 +10,8 @@ from msgspec import Meta, Struct, convert, field, to_builtins
 
 from harness.model.declared import LEAST, Amount, Count, Name, Number, Size, check_sizes
 from harness.model.errors import UsageError
-from harness.model.files import legible
-from harness.model.ids import CellId, ProblemId, WorkloadSpec
+from harness.model.files import plain_number
+from harness.model.ids import CellId, ProblemId
 from harness.model.quality import Bound, Quality, find_bound
 from harness.model.settings import Settings
 from harness.model.statement import Claim
@@ -261,59 +260,21 @@ class Cell(Struct, kw_only=True):
 
     def record(self) -> dict[str, Any]:
         """Return the cell as a flat record in JSON types, as lines of schema 1 have it."""
-        held = to_builtins(self, enc_hook=plain_number)
-        del held["id"], held["key"]
+        fields = to_builtins(self, enc_hook=plain_number)
+        del fields["id"], fields["key"]
         problem = self.problem
-        named = {"cell": str(self.id), "family": self.family, "variant": self.variant}
-        placed = {"workload": str(problem.workload), "topology": problem.topology}
-        return {**named, **placed, "gpus": problem.gpus, **held, "schema": SCHEMA}
+        names = {"cell": str(self.id), "family": self.family, "variant": self.variant}
+        place = {"workload": str(problem.workload), "topology": problem.topology}
+        return {**names, **place, "gpus": problem.gpus, **fields, "schema": SCHEMA}
 
     @classmethod
     def stored(cls, cell: str, key: str, payload: Mapping[str, Any]) -> "Cell":
-        """Return a stored cell; raises ValueError if a field is missing or wrong."""
+        """Return the stored cell with the id `cell`; raises ValueError if a field is wrong."""
         try:
             cell_id = CellId.parse(cell)
         except UsageError as error:
             raise ValueError(str(error)) from None
         return convert({**payload, "id": asdict(cell_id), "key": key}, cls)
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "Cell":
-        """Parse a record of schema 1; null means that the field is absent.
-
-        Raise ValueError if a field is missing or wrong or if the id contradicts other fields.
-        """
-        held = legible(record)
-        line = convert(held, _Identity)
-        try:
-            problem = ProblemId(WorkloadSpec.parse(line.workload), line.topology, line.gpus)
-            cell_id = CellId(line.family, line.variant, problem)
-            same = CellId.parse(line.cell) == cell_id
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        if not same:
-            raise ValueError(f"'cell' must be the id of what the line says, '{cell_id}'")
-        return convert(held | {"id": asdict(cell_id)}, cls)
-
-
-class _Identity(Struct):
-    """The fields of a stored line that repeat the parts of the cell's id."""
-
-    cell: Name
-    family: Name
-    variant: Name
-    workload: Name
-    topology: Name
-    gpus: Annotated[int, Meta(ge=1, le=2**63 - 1)]
-
-
-def plain_number(value: Any) -> Any:
-    """Convert a numpy number to int or float. Raise TypeError for any other value."""
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        return float(value)
-    raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
 def by_problem(cells: Iterable[Cell]) -> dict[ProblemId, dict[str, Cell]]:

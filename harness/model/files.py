@@ -14,6 +14,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+import msgspec
+
 from harness.model.errors import UsageError, printable
 
 MOST_BYTES = 2**30
@@ -100,42 +102,41 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not TOML: {' '.join(str(error).split())}.") from None
 
 
-def finite(value: Any) -> Any:
-    """Replace infinities and NaN by None, since JSON has neither, and convert numpy numbers."""
-    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
-        value = int(value) if isinstance(value, numbers.Integral) else float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
+def plain_number(value: Any) -> int | float:
+    """Convert a numpy number to int or float. Raise TypeError for any other value."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} cannot be stored")
 
 
-def to_json(record: Any, indent: int | None = None) -> str:
-    """Return strict JSON text, with null for NaN and infinities; without indent it is compact."""
-    apart = (",", ":") if indent is None else None
-    plain = finite(record)
-    return json.dumps(plain, indent=indent, separators=apart, ensure_ascii=False, allow_nan=False)
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return JSON text, with null for NaN and infinities; without indent it is compact."""
+    content = msgspec.json.encode(value, enc_hook=plain_number)
+    return (content if indent is None else msgspec.json.format(content, indent=indent)).decode()
 
 
-def legible(value: Any, most_nested: int = _MOST_NESTED) -> Any:
-    """Return a JSON value with unprintable characters escaped and nulls in objects removed.
+def legible(value: Any) -> Any:
+    """Return a value in JSON types, with unprintable characters escaped.
 
     Escapes replace control characters other than line feeds, marks that reverse the direction of
-    text, and lone surrogates. "..." replaces values nested more than `most_nested` deep.
+    text, and lone surrogates. Nulls, NaN and infinities are left out of objects, and are null in
+    lists. "..." replaces values nested more than 20 deep.
     """
+    return _legible(msgspec.to_builtins(value, str_keys=True, enc_hook=plain_number), _MOST_NESTED)
+
+
+def _legible(value: Any, most_nested: int) -> Any:
     if isinstance(value, str):
         return "\n".join(map(printable, value.split("\n")))
-    if not isinstance(value, dict | list):
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if not isinstance(value, dict | list | tuple):
         return value
     if not most_nested:
         return "..."
-    if isinstance(value, list):
-        return [legible(item, most_nested - 1) for item in value]
-    return {
-        legible(name): legible(item, most_nested - 1)
-        for name, item in value.items()
-        if item is not None
-    }
+    if not isinstance(value, dict):
+        return [_legible(item, most_nested - 1) for item in value]
+    items = {printable(name): _legible(item, most_nested - 1) for name, item in value.items()}
+    return {name: item for name, item in items.items() if item is not None}

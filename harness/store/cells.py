@@ -5,12 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
-
-from harness.model.cell import SCHEMA, SHARED, Cell, plain_number
+from harness.model.cell import SCHEMA, SHARED, Cell
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError
-from harness.model.files import finite, legible, read_file
+from harness.model.files import legible, read_file
 from harness.model.ids import CellId
 from harness.store.keys import key_of
 from harness.store.lines import Entry, Line, OtherSchema, Store
@@ -29,10 +27,9 @@ class CellStore(Store[Cell]):
         self.add(*(Entry(legible(str(cell.id)), cell.key, cell) for cell in cells))
 
     def _payload(self, value: Cell) -> dict[str, Any]:
-        payload = legible(finite(to_builtins(value, enc_hook=plain_number)))
         return {
             name: field
-            for name, field in payload.items()
+            for name, field in legible(value).items()
             if name not in ("id", "key") and field not in ("", [], {})
         }
 
@@ -47,7 +44,7 @@ class CellStore(Store[Cell]):
             if line.kind:
                 cell = Cell.stored(line.id, line.key, self._whole(payload, shared))
             else:
-                cell = Cell.of(payload)
+                cell = Cell.stored(str(payload.get("cell")), "", payload)
                 cell.key = str(key_of(cell.environment, cell.settings, cell.against))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"is no cell: {fault(error, Cell)}") from None

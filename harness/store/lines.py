@@ -22,7 +22,7 @@ from msgspec import Raw, Struct, to_builtins
 
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import finite, legible, read_file, replace_file, to_json
+from harness.model.files import legible, read_file, replace_file, to_json
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ class Store(Generic[T]):
         held += entries
 
     def _payload(self, value: T) -> dict[str, Any]:
-        payload: dict[str, Any] = legible(finite(to_builtins(value, str_keys=True)))
+        payload: dict[str, Any] = legible(value)
         return payload
 
     def set_aside(self, kept: Iterable[Entry[T]] = ()) -> Path | None:

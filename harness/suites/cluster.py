@@ -3,8 +3,8 @@
 import logging
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,11 +15,11 @@ from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.environment import environment
 from harness.measuring.request import Job, Request
-from harness.model.cell import Cell, Environment
+from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError, one_line
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
-from harness.store.keys import difference, key_of
+from harness.store.keys import Key, difference, key_of
 from harness.suites.sweep import Finished
 
 _CONNECT_SECONDS = 5
@@ -31,47 +31,37 @@ _PATIENCE_LOOKS = 12
 _ONE_AT_A_TIME = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A worker process and its environment. A daemonic process may not start processes."""
-
-    environment: Environment
-    is_daemonic: bool
+def describe() -> tuple[str, bool]:
+    """Return the key of this process, and whether it may start processes."""
+    return str(key_of(environment(0))), not multiprocessing.current_process().daemon
 
 
-def describe(seed: int = 0) -> Worker:
-    """Return the environment of this process, and whether it is daemonic."""
-    return Worker(environment(seed), multiprocessing.current_process().daemon)
-
-
-def check_worker(worker: Worker, expected: Environment, name: str = "A worker") -> None:
-    """Raise ShardbenchError if a worker may not start processes or has other code."""
-    if worker.is_daemonic:
+def check_worker(key: str, may_start: bool, wanted: Key, name: str = "A worker") -> None:
+    """Raise ShardbenchError if a worker may not start processes or has other code or versions."""
+    if not may_start:
         raise ShardbenchError(
             f"{name} may not start processes, which measuring needs; start it with --no-nanny, or "
             "with DASK_DISTRIBUTED__WORKER__DAEMON=False in its environment."
         )
-    wanted = structs.replace(key_of(expected), machine="")
-    if what := difference(str(key_of(worker.environment)), wanted):
+    if what := difference(key, structs.replace(wanted, machine="")):
         raise ShardbenchError(
-            f"{name} has {what} than the rest; install the same on all, since results of "
+            f"{name} has {what} than this process; install the same on all, since results of "
             "different code are not compared."
         )
 
 
-def measure(job: Job, expected: Environment) -> list[Cell]:
+def measure(job: Job, wanted: Key) -> list[Cell]:
     """Measure a problem in this worker process and its child processes; return the new cells.
 
     Cells that this machine has already stored are not measured again.
 
     Raises:
         UsageError: the problem cannot be built.
-        ShardbenchError: this process may not start processes, or has other code than `expected`.
+        ShardbenchError: this process may not start processes, or has not the `wanted` key.
     """
-    seed = job.settings.sampling.seed
-    check_worker(describe(seed), expected)
+    check_worker(*describe(), wanted)
     with _ONE_AT_A_TIME:
-        here = environment(seed).machine
+        here = environment(0).machine
         request = job.request()
         stored = tuple(cell for cell in request.stored if cell.environment.machine == here)
         cells: list[Cell] = []
@@ -83,12 +73,12 @@ def measure(job: Job, expected: Environment) -> list[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The workers of a Dask scheduler: the machine of each by name, and the environment of one."""
+    """The workers of a Dask scheduler: the key of the code, and each machine by worker's name."""
 
     client: Any
     address: str
+    key: Key
     machines: Mapping[str, str]
-    environment: Environment
 
     def sweep(
         self,
@@ -104,67 +94,60 @@ class Cluster:
         ShardbenchError if no worker is left, or if the results cannot be written.
         """
         store.add()  # fails before the measurement if the file cannot be written
-        left = [request for request in requests if not request.is_measured]
-        call = partial(measure, expected=self.environment)
-        futures = [
-            self.client.submit(call, request.job(settings, registry), pure=False)
-            for request in left
-        ]
-        waiting = dict(zip(futures, left, strict=True))
+        call = partial(measure, wanted=self.key)
+        waiting = {
+            self.client.submit(call, request.job(settings, registry), pure=False): request
+            for request in requests
+            if not request.is_measured
+        }
         try:
             while waiting:
                 for future in self._ended(list(waiting)):
-                    finished = self._finished(waiting.pop(future), future, settings, registry)
+                    finished = _finished(waiting.pop(future), future, settings, registry)
                     store.add_cells(finished.cells)
                     yield finished
         finally:
             self.client.cancel(list(waiting))
 
-    def _ended(self, futures: Sequence[Any]) -> Sequence[Any]:
+    def _ended(self, futures: Sequence[Any]) -> Collection[Any]:
         """Wait until some futures have ended; raise ShardbenchError if no worker is left."""
         from distributed import wait
 
-        reason = "No worker is left"
         for _ in range(_PATIENCE_LOOKS):
-            try:
-                with self.client.as_current():
-                    ended = wait(futures, _LOOK_SECONDS, return_when="FIRST_COMPLETED").done
-                return [future for future in futures if future in ended]
-            except TimeoutError:
-                try:
-                    if self.client.nthreads():
-                        return ()
-                except (OSError, TimeoutError, ValueError):
-                    reason = f"The Dask scheduler at {self.address} is gone"
-                    break
+            with suppress(TimeoutError), self.client.as_current():
+                ended: set[Any] = wait(futures, _LOOK_SECONDS, "FIRST_COMPLETED").done
+                return ended
+            with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be gone
+                if self.client.nthreads():
+                    return ()
         raise ShardbenchError(
-            f"{reason}; what was measured is kept, and the next run goes on there."
+            f"No worker is left at {self.address}; what was measured is kept, and the next run "
+            "goes on there."
         )
 
-    def _finished(
-        self, request: Request, future: Any, settings: Settings, registry: Callable[[], Registry]
-    ) -> Finished:
-        try:
-            return Finished(request, future.result())
-        except ShardbenchError as error:
-            return Finished(request, [], str(error))
-        except Exception as error:  # an exception of one task must not stop the others
-            reason = f"Its worker failed. {one_line(error)}"
-            cells = Comparison(request, settings, registry).failed(reason)
-            # The machine of a failed worker is unknown.
-            where = structs.replace(self.environment, machine=None)
-            for cell in cells:
-                cell.environment = where
-                cell.key = str(key_of(where, settings, request.reference.name))
-            return Finished(request, cells)
+
+def _finished(
+    request: Request, future: Any, settings: Settings, registry: Callable[[], Registry]
+) -> Finished:
+    try:
+        return Finished(request, future.result())
+    except ShardbenchError as error:
+        return Finished(request, [], str(error))
+    except Exception as error:  # an exception of one task must not stop the others
+        reason = f"Its worker failed. {one_line(error)}"
+        cells = Comparison(request, settings, registry).failed(reason)
+        for cell in cells:  # the machine of a failed worker is unknown
+            cell.environment = structs.replace(cell.environment, machine=None)
+            cell.key = str(structs.replace(Key.parse(cell.key), machine=""))
+        return Finished(request, cells)
 
 
 @contextmanager
-def connected(address: str, code: str | None) -> Iterator[Cluster]:
+def connected(address: str) -> Iterator[Cluster]:
     """Connect to a Dask scheduler while the block runs, and yield its workers.
 
-    `address` is the address that the scheduler prints. `code` is the hash of the code in this
-    process, which all workers must have too.
+    `address` is the address that the scheduler prints. All workers must have the code and the
+    versions of this process.
 
     Raises:
         UsageError: Dask is not installed.
@@ -190,7 +173,7 @@ def connected(address: str, code: str | None) -> Iterator[Cluster]:
     try:
         try:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-            workers: dict[str, Worker] = client.run(describe)
+            workers: dict[str, tuple[str, bool]] = client.run(describe)
         except TimeoutError:
             raise ShardbenchError(
                 f"The Dask scheduler at {address} has no workers; start some with dask worker."
@@ -200,11 +183,10 @@ def connected(address: str, code: str | None) -> Iterator[Cluster]:
                 f"A worker of {address} cannot run shardbench, which must be installed there: "
                 f"{type(error).__name__}."
             ) from None
-        first = next(iter(workers.values())).environment
-        wanted = structs.replace(first, code=code)
-        for name, worker in workers.items():
-            check_worker(worker, wanted, f"Worker {name}")
-        machines = {name: worker.environment.machine or "" for name, worker in workers.items()}
-        yield Cluster(client, address, machines, first)
+        wanted = key_of(environment(0))
+        for name, described in workers.items():
+            check_worker(*described, wanted, f"Worker {name}")
+        machines = {name: Key.parse(key).machine for name, (key, _) in workers.items()}
+        yield Cluster(client, address, wanted, machines)
     finally:
         client.close(timeout=1)

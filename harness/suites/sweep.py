@@ -1,5 +1,6 @@
 """Measure the problems of a suite into a results file, and resume a stopped run."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -13,7 +14,7 @@ from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import Listener, start_server_for
 from harness.measuring.request import Request
 from harness.model.cell import Cell
-from harness.model.errors import UsageError
+from harness.model.errors import UsageError, printable
 from harness.model.files import legible
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
@@ -21,6 +22,8 @@ from harness.store.keys import Task, missing
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_LONGEST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,22 @@ class Finished:
     request: Request
     cells: list[Cell]
     refused: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """The outcome as one line of text: the variants that are not ok, with reasons."""
+        ended = (
+            f"{cell.variant} {cell.status} ({short_reason(cell)})"
+            for cell in self.cells
+            if cell.status != "ok"
+        )
+        return printable(self.refused or ", ".join(ended) or "all ok")
+
+
+def short_reason(cell: Cell) -> str:
+    """Return a cell's reason as one line, cut to 100 characters."""
+    reason = " ".join((cell.reason or "").split())
+    return printable(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}...")
 
 
 def tasks_of(
@@ -57,8 +76,8 @@ def tasks_of(
 def resumed(tasks: Iterable[Task[Request]], store: CellStore) -> list[Request]:
     """Return the requests with their stored cells, so that only the others are measured."""
     return [
-        replace(found.task.what, stored=found.values, is_measured=found.is_complete)
-        for found in missing(tasks, store.entries)
+        replace(known.task.what, stored=known.values, is_measured=known.is_complete)
+        for known in missing(tasks, store.entries)
     ]
 
 
@@ -99,34 +118,34 @@ def sweep(
     return in_lanes(left, measure, at_once) if at_once > 1 else map(measure, left)
 
 
-def in_lanes(
-    tasks: Iterable[T],
-    run: Callable[[T], R],
-    at_once: int,
-    fits: Callable[[T, Sequence[T]], bool] = lambda task, running: True,
-) -> Iterator[R]:
-    """Run tasks, at most `at_once` at a time, and yield each result as it comes.
+def in_lanes(tasks: Sequence[T], run: Callable[[T], R], lanes: int) -> Iterator[R]:
+    """Run tasks in as many threads as there are lanes, and yield each result as it comes.
 
-    A task begins beside `running` ones only if it fits. The threads are daemons, so that the end of
-    the process does not wait for them.
+    The threads are daemons, so that the end of the process does not wait for them. An error of a
+    task is raised, and no further task begins.
     """
-    left, running = list(tasks), list[T]()
-    ended: SimpleQueue[tuple[T, R | BaseException]] = SimpleQueue()
+    left = deque(tasks)
+    ended: SimpleQueue[R | BaseException] = SimpleQueue()
 
-    def work(task: T) -> None:
-        try:
-            ended.put((task, run(task)))
-        except BaseException as error:  # raised again by the thread that reads the queue
-            ended.put((task, error))
+    def work() -> None:
+        while True:
+            try:
+                task = left.popleft()
+            except IndexError:
+                return
+            try:
+                ended.put(run(task))
+            except BaseException as error:  # raised again by the thread that reads the queue
+                left.clear()
+                ended.put(error)
 
-    while left or running:
-        for task in list(left):
-            if len(running) < at_once and (not running or fits(task, running)):
-                left.remove(task)
-                running.append(task)
-                Thread(target=work, args=(task,), daemon=True).start()
-        task, outcome = ended.get()
-        running.remove(task)
-        if isinstance(outcome, BaseException):
-            raise outcome
-        yield outcome
+    for _ in range(lanes):
+        Thread(target=work, daemon=True).start()
+    try:
+        for _ in tasks:
+            outcome = ended.get()
+            if isinstance(outcome, BaseException):
+                raise outcome
+            yield outcome
+    finally:
+        left.clear()

@@ -154,7 +154,7 @@ def validate_command(
                 raise
             options.warn(f"{spec}: {error}")  # go on with the other problems
             continue
-        options.write(path, to_json(to_builtins(done[-1]), indent=1) + "\n")
+        options.write(path, to_json(done[-1], indent=1) + "\n")
         options.messages.print(f"Wrote {path}")
         if json != "-" and len(problems) > 1 and not memory:
             display.show(_shown(done[-1]))

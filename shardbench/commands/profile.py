@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -9,10 +10,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from harness.measuring.profile.flame_graph import Comparer, Profile
+from harness.measuring.profile.flame_graph import Comparer, Frame, Profile
 from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
 from harness.model.errors import UsageError, printable
+from harness.model.files import to_json
 from harness.model.ids import CellId
 from reports.core.formatting import percent, plural, seconds as duration
 from reports.flames import explanation, flame_page, overview
@@ -74,20 +76,41 @@ def profile(
     settings = options.settings_of(budget, budget, 0, memory)
     options.check_folder(out)  # fails before profiling if it is not writable
     with progress_display(str(request.problem)) as listen:
-        profiled = profile_variants(request, settings, seconds, listen)
-    profiles = [profiled[profiled_name].profile for profiled_name in names]
+        profiles = list(profile_variants(request, settings, seconds, listen).values())
+    display.show(shown(profiles))
     pair = CellId(request.family.name, "-against-".join(names), request.problem)
     files = {
-        out / f"{request.cell_id(profiled_name).file_stem}.{suffix}": text
-        for profiled_name in names
-        for suffix, text in profiled[profiled_name].files.items()
+        f"{request.cell_id(profile.variant).file_stem}.speedscope.json": speedscope(profile)
+        for profile in profiles
     }
-    files[out / f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(request.problem))
-    for path, text in files.items():
-        options.write(path, text)
-    display.show(shown(profiles))
-    for path in files:
-        options.messages.print(f"Wrote {path}")
+    files[f"{pair.file_stem}.flames.html"] = flame_page(profiles, str(request.problem))
+    for name, content in files.items():
+        options.write(out / name, content)
+        options.messages.print(f"Wrote {out / name}")
+
+
+def speedscope(profile: Profile) -> str:
+    """Return a profile as a file of speedscope: each stack once, with the seconds of a call."""
+    root = Frame("", f"{profile.family}/{profile.variant}")
+    stacks = {(root, *stack): weight.seconds for stack, weight in profile.stacks.items()}
+    places = {frame: place for place, frame in enumerate(dict.fromkeys(chain(*stacks)))}
+    return to_json(
+        {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "shared": {"frames": [{"name": frame.text} for frame in places]},
+            "profiles": [
+                {
+                    "type": "sampled",
+                    "name": root.text,
+                    "unit": "seconds",
+                    "startValue": 0,
+                    "endValue": profile.seconds,
+                    "samples": [[places[frame] for frame in stack] for stack in stacks],
+                    "weights": list(stacks.values()),
+                }
+            ],
+        }
+    )
 
 
 def shown(profiles: Sequence[Profile]) -> RenderableType:

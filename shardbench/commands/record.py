@@ -10,7 +10,8 @@ from harness.contract.registry import load_registry
 from harness.measuring.jobs import Event, Listener
 from harness.model.errors import UsageError
 from harness.store.cells import CellStore
-from harness.suites.record import Record, RecordPart, gpu_of
+from harness.suites.record import Record
+from harness.suites.recording import Recording, RecordPart, gpu_of
 from reports.core.formatting import plural, seconds
 from reports.core.table import table_of, text
 from reports.core.terminal import as_terminal
@@ -45,35 +46,37 @@ def record(
     folder: Path, repository: tuple[str, ...], device: str, stale: bool, only: str, dry_run: bool
 ) -> None:
     """Measure the suite of a record, which docs take figures from."""
-    held = Record.read(folder, device, gpu_of(device) if device else "")
+    kept = Record.read(folder, device, gpu_of(device) if device else "")
     clones = _clones(repository or [])
     found_registry()  # warns of families that cannot be loaded
-    cells, commits = CellStore(held.cells_file), CellStore(held.commits_file)
-    with measuring_into(cells), measuring_into(commits), measuring_into(held.run_store):
-        parts = [
-            part
-            for part in held.parts(load_registry, clones, _write_page, stale)
-            if only in part.name
-        ]
+    recording = Recording(kept, load_registry, clones, _write_page, stale)
+    cells, commits = CellStore(kept.cells_file), CellStore(kept.commits_file)
+    with measuring_into(cells), measuring_into(commits), measuring_into(kept.run_store):
+        parts = [part for part in recording.parts() if only in part.name]
         if not parts:
             raise UsageError(f"No part of {folder} has '{only}' in its name.")
         left = [part for part in parts if not part.is_measured]
-        took = {name: run.seconds for name, run in held.runs().items()}
         if dry_run:
+            runs = kept.runs()
             for part in parts:
                 state = "measured " if part.is_measured else "to measure"
-                last = f", {seconds(took[part.name])} last time" if part.name in took else ""
+                run = runs.get(part.name)
+                last = f", {seconds(run.seconds)} last time" if run else ""
                 print(f"{state:10}  {part.kind} {part.name.removeprefix(f'{part.kind} ')}{last}")
-            print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {held.folder}.")
+            print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {kept.folder}.")
             return
-        check_folder(held.folder)
-        outcomes = _measure(held, left)
+        check_folder(kept.folder)
+        outcomes: dict[str, str] = {}
+        for done in recording.measure(left, _listen):
+            outcomes[done.part.name] = done.outcome
+            number = f"{len(outcomes)}/{len(left)}"
+            messages.print(f"{number} {done.part.name} in {done.seconds:.0f} s: {done.outcome}")
     if device:
         ended = [(part.name, outcomes.get(part.name, "measured already")) for part in parts]
         display.show(as_terminal(table_of(ended, text("part", 0), text("outcome", 1))))
     failed = sum(outcome.startswith("not measured") for outcome in outcomes.values())
     messages.print(
-        f"{plural(len(left) - failed, 'part')} measured into {held.folder}, "
+        f"{plural(len(left) - failed, 'part')} measured into {kept.folder}, "
         f"{len(parts) - len(left)} were measured already"
         f"{f', {failed} could not be measured' if failed else ''}."
     )
@@ -84,8 +87,8 @@ def record(
 def _clones(named: Sequence[str]) -> dict[str, Path]:
     clones = {}
     for given in named:
-        library, equals, path = given.partition("=")
-        if not (library and equals and path):
+        library, _, path = given.partition("=")
+        if not (library and path):
             raise UsageError(f"--repository must be LIBRARY=PATH, not '{given}'.")
         clones[library] = Path(path)
     return clones
@@ -98,25 +101,14 @@ def _write_page(path: Path, profiles: Sequence[Any], problem: str) -> None:
     write(path, flame_page(profiles, problem))
 
 
-def _measure(held: Record, left: Sequence[RecordPart]) -> dict[str, str]:
-    """Measure the remaining parts; returns the outcome of each."""
-    outcomes: dict[str, str] = {}
+def _listen(part: RecordPart) -> Listener:
+    shown = ""
 
-    def listen(part: RecordPart) -> Listener:
-        shown = ""
+    def step(event: Event) -> None:
+        nonlocal shown
+        doing = f"{event.stage} {event.variant}"
+        if doing != shown and event.steps:
+            shown = doing
+            messages.print(f"  {part.name}: {doing}")
 
-        def step(event: Event) -> None:
-            nonlocal shown
-            doing = f"{event.stage} {event.variant}"
-            if doing != shown and event.steps:
-                shown = doing
-                messages.print(f"  {part.name}: {doing}")
-
-        return step
-
-    def ended(part: RecordPart, outcome: str, took_s: float) -> None:
-        outcomes[part.name] = outcome
-        messages.print(f"{len(outcomes)}/{len(left)} {part.name} in {took_s:.0f} s: {outcome}")
-
-    held.measure(left, listen, ended)
-    return outcomes
+    return step

@@ -255,5 +255,5 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
                 options.warn(f"No flame graphs of {family_name}: {error}")
                 continue
             for pair, page in made.items():
-                both = [profiled[name].profile for name in (pair.after, pair.before) if name]
+                both = [profiled[name] for name in (pair.after, pair.before) if name]
                 options.write(page, flame_page(both, problem))

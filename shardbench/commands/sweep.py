@@ -11,7 +11,6 @@ from typing import get_args
 import click
 
 from harness.contract.registry import Registry
-from harness.measuring.environment import environment
 from harness.measuring.request import Request
 from harness.model.cell import Status
 from harness.model.errors import UsageError, printable, unknown
@@ -19,11 +18,11 @@ from harness.model.settings import Settings
 from harness.store.cells import CellStore
 from harness.suites.cluster import Cluster, connected
 from harness.suites.declared import read_suite, registered_requests
-from harness.suites.sweep import Finished, resumed, tasks_of
+from harness.suites.sweep import Finished, resumed, short_reason, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, options
 from shardbench.command import command
-from shardbench.results_file import measure, measuring_into, short, tell_damaged, title_of
+from shardbench.results_file import measure, measuring_into, tell_damaged, title_of
 
 _REGISTERED = {"default": "report", "large": "report-large"}
 _MOST_FAILED = 20
@@ -80,7 +79,7 @@ def sweep_command(
     if dry_run:
         _list(requests, store, settings, fresh)
         return
-    dask = _cluster(scheduler, settings) if executor == "dask" else nullcontext()
+    dask = _cluster(scheduler) if executor == "dask" else nullcontext()
     if workers > 1:
         options.warn(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
@@ -102,8 +101,8 @@ def _check_executor(executor: str, scheduler: str, workers: int) -> None:
 
 
 @contextmanager
-def _cluster(scheduler: str, settings: Settings) -> Iterator[Cluster]:
-    with connected(scheduler, environment(settings.sampling.seed).code) as cluster:
+def _cluster(scheduler: str) -> Iterator[Cluster]:
+    with connected(scheduler) as cluster:
         for machine, count in Counter(cluster.machines.values()).items():
             if count > 1:
                 options.warn(
@@ -149,7 +148,7 @@ def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: 
     print(f"{plural(ended.total(), 'cell')}: {counts}.")
     bad = [cell for problem in finished for cell in problem.cells if cell.status == "failed"]
     for cell in bad[:_MOST_FAILED]:
-        print(f"Failed: {printable(str(cell.id))}: {short(cell)}")
+        print(f"Failed: {printable(str(cell.id))}: {short_reason(cell)}")
     if len(bad) > _MOST_FAILED:
         print(f"Failed: {len(bad) - _MOST_FAILED} more.")
     for problem in finished:

@@ -62,7 +62,7 @@ def test_a_suite_is_measured_told_of_and_not_measured_again(shardbench, tmp_path
     assert code == 0
     assert out.startswith("8 cells: 4 ok, 2 not installed, 2 failed.\n")
     assert err == (
-        "2 of 2 problems are measured already in results/tiny.jsonl; --fresh measures them again.\n"
+        "Measured already in results/tiny.jsonl: 2 of 2 problems; --fresh measures again.\n"
     )
     assert path.read_bytes() == before
 
@@ -109,7 +109,7 @@ def test_results_of_another_machine_are_kept_beside_with_the_reason(
     monkeypatch.setenv(MACHINE, "")
     _, _, err = shardbench(*named)
     assert (tmp_path / "named.jsonl").read_bytes() == before
-    assert "measured already" in err
+    assert "Measured already" in err
 
 
 def test_results_of_this_machine_stay_when_others_go(shardbench, tmp_path):

@@ -19,7 +19,7 @@ from made_up_results import (
 )
 from page_parser import Page
 
-from harness.model.cell import legible
+from harness.model.files import legible
 from reports.core.formatting import code, csv as as_csv, markdown
 from reports.core.table import table_of, text as text_column
 from reports.core.terminal import as_terminal

@@ -34,7 +34,6 @@ REVIEWED = {
     "harness/execution/worker.py: pickle.loads": "the work that the parent sends",
     "planners/embedding/search/compiling.py: pickle": "for the one below",
     "planners/embedding/search/compiling.py: pickle.loads": "machine code that this user has kept",
-    "harness/measuring/profile/profiler.py: compile": "a frame's source, for names; never run",
     "harness/execution/worker.py: runpy.run_path": "a driver that a family names",
     "planners/experts/loads.py: torch.load": "with weights_only, which makes tensors alone",
     "harness/series/driving.py: runpy.run_path": "the same, on a version of the user's choice",

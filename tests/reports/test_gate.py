@@ -11,9 +11,15 @@ from made_up_cells import PROBLEM, ended, line
 from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
 from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
 from harness.model.cell import Cell
+from harness.model.files import legible
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from reports.core.formatting import code
 from reports.gate import failure_markdown, headline, lines, look_closer, markdown, notes
+
+
+def cell_of(record: dict) -> Cell:
+    """Return the cell of a line of schema 1."""
+    return Cell.stored(record["cell"], "", legible(record))
 
 
 def judged(*kinds: str | None) -> GateVerdict:
@@ -23,7 +29,7 @@ def judged(*kinds: str | None) -> GateVerdict:
             Judged(
                 CellId.parse(f"boxing/v{place}@{PROBLEM}"),
                 None,
-                Cell.of(line(f"v{place}")),
+                cell_of(line(f"v{place}")),
                 (Deviation("counters.copies", kind, 1, 2),) if kind else (),
             )
             for place, kind in enumerate(kinds)
@@ -71,7 +77,7 @@ LOW, HIGH = (0.3, 0.8), (0.9, float("inf"))
 def test_a_row_says_what_was_expected_measured_and_changed(what, kind, values, text):
     """Values are rounded unless they would look equal, and a change has a direction and a size."""
     deviation = Deviation(what, kind, *values, "no luck.")
-    cell = Judged(CellId.parse("boxing/quick@p/t:4"), None, Cell.of(line()), (deviation,))
+    cell = Judged(CellId.parse("boxing/quick@p/t:4"), None, cell_of(line()), (deviation,))
     heading, told = lines([(cell, deviation)])
     assert heading == "boxing/quick@p/t:4"
     assert told.startswith(f"  {text}")
@@ -96,7 +102,7 @@ def test_only_what_deviates_is_above_the_fold():
 def test_versions_and_changed_files_are_notes():
     """Other versions and files that have changed may explain deviations."""
     made_with = MadeWith("3.11.7", {"widgets": "1.1", "gone": "2"})
-    cell = Cell.of(line())
+    cell = cell_of(line())
     expectations = Expectations({cell.id: Expectation()}, Rules(made_with=made_with))
     told = notes(judge_cells(expectations, {cell.id: cell}), [("old", "new")])
     assert "gone 2 → not there, widgets 1.1 → 1.2." in told[0]
@@ -113,7 +119,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_comes_from_a_file_stays_text_in_its_field(text):
     """A text of results is code, whose fence it cannot close, in one field of one row."""
-    cell = Cell.of(line(fingerprint=text, verdict_reason=text, against=text))
+    cell = cell_of(line(fingerprint=text, verdict_reason=text, against=text))
     deviations = (
         Deviation(f"counters.{text}", "new", None, 3),
         Deviation("fingerprint", "changed", text, "x", text),
@@ -145,5 +151,5 @@ def test_the_commands_that_look_closer_can_be_typed():
     assert shlex.split(profile) == ["shardbench", "profile", "embedding", "it's", *where]
     cell = CellId.parse("embedding/compiled@tables.csv#1234/mine:4")
     expected = Expectation(given="here/tables.csv/machines.csv#mine:4")
-    compare, _ = look_closer(Judged(cell, expected, Cell.of(ended("quick", "ok")), ()))
+    compare, _ = look_closer(Judged(cell, expected, cell_of(ended("quick", "ok")), ()))
     assert "-w here/tables.csv -t 'machines.csv#mine' -n 4" in compare

@@ -118,9 +118,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"ranks": {"columns": ["ms"], "rows": [[1, 2]], "capacities": [None], "bar": "ms"}}, "'ranks"),
 ]
 OF_SCHEMA_1: list[tuple[dict[str, Any], str]] = [
-    ({"variant": None}, "Object missing required field `variant`"),
     ({"cell": "embedding/other@x"}, "Problem 'x' is malformed; write"),
-    ({"variant": "other"}, "'cell' must be the id of what the line says, 'embedding/other"),
     ({"schema": True}, "'schema' must be 1"),
 ]
 

@@ -82,14 +82,6 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Profiled:
-    """A profile, and the text of its files by suffix: `html`, `speedscope.json`, `txt`."""
-
-    profile: Profile
-    files: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class PairedSeconds:
     """The `seconds` per call in one variant, and in the variant `against` which it is compared.
 

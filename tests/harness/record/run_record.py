@@ -9,6 +9,7 @@ from pathlib import Path
 import toy
 
 from harness.suites.record import Record
+from harness.suites.recording import Recording
 
 SUITE = """
 [[study]]
@@ -32,11 +33,10 @@ CELLS = 2 * 4 + 3 * 2
 
 def measure(folder: Path, *device: str, stale: bool = False) -> list[str]:
     """Measure the rest of a record, and return the names of the measured parts."""
-    record, measured = Record.read(folder, *device), []
-    parts = record.parts(toy.toy_registry, {}, lambda path, profiles, problem: None, stale)
-    left = [part for part in parts if not part.is_measured]
-    record.measure(left, lambda part: lambda event: None, lambda part, *_: measured.append(part))
-    return [part.name for part in measured]
+    recording = Recording(Record.read(folder, *device), toy.toy_registry, {}, print, stale)
+    left = [part for part in recording.parts() if not part.is_measured]
+    done = recording.measure(left, lambda part: lambda event: None)
+    return [ended.part.name for ended in done]
 
 
 if __name__ == "__main__":

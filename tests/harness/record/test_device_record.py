@@ -7,8 +7,8 @@ from run_record import measure
 from toy import toy_registry
 
 from harness.model.errors import ShardbenchError
-from harness.suites.declared import RecordedSuite, RecordedTable
-from harness.suites.record import Record
+from harness.suites.record import Record, RecordedSuite, RecordedTable
+from harness.suites.recording import Recording
 
 STUDY = """
 [[study]]
@@ -50,8 +50,9 @@ def test_parts_are_measured_in_their_order_once_on_each_machine(folder):
 def test_each_machine_has_a_folder_and_those_of_gpus_are_found(folder):
     for device in (GPU, CPU, ("cuda", "Other")):
         record = Record.read(folder, *device)
-        part = next(part for part in record.parts(toy_registry, {}, print) if "first" in part.name)
-        record.measure([part], lambda part: lambda event: None, lambda *ended: None)
+        recording = Recording(record, toy_registry, {}, print)
+        part = next(part for part in recording.parts() if "first" in part.name)
+        list(recording.measure([part], lambda part: lambda event: None))
         assert record.table_of("first").read_text() == f"| {device[0]} |\n"
     found = Record.of_gpus(folder)
     assert [record.gpu for record in found] == [GPU[1], "Other"]
@@ -65,7 +66,8 @@ def run_script(folder: Path, script: str, budget: float = 60.0) -> str:
     """Measure the table of a script; return the table."""
     (folder / "shown.py").write_text(script)
     declared = RecordedTable("shown.py", "toy", budget=budget, arguments=("7",))
-    (part,) = Record(folder, RecordedSuite(table=(declared,))).parts(toy_registry, {}, print)
+    record = Record(folder, RecordedSuite(table=(declared,)))
+    (part,) = Recording(record, toy_registry, {}, print).parts()
     part.measure(lambda event: None)
     return (folder / "tables" / "shown.md").read_text()
 

@@ -18,7 +18,8 @@ from harness.model.errors import UsageError
 from harness.store.cells import CellStore, read_cells
 from harness.store.keys import Key
 from harness.store.lines import Entry
-from harness.suites.record import MeasuredPart, Record, RecordPart
+from harness.suites.record import MeasuredPart, Record
+from harness.suites.recording import Recording, RecordPart
 
 SCRIPT = Path(__file__).with_name("run_record.py")
 KILLS = 20
@@ -107,7 +108,8 @@ def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path, counte
     declares = f'commits = {{ one = "{one}", two = "{two}" }}\ncounted = {str(counted).lower()}'
     (tmp_path / "suite.toml").write_text(COMMITS + declares)
     record, registry = Record.read(tmp_path), Registry([family(declared(tmp_path))])
-    (part,) = record.parts(lambda: registry, {"toylib": tmp_path / "repository"}, print)
+    clones = {"toylib": tmp_path / "repository"}
+    (part,) = Recording(record, lambda: registry, clones, print).parts()
     assert not part.is_measured
     part.measure(lambda event: None)
     cells = list(record.cells().values())
@@ -124,13 +126,9 @@ def run_parts(folder, measured, *parts: tuple[str, str, float]) -> list[str]:
 
         return RecordPart(name, kind, False, measure, is_long=True, gib=gib)
 
-    ended: list[str] = []
-    Record.read(folder).measure(
-        [part(*each) for each in parts],
-        lambda part: lambda event: None,
-        lambda part, *_: ended.append(part.name),
-    )
-    return ended
+    recording = Recording(Record.read(folder), Registry, {}, print)
+    done = recording.measure([part(*each) for each in parts], lambda part: lambda event: None)
+    return [ended.part.name for ended in done]
 
 
 def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studies(folder):

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import run_sweep
@@ -24,26 +23,23 @@ from harness.model.cell import Cell, Environment
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import CellId, WorkloadSpec
 from harness.store.cells import CellStore, read_cells
-from harness.suites.cluster import Cluster, connected, measure
+from harness.store.keys import key_of
+from harness.suites.cluster import connected, measure
 from harness.topologies.lookup import find_topology
 
-HERE = Path(__file__).parents[1]
-
-
-def dask_command(*arguments: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("dask")), *arguments]
+FOLDER = Path(__file__).parents[1]
 
 
 @contextmanager
-def dask_process(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+def dask_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A scheduler or a worker, in a process group of its own."""
     process = subprocess.Popen(
-        dask_command(*arguments),
+        [str(Path(sys.executable).with_name("dask")), *arguments],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
-        env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}", **variables},
-        cwd=HERE.parents[1],
+        env=os.environ | {"PYTHONPATH": f"{FOLDER}{os.pathsep}{FOLDER.parents[1]}"},
+        cwd=FOLDER.parents[1],
         start_new_session=True,
     )
     try:
@@ -59,6 +55,7 @@ def dask_process(*arguments: str, **variables: str) -> Iterator[subprocess.Popen
 
 @pytest.fixture
 def scheduler() -> Iterator[str]:
+    pytest.importorskip("distributed")
     arguments = ("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show")
     with dask_process(*arguments) as process:
         assert process.stderr is not None
@@ -71,9 +68,9 @@ def scheduler() -> Iterator[str]:
 
 
 @contextmanager
-def worker(address: str, *options: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+def worker(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     plain = ("--no-dashboard", "--nthreads", "2", "--memory-limit", "0")
-    with dask_process("worker", address, *plain, *options, **variables) as process:
+    with dask_process("worker", address, *plain, *options) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "Registered to:" in line:
@@ -82,117 +79,98 @@ def worker(address: str, *options: str, **variables: str) -> Iterator[subprocess
         yield process
 
 
-@contextmanager
-def connected_to_one(scheduler: str, code: str | None) -> Iterator[tuple[Cluster, Any]]:
-    with worker(scheduler, "--no-nanny") as only, connected(scheduler, code) as cluster:
-        yield cluster, only
-
-
-class TestDask:
-    CODE = environment(0).code
-
-    @pytest.fixture(autouse=True)
-    def installed(self) -> None:
-        pytest.importorskip("distributed")
-
-    def test_a_worker_that_is_killed_midway_loses_nothing(self, scheduler: str, tmp_path: Path):
-        path = tmp_path / "results.jsonl"
-        with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
-            with connected(scheduler, self.CODE) as cluster:
-                assert len(cluster.machines) == 2
-                requests = left(path, run_sweep.requests(), several=True)
-                threading.Timer(0.5, first.kill).start()
-                options = (CellStore(path), run_sweep.SETTINGS, toy.toy_registry)
-                finished = list(cluster.sweep(requests, *options))
-            assert [each.refused for each in finished] == ["", ""]
-            assert len(ids(path)) == len(set(ids(path)))
-            assert set(ids(path)) == expected()
-            assert {cell.status for cell in read_cells(path)} == {
-                *("ok", "failed", "not installed", "not applicable")
-            }
+def test_a_worker_that_is_killed_midway_loses_nothing(scheduler: str, tmp_path: Path):
+    path = tmp_path / "results.jsonl"
+    with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
+        with connected(scheduler) as cluster:
+            assert len(cluster.machines) == 2
             requests = left(path, run_sweep.requests(), several=True)
-            assert all(each.is_measured for each in requests)
+            threading.Timer(0.5, first.kill).start()
+            options = (CellStore(path), run_sweep.SETTINGS, toy.toy_registry)
+            finished = list(cluster.sweep(requests, *options))
+        assert [each.refused for each in finished] == ["", ""]
+        assert len(ids(path)) == len(set(ids(path)))
+        assert set(ids(path)) == expected()
+        assert {cell.status for cell in read_cells(path)} == {
+            *("ok", "failed", "not installed", "not applicable")
+        }
+        requests = left(path, run_sweep.requests(), several=True)
+        assert all(each.is_measured for each in requests)
 
-    def test_without_workers_it_ends(self, scheduler: str, tmp_path: Path, monkeypatch):
-        monkeypatch.setattr("harness.suites.cluster._LOOK_SECONDS", 0.1)
-        with connected_to_one(scheduler, self.CODE) as (cluster, only):
-            only.kill()
-            only.wait()
-            store = CellStore(tmp_path / "results.jsonl")
-            running = cluster.sweep(run_sweep.requests(), store, run_sweep.SETTINGS)
-            with pytest.raises(ShardbenchError, match="No worker is left"):
-                list(running)
 
-    def test_a_worker_that_may_have_no_children_is_refused(self, scheduler: str):
-        with (
-            worker(scheduler, "--nanny"),
-            pytest.raises(ShardbenchError, match="start it with --no-nanny"),
-            connected(scheduler, self.CODE),
-        ):
-            pass
+def test_without_workers_it_ends(scheduler: str, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("harness.suites.cluster._LOOK_SECONDS", 0.1)
+    with worker(scheduler, "--no-nanny") as only, connected(scheduler) as cluster:
+        only.kill()
+        only.wait()
+        store = CellStore(tmp_path / "results.jsonl")
+        running = cluster.sweep(run_sweep.requests(), store, run_sweep.SETTINGS)
+        with pytest.raises(ShardbenchError, match="No worker is left"):
+            list(running)
 
-    def test_one_of_other_code_is_refused_by_its_address(self, scheduler: str):
-        with (
-            worker(scheduler, "--no-nanny"),
-            pytest.raises(ShardbenchError, match=r"^Worker tcp://\S+ has other code"),
-            connected(scheduler, "0123456789ab"),
-        ):
-            pass
 
-    @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "gopher://x:1", ""])
-    def test_a_scheduler_that_is_not_there_is_said(self, address: str, monkeypatch):
-        monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
-        with (
-            pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at"),
-            connected(address, self.CODE),
-        ):
-            pass
+def test_a_worker_that_may_have_no_children_is_refused(scheduler: str):
+    refused = pytest.raises(ShardbenchError, match=r"^Worker tcp://\S+ may not start processes")
+    with worker(scheduler, "--nanny"), refused, connected(scheduler):
+        pass
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", ""])
+def test_a_scheduler_that_is_not_there_is_said(address: str, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
+    refused = pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at")
+    with refused, connected(address):
+        pass
 
 
 def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(UsageError, match=r"pip install 'shardbench\[dask\]'"),
-        connected("tcp://127.0.0.1:9", ""),
-    ):
+    refused = pytest.raises(UsageError, match=r"pip install 'shardbench\[dask\]'")
+    with refused, connected("tcp://127.0.0.1:9"):
         pass
 
 
-class TestMeasure:
-    CODE = environment(0)
+HERE = environment(0)
 
-    def job(self, *stored: Cell) -> Job:
-        topology = find_topology("dgx_a100_80gb", 2)
-        request = Request(
-            toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
-        )
-        return request.job(run_sweep.SETTINGS, toy.toy_registry)
 
-    def test_one_problem_at_a_time_is_measured_in_a_process(self, monkeypatch):
-        running, most = 0, 0
+def job(*stored: Cell) -> Job:
+    topology = find_topology("dgx_a100_80gb", 2)
+    request = Request(
+        toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
+    )
+    return request.job(run_sweep.SETTINGS, toy.toy_registry)
 
-        def run(self, *arguments, **options) -> list:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            threading.Event().wait(0.02)
-            running -= 1
-            return []
 
-        monkeypatch.setattr("harness.suites.cluster.Comparison.run", run)
-        with ThreadPoolExecutor(4) as executor:
-            list(executor.map(measure, [self.job()] * 4, [self.CODE] * 4))
-        assert most == 1
+def test_a_worker_measures_one_problem_at_a_time(monkeypatch):
+    running, most = 0, 0
 
-    def test_what_another_machine_has_stored_is_measured_here_too(self):
-        cell_id = CellId.parse("toy/missing@toy/dgx_a100_80gb:2")
-        for machine, count in ((environment(0).machine, 0), ("another", 1)):
-            where = Environment(machine=machine)
-            stored = Cell(
-                id=cell_id, reference="missing", status="not installed", environment=where
-            )
-            assert len(measure(self.job(stored), self.CODE)) == count
+    def run(self, *arguments, **options) -> list:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        threading.Event().wait(0.02)
+        running -= 1
+        return []
 
-    def test_other_code_is_refused(self):
-        with pytest.raises(ShardbenchError, match="has other code of shardbench or of its fam"):
-            measure(self.job(), structs.replace(self.CODE, code="0123456789ab"))
+    monkeypatch.setattr("harness.suites.cluster.Comparison.run", run)
+    with ThreadPoolExecutor(4) as executor:
+        list(executor.map(measure, [job()] * 4, [key_of(HERE)] * 4))
+    assert most == 1
+
+
+def test_what_another_machine_has_stored_is_measured_here_too():
+    cell_id = CellId.parse("toy/missing@toy/dgx_a100_80gb:2")
+    for machine, count in ((HERE.machine, 0), ("another", 1)):
+        where = Environment(machine=machine)
+        stored = Cell(id=cell_id, reference="missing", status="not installed", environment=where)
+        assert len(measure(job(stored), key_of(HERE))) == count
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [({"code": "x"}, "other code of shardbench"), ({"python": "x"}, "other versions of Python")],
+)
+def test_a_worker_with_other_code_or_versions_is_refused(changes: dict[str, str], what: str):
+    with pytest.raises(ShardbenchError, match=f"has {what}"):
+        measure(job(), key_of(structs.replace(HERE, **changes)))

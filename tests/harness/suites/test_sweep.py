@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import platform
-import threading
 from dataclasses import replace as replaced
 from pathlib import Path
 
@@ -62,29 +61,16 @@ def test_two_at_a_time_measure_each_cell_once_and_a_problem_that_fails_costs_its
     assert all(request.is_measured for request in left(path, requests))
 
 
-def test_tasks_run_beside_others_that_they_fit_beside():
-    running: list[str] = []
-    seen: list[set[str]] = []
-    lock = threading.Lock()
+def test_an_error_of_a_task_is_raised_and_no_further_task_begins():
+    begun: list[str] = []
 
-    def run(task: str) -> str:
-        with lock:
-            running.append(task)
-            seen.append(set(running))
-        threading.Event().wait(0.01)
-        with lock:
-            running.remove(task)
-        return task.upper()
+    def run(task: str) -> int:
+        begun.append(task)
+        return int(task)
 
-    def fits(task: str, beside: list[str]) -> bool:
-        return "large" not in {task, *beside}
-
-    tasks = ["a", "large", "b", "c", "d"]
-    assert sorted(in_lanes(tasks, run, 2, fits)) == ["A", "B", "C", "D", "LARGE"]
-    assert max(map(len, seen)) == 2
-    assert {"large"} in seen
     with pytest.raises(ValueError, match="invalid literal"):
-        list(in_lanes(["1", "x"], int, 2))
+        list(in_lanes(["1", "x", "2"], run, 1))
+    assert begun == ["1", "x"]
 
 
 def test_one_problem_in_two_studies_is_one_request(path: Path):
