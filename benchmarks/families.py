@@ -26,6 +26,7 @@ from harness.contract.registry import Registry, load_registry
 from harness.measuring.jobs import Checked, check
 from harness.measuring.timing.sampling import SamplingRequest, Times, count_work, sample
 from harness.measuring.timing.turns import SystemClock, timed_turn
+from harness.measuring.timing.ways import Timing
 from harness.model.errors import (
     NotApplicable,
     RegistryError,
@@ -176,7 +177,7 @@ class FamilyBenchmarks(ABC):
         built = build(family, problem)
         prepared = {name: family.find(name).prepared(built) for name in (reference, variant)}
         try:
-            times = sample(SamplingRequest(prepared, reference, _RATIOS))[variant]
+            times = sample(Timing(prepared), SamplingRequest(reference, _RATIOS))[variant]
             ratios = times.ratios_to(times.reference or Times())
         except ValueError:  # too short for the clock
             return math.nan

@@ -1,14 +1,10 @@
 """The page of a profile: flame graphs of one variant or two, their difference, and sentences."""
 
 import math
-import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import chain
 
-from msgspec import DecodeError, Struct, json, to_builtins
-
-from harness.measuring.profile.flame_graph import Comparer, Profile, Share
-from harness.model.errors import UsageError
+from harness.measuring.profile.flame_graph import Comparer, Node, Profile, Share
 from reports.core.formatting import percent, plural, seconds
 from reports.core.page import render
 
@@ -17,32 +13,6 @@ MOST_FRAMES = 5
 _MUCH_UNSEEN = 0.1
 # Two variants that the profiler slows down differently by more than this are hard to compare.
 _MUCH_SLOWER = 1.25
-_DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
-
-
-class FlameNode(NamedTuple):
-    """A node of a page's tree of calls, after its caller; all seconds are of one call.
-
-    `frame` and `parent` are places in the page's frames and nodes. Each pair of seconds is of the
-    first variant and of the last. `width` is in seconds too, and `differs` is 1 if the totals do.
-    """
-
-    frame: int
-    parent: int
-    own: float
-    own_against: float
-    total: float
-    total_against: float
-    width: float
-    differs: int
-
-
-class FlameData(Struct, frozen=True):
-    """The data of a page: variants, frames by module and text, and the tree from its root."""
-
-    variants: tuple[str, ...]
-    frames: tuple[tuple[str, str], ...]
-    nodes: tuple[FlameNode, ...]
 
 
 def flame_page(profiles: Sequence[Profile], problem: str) -> str:
@@ -54,23 +24,11 @@ def flame_page(profiles: Sequence[Profile], problem: str) -> str:
     variants = [profile.variant for profile in profiles]
     nodes = Comparer(first, last).tree()
     places = {frame: place for place, frame in enumerate(dict.fromkeys(n.frame for n in nodes))}
-    data = FlameData(
-        tuple(variants),
-        tuple((frame.module, frame.text) for frame in places),
-        tuple(
-            FlameNode(
-                places[node.frame],
-                node.parent,
-                _rounded(node.own.seconds),
-                _rounded(node.own.against),
-                _rounded(node.whole.seconds),
-                _rounded(node.whole.against),
-                _rounded(node.width),
-                int(node.whole.differs),
-            )
-            for node in nodes
-        ),
-    )
+    data = {
+        "variants": variants,
+        "frames": [(frame.module, frame.text) for frame in places],
+        "nodes": [_node(node, places[node.frame]) for node in nodes],
+    }
     against = f" --against {last.variant}" if len(profiles) > 1 else ""
     return render(
         "flames.html.j2",
@@ -80,22 +38,19 @@ def flame_page(profiles: Sequence[Profile], problem: str) -> str:
         variants=variants,
         overview=overview(profiles),
         explanation=explanation(profiles),
-        data=to_builtins(data),
+        data=data,
         measure=f"shardbench compare '{first.family}/{first.variant}@{problem}'{against}",
     )
 
 
-def _rounded(seconds: float) -> float:
-    return float(f"{seconds:.6g}")
+def _node(node: Node, frame: int) -> list[float]:
+    """Return what `flames.js` reads: frame, caller, seconds of own and whole time, width, differs.
 
-
-def read_data(page: str, name: str) -> FlameData:
-    """Return the data of a page of flame graphs; raise UsageError for any other text."""
-    found = _DATA.search(page)
-    try:
-        return json.decode(found[1] if found else "", type=FlameData)
-    except DecodeError:
-        raise UsageError(f"{name} is no page of flame graphs.") from None
+    Each pair of seconds is of the first variant and of the last.
+    """
+    pairs = ((time.seconds, time.against) for time in (node.own, node.whole))
+    times = [float(f"{seconds:.6g}") for seconds in (*chain(*pairs), node.width)]
+    return [frame, node.parent, *times, int(node.whole.differs)]
 
 
 def overview(profiles: Sequence[Profile]) -> list[str]:
@@ -144,11 +99,6 @@ def explanation(profiles: Sequence[Profile]) -> list[str]:
             f"call: {percent(share.own.seconds / total.seconds)}."
             for share in shares[:MOST_FRAMES]
             if share.own.seconds
-        ]
-    if unseen := [profile.variant for profile in profiles if profile.unseen > _MUCH_UNSEEN]:
-        return [
-            "No frames are compared, because other threads or processes, which are not profiled, "
-            f"do the work of {' and '.join(unseen)}."
         ]
     distinct = [share for share in shares if share.own.stands_out][:MOST_FRAMES]
     if not distinct:

@@ -1,7 +1,6 @@
 """A series on one problem: its releases or commits, the steps between them, findings and tables."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from packaging.version import Version
 from harness.contract import Series
 from harness.model.cell import Cell, by_problem
 from harness.series.points import DECISION, Kind, Point, Run, Step, neighbours
-from reports.core.formatting import count, listing, number, plural, with_interval
+from reports.core.formatting import count, listing, number, with_interval
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 
 # A step between releases is reported if it multiplies or divides the calls by this or more.
@@ -20,7 +19,6 @@ _STEP = 1.2
 _MOST_MAKERS = 3
 _MOST_SHARE = 0.8
 _MOST_NAMED = 3
-_PATH = re.compile(r"\s*\(?/\S*\)?")
 
 Row = dict[str, Any]
 """The values of a release or commit by column, as in `history.csv`."""
@@ -52,11 +50,6 @@ class View:
         return tuple(run for run in self.runs if run.is_ok)
 
     @property
-    def large(self) -> tuple[Step, ...]:
-        """The steps that change the calls of some part by the factor `least` or more."""
-        return tuple(step for step in self.steps if self.changed_parts(step))
-
-    @property
     def turns(self) -> int:
         """The largest number of timed samples of one run, 0 if no run was timed."""
         timed = (run.cell.cpu_s for run in self.ran)
@@ -64,19 +57,16 @@ class View:
 
     def changed_parts(self, step: Step) -> list[str]:
         """Return the parts whose calls a step changes by the factor `least` or more."""
-        changed = {part: step.factor(f"{part}_calls") for part in self.parts}
-        return [
-            part
-            for part, factor in changed.items()
-            if not math.isnan(factor) and not 1 / self.least < factor < self.least
-        ]
+        changes = {part: step.change(f"{part}_calls") for part in self.parts}
+        least = math.log(self.least)
+        return [part for part, change in changes.items() if change and change >= least]
 
     def decision(self, step: Step) -> str:
-        """Return `other plan`, or `other estimate` if only the quality changed, or ""."""
+        """Return `other plan`, or `other estimate` if only the quality changed, or `same`."""
         if step.change(DECISION):
             return "other plan"
         same = step.before.cell.quality == step.after.cell.quality
-        return "" if same else "other estimate"
+        return "same" if same else "other estimate"
 
     def address(self, pull_request: str) -> str:
         """Return the URL of a pull request, or "" if there is none."""
@@ -96,24 +86,18 @@ def release_views(declared: Series, cells: Sequence[Cell]) -> list[View]:
 
 def findings(view: View) -> list[str]:
     """Return sentences on failed runs, the causes of large steps, and changed decisions."""
-    sentences = []
-    # 1. What ran.
-    if view.kind == "commits":
-        sentences.append(
-            f"{len(view.ran)} of {plural(len(view.runs), 'commit')} could be run, or have the same "
-            f"files as one that could ({100 * len(view.ran) / len(view.runs):.0f} %)."
-        )
+    # 1. What did not run, by the reason.
     failed: dict[str, list[str]] = {}
     for run in view.runs:
         if not run.is_ok:
             reason = run.cell.reason or run.cell.status
-            if view.kind == "commits":  # remove paths: each checkout has a temporary folder
-                reason = _PATH.sub("", reason)
             failed.setdefault(reason.rstrip("."), []).append(run.name)
-    for reason, names in sorted(failed.items(), key=lambda item: -len(item[1])):
-        sentences.append(f"{listing(names)} could not be run: {reason}.")
+    by_number = sorted(failed.items(), key=lambda item: -len(item[1]))
+    sentences = [f"{listing(names)} could not be run: {reason}." for reason, names in by_number]
+    if failed:
+        sentences.insert(0, f"{len(view.ran)} of {len(view.runs)} {view.kind} could be run.")
     # 2. What changed the calls.
-    sentences += [sentence for step in view.large for sentence in step_sentences(view, step)]
+    sentences += [sentence for step in view.steps for sentence in step_sentences(view, step)]
     # 3. What changed decisions.
     changed: dict[str, list[str]] = {}
     for step in view.steps:
@@ -157,7 +141,7 @@ def _makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     return f"; {share} of those {what} made by {listing(makers)}" if makers else ""
 
 
-def caveats(step: Step) -> str:
+def caveat(step: Step) -> str:
     """Return why a step's commit may not be the cause, or that it touches no declared path."""
     if step.suspects:
         names = [commit.name for commit in step.suspects]
@@ -174,7 +158,7 @@ def rows(view: View) -> list[Row]:
 
 
 def _decision(view: View, run: Run, step: Step | None) -> str:
-    return (view.decision(step) or "same") if step else "first" if run.is_ok else "not run"
+    return view.decision(step) if step else "first" if run.is_ok else "not run"
 
 
 def _commit_row(view: View, run: Run, step: Step | None) -> Row:
@@ -192,6 +176,7 @@ def _commit_row(view: View, run: Run, step: Step | None) -> Row:
         **{name: run.value(name) if run.is_ok else None for name in view.declared.figures},
         **{f"{p}_times": step.factor(f"{p}_calls") if step else None for p in view.parts},
         "decision": _decision(view, run, step),
+        "caveat": caveat(step) if step else "",
     }
 
 
@@ -226,45 +211,46 @@ def _release_row(view: View, run: Run, step: Step | None) -> Row:
     }
 
 
-def tables(view: View) -> dict[str, Table]:
-    """Return tables by heading: all releases, or the commits that changed calls or decisions."""
-    if view.kind == "releases":
-        part, counter = view.parts[0], next(iter(view.declared.counters))
-        columns = (
-            code("release"),
-            numbers(f"calls of\n{part}", "calls", count),
-            numbers("to\nprev.", "times_previous"),
-            numbers("to\nfirst", "times_oldest"),
-            numbers(f"CPU ms of\n{part}", _span),
-            numbers("ms of\nthe rest", "rest_cpu_s", lambda time: number(1e3 * time)),
-            numbers("time to\nfirst", "ratio"),
-            numbers(counter.replace("_", "\n"), counter, count),
-            text("decision"),
-        )
-        return {"": table_of(rows(view), *columns)}
+def main_table(view: View) -> Table:
+    """Return a table of all releases, or of the commits that changed the calls or the decision."""
+    if view.kind == "commits":
+        return commits_table(view, [_commit_row(view, step.after, step) for step in view.steps])
+    part, counter = view.parts[0], next(iter(view.declared.counters))
+    return table_of(
+        rows(view),
+        code("release"),
+        numbers(f"calls of\n{part}", "calls", count),
+        numbers("to\nprev.", "times_previous"),
+        numbers("to\nfirst", "times_oldest"),
+        numbers(f"CPU ms of\n{part}", _span),
+        numbers("ms of\nthe rest", "rest_cpu_s", lambda time: number(1e3 * time)),
+        numbers("time to\nfirst", "ratio"),
+        numbers(counter.replace("_", "\n"), counter, count),
+        text("decision"),
+    )
 
-    def pull_request(row: Row) -> Entry | None:
-        asked = row["pull_request"]
-        return Entry(f"#{asked}", link=view.address(asked)) if asked else None
 
-    def of(steps: Sequence[Step]) -> Table:
-        changed = [
-            {**_commit_row(view, step.after, step), "caveat": caveats(step)} for step in steps
-        ]
-        return table_of(
-            changed,
-            code("commit", lambda row: row["commit"][:9]),
-            text("date"),
-            *(numbers(f"{part}\ncalls", f"{part}_times") for part in view.parts),
-            text("decision"),
-            text("PR", pull_request),
-            text("title", lambda row: row["title"] + (row["caveat"] and f" ({row['caveat']})")),
-        )
+def commits_table(view: View, rows: Sequence[Row], *figures: str) -> Table:
+    """Return a table of commits: the changes of calls, these figures, the decision and a remark."""
 
-    return {
-        "Commits that changed the calls": of(view.large),
-        "Commits that changed decisions": of([s for s in view.steps if view.decision(s)]),
-    }
+    def title(row: Row) -> Entry:
+        number = row["pull_request"]
+        return Entry(row["title"] + (number and f" (#{number})"), link=view.address(number))
+
+    def remark(row: Row) -> str:
+        same = row["same_files_as"] and f"the files of {row['same_files_as'][:9]}"
+        return str(row["caveat"] or row["reason"] or same)
+
+    return table_of(
+        rows,
+        code("commit", lambda row: row["commit"][:9]),
+        text("date"),
+        *(numbers(f"{part}\ncalls", f"{part}_times") for part in view.parts),
+        *(numbers(name, name, count) for name in figures),
+        text("decision"),
+        text("title", title),
+        text("remark", remark),
+    )
 
 
 def _span(row: Row) -> Entry | None:

@@ -9,10 +9,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, GRID, Drawing, colour_of
-from reports.core.formatting import amount, count, number, plural
+from reports.core.formatting import amount, number, plural
 from reports.core.page import CaptionedTable, Page, Section
-from reports.core.table import Entry, Table, code, numbers, table_of, text
-from reports.series import Row, View, findings, rows, tables
+from reports.series import View, commits_table, findings, main_table, rows
 
 # The greatest load average per core at which CPU times are not called noisy.
 _QUIET = 1.1
@@ -28,9 +27,10 @@ def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, co
     library, kind = views[0].declared.library, views[0].kind.removesuffix("s")
     sections = []
     for place, view in enumerate(views, start=1):
-        shown = [CaptionedTable(one, name) for name, one in tables(view).items() if one.rows]
+        shown = [CaptionedTable(main_table(view))]
         if view.kind == "commits":
-            shown.append(CaptionedTable(_commits_table(view), "All commits, the oldest first."))
+            every = commits_table(view, rows(view), *view.declared.figures)
+            shown.append(CaptionedTable(every, "All commits, the oldest first."))
         slug = f"problem-{place}"
         sections.append(Section(slug, view.problem, tables=shown, remarks=findings(view)))
     how = Section("how", "How it was measured", how_measured(views), remarks=[f"`{command}`"])
@@ -41,24 +41,6 @@ def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, co
         opening=Section("overview", "Overview", drawings=[drawing] if drawing else []),
         sections=[*sections, how],
         data={"history": table},
-    )
-
-
-def _commits_table(view: View) -> Table:
-    """Return a row per commit with its figures, and why it did not run itself, if it did not."""
-
-    def remark(row: Row) -> str:
-        same = row["same_files_as"]
-        return row["reason"] or (f"the files of {same[:9]}" if same else "")
-
-    return table_of(
-        rows(view),
-        code("commit", lambda row: row["commit"][:9]),
-        text("date"),
-        *(numbers(name, name, count) for name in view.declared.figures),
-        text("decision"),
-        text("title", lambda row: Entry(row["title"], link=view.address(row["pull_request"]))),
-        text("remark", remark),
     )
 
 
@@ -132,7 +114,7 @@ def _draw_calls(axes: Axes, view: View, part: str) -> None:
     axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
     canvas.log_axis(axes.yaxis, amount)
     axes.set_ylabel(f"calls of {view.declared.parts[part]}")
-    for step in view.large:
+    for step in view.steps:
         place = places.get(step.after.point.id, -1)
         if part in view.changed_parts(step) and place >= 0:
             axes.axvline(place, color=GREY, linewidth=0.6, linestyle=":")

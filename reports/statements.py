@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.measuring.statements import Cells, Counts, Figure, Reading, counts, evaluate
 from harness.model.cell import Cell
-from harness.model.statement import TIMES_FASTER, Statement
+from harness.model.statement import TIMES_FASTER, Statement, Use
 from harness.suites.record import Record
 from reports.core.formatting import (
     MISSING,
@@ -46,34 +46,26 @@ class System:
         return self.statement.name
 
 
+def readings(use: Use, statements: Iterable[Statement], cells: Cells) -> list[Reading]:
+    """Return what the cells say of each statement of this use, in declared order."""
+    return [evaluate(statement, cells) for statement in statements if statement.use == use]
+
+
 def systems(statements: Sequence[Statement], cells: Cells) -> list[System]:
     """Return what the cells say of each system with a headline of times, in declared order."""
-    claims = {found.name: found for found in statements if found.use == "claim"}
-    headlines = [found for found in statements if found.use == "headline"]
-    rows = []
-    for headline in headlines:
-        if headline.measure != TIMES_FASTER:
-            continue
-        qualities = (
-            found
-            for found in headlines
-            if found.name == headline.name and found.measure != TIMES_FASTER
+    claims = {row.statement.name: row for row in readings("claim", statements, cells)}
+    headlines = readings("headline", statements, cells)
+    better = {row.statement.name: row for row in headlines if row.statement.measure != TIMES_FASTER}
+    return [
+        System(
+            row,
+            better.get(row.statement.name),
+            claims.get(row.statement.claim),
+            counts(row.statement, cells),
         )
-        better, claim = next(qualities, None), claims.get(headline.claim)
-        rows.append(
-            System(
-                evaluate(headline, cells),
-                evaluate(better, cells) if better else None,
-                evaluate(claim, cells) if claim else None,
-                counts(headline, cells),
-            )
-        )
-    return rows
-
-
-def claim_readings(statements: Iterable[Statement], cells: Cells) -> list[Reading]:
-    """Return what the cells say of each claim, in declared order."""
-    return [evaluate(found, cells) for found in statements if found.use == "claim"]
+        for row in headlines
+        if row.statement.measure == TIMES_FASTER
+    ]
 
 
 def published_text(claim: Statement) -> str:

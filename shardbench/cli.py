@@ -45,7 +45,10 @@ PANELS = {
 }
 
 # The commands whose module in `shardbench.commands` has another name.
-_MODULES = {"calibrate": "estimates", "validate": "estimates"}
+_MODULES = {
+    **dict.fromkeys(("calibrate", "validate"), "estimates"),
+    **dict.fromkeys(("releases", "history"), "series"),
+}
 
 # These call planners in this process. The others call them in child processes, whose hash seed is
 # fixed.

@@ -17,7 +17,6 @@ from harness.model.files import replace_file, to_json
 from harness.model.machine import default_memory_gib
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
 from shardbench import completion, display
-from shardbench.problems import ID, find_problem
 
 messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
@@ -60,6 +59,8 @@ class OutFile(click.ParamType[Path]):
 
 # The problem of a command.
 
+ID = "family/variant@workload/topology:gpus"
+
 workload = click.option(
     "-w",
     "--workload",
@@ -101,6 +102,8 @@ def problem(function: Callable[..., None]) -> Callable[..., None]:
     def with_request(
         cell: str, workload: str | None, topology: str | None, gpus: int | None, **others: Any
     ) -> None:
+        from shardbench.problems import find_problem  # imports what measures
+
         request = find_problem(found_registry(), cell, workload, topology, gpus)
         function(request=request, **others)
 

@@ -13,8 +13,7 @@ from harness.measuring.request import Request
 from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.topologies.lookup import placed_on
-
-ID = "family/variant@workload/topology:gpus"
+from shardbench.options import ID
 
 # A benchmark of this repository as asv prints it: families.embedding.time_plan('...', '...').
 _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)

@@ -17,7 +17,7 @@ import torch
 from harness.contract import Prepared, UsageError
 from harness.measuring.timing.turns import SystemClock, long_lived_objects_left_alone
 from harness.measuring.timing.verdict import estimate_ratio, judge
-from harness.measuring.timing.ways import Variants, in_turns
+from harness.measuring.timing.ways import Timing, in_turns
 from harness.model.cell import Ratio
 
 
@@ -95,13 +95,13 @@ def compare_step(
     try:
         off, with_it, again = map(losses, ("off", "on", "off"))
         calls = dict.fromkeys(prepared, steps)
-        variants = Variants(prepared, calls, clock=clock or SystemClock())
+        timing = Timing(prepared, clock or SystemClock(), calls=calls)
         seconds: dict[str, list[float]] = {name: [] for name in prepared}
         names, rng = list(prepared), random.Random(0)
         with torch.random.fork_rng(gpus):
             for _ in range(blocks):
                 rng.shuffle(names)
-                for name, turns in in_turns(variants, names, rng).items():
+                for name, turns in in_turns(timing, names, rng).items():
                     seconds[name] += [turn.wall_s for turn in turns]
     finally:
         restore()

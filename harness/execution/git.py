@@ -11,14 +11,7 @@ _KEPT = ("GIT_CONFIG", "GIT_SSH", "GIT_SSL", "GIT_ASKPASS", "GIT_EXEC_PATH", "GI
 
 
 class GitError(ShardbenchError):
-    """An error of git; `printed` is everything that it wrote to standard error."""
-
-    def __init__(self, command: str, printed: str) -> None:
-        lines = printed.strip().splitlines() or ["git gives no reason"]
-        fatal = [line for line in lines if line.startswith("fatal: ")]
-        why = (fatal or lines)[-1].removeprefix("fatal: ").rstrip(".")
-        super().__init__(f"git {command} failed: {why}.")
-        self.printed = printed
+    """An error of git, with its reason."""
 
 
 def git_environment() -> dict[str, str]:
@@ -50,5 +43,8 @@ def run_git(folder: object, *arguments: str) -> bytes:
         raise ShardbenchError(f"Reading commits needs git, which {why}.") from None
     if done.returncode:
         command = next(word for word in arguments if not word.startswith("-"))
-        raise GitError(f"{command} in {folder}", done.stderr.decode(errors="replace"))
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        fatal = [line for line in lines if line.startswith("fatal: ")]
+        why = [*lines, *fatal][-1].removeprefix("fatal: ").rstrip(".") if lines else "no reason"
+        raise GitError(f"git {command} in {folder} failed: {why}.")
     return done.stdout

@@ -22,13 +22,14 @@ from harness.measuring.jobs import (
     start_server_for,
 )
 from harness.measuring.request import BUILDING, TOGETHER, Request
-from harness.measuring.timing.sampling import Times
+from harness.measuring.timing.sampling import SamplingRequest, Times
 from harness.measuring.timing.verdict import explain, judge
 from harness.model.cell import Cell, Summary
 from harness.model.errors import UsageError
-from harness.model.ids import CellId, ProblemId
+from harness.model.ids import ProblemId
 from harness.model.settings import LONG_CALL_S, SamplingRule, Settings
 from harness.model.statement import TIMES_FASTER
+from harness.store.keys import key_of
 
 _NO_FORK = (
     "timed in one process, because a fork lacks the threads, processes or devices that it uses"
@@ -68,6 +69,7 @@ class Comparison:
             left.add(self._against.name)
         self._variants = [variant for variant in family.variants.values() if variant.name in left]
         self._job = with_fields(request, stored=()).job(self._settings, registry)
+        self._checked: dict[str, Checked] = {}
 
     def run(
         self,
@@ -82,65 +84,42 @@ class Comparison:
         cells = self._empty_cells()
         final = set(self._stored)
 
-        def settle(some: Iterable[Cell]) -> None:
-            for cell in some:
-                if cell.variant not in final:
-                    final.add(cell.variant)
-                    settled(cell)
+        def settle(names: Iterable[str]) -> None:
+            for name in names:
+                if name not in final:
+                    final.add(name)
+                    settled(cells[name])
 
         # 1. Figures common to all decisions; errors are ignored, because the checks repeat them.
         able = [variant for variant in self._variants if not variant.missing()]
         if self.family.abilities.figures is not None and len(able) > 1:
             event = Event("preparing", "the problem")
             outcome = run_job(run_figures, self._job, event=event, listen=listen)
-            if not isinstance(outcome, Failed | OverBudget):
+            if not isinstance(outcome, Failed):
                 self._job = with_fields(self._job, figures=outcome)
         # 2. Check each variant. No cell is final before the variant to compare with is checked, so
-        # it comes first; if it is not applicable, another will take its place.
-        checked: dict[str, Checked] = {}
-        unbuilt: Failed | None = None  # building it for another variant would take as long
-        in_order = list(cells)
-        for step, (name, cell) in enumerate(cells.items(), start=1):
-            if missing := self.family.variants[name].missing():
-                cell.status, cell.reason = "not installed", f"needs {', '.join(missing)}"
-            elif unbuilt:
-                fill_from_failure(cell, unbuilt)
-            else:
-                budget = self._settings.budget
-                event = Event(CHECKING, name, step, len(cells), at_most_s=budget)
-                outcome = run_job(run_check, self._job, name, event=event, listen=listen)
-                if isinstance(outcome, Failed) and outcome.stage.what == BUILDING:
-                    if outcome.cause == "usage":
-                        raise UsageError(outcome.reason)
-                    unbuilt = outcome if outcome.cause == "time" else None
-                if isinstance(outcome, Failed | OverBudget):
-                    fill_from_failure(cell, outcome)
-                else:
-                    checked[name] = outcome
-                    fill_from_check(cell, outcome)
-            against = cells.get(self._against.name)
-            if against is None or against.status != "not applicable":
-                settle(cells[done] for done in in_order[:step] if done not in checked)
-        # 3. The first that passed takes the place of a variant that is not applicable.
+        # it comes first; if it is not applicable, the first that passed takes its place.
+        self._check(cells, listen, settle)
         against = cells.get(self._against.name)
         if against is not None and against.status == "not applicable":
-            self._against = next(
-                (variant for variant in self._variants if variant.name in checked), self._against
+            passed = next(
+                (variant for variant in self._variants if variant.name in self._checked), None
             )
+            self._against = passed or self._against
             for cell in cells.values():
                 cell.against = self._against.name
-        # 4. Compare the decisions of those that passed, and time those that decide as they must.
-        self._compare_decisions(cells, checked)
-        timed = [name for name in checked if cells[name].decision != "different"]
-        settle(cell for cell in cells.values() if cell.variant not in timed)
+        # 3. Compare the decisions of those that passed, and time those that decide as they must.
+        self._compare_decisions(cells)
+        timed = [name for name in self._checked if cells[name].decision != "different"]
+        settle(name for name in cells if name not in timed)
         timed = [name for name in timed if name not in self._request.counted]
-        timed.sort(key=lambda name: checked[name].wall_s)
+        timed.sort(key=lambda name: self._checked[name].wall_s)
         if not all(name in self._stored for name in timed):
-            once = self._settings.sampling.once
-            time_all = self._time_separately if once else self._time_together
-            for name, times in time_all(timed, checked, cells, listen).items():
-                fill_from_times(cells[name], times, self._settings.sampling)
-        settle(cells.values())
+            rule = self._settings.sampling
+            time_all = self._time_separately if rule.once else self._time_together
+            for name, times in time_all(timed, cells, listen).items():
+                fill_from_times(cells[name], times, rule)
+        settle(cells)
         return self._new(cells)
 
     def _new(self, cells: Mapping[str, Cell]) -> list[Cell]:
@@ -156,36 +135,62 @@ class Comparison:
 
     def _empty_cells(self) -> dict[str, Cell]:
         """Return a cell for each variant, first that of the variant to compare with."""
-        family = self.family
+        family, request = self.family, self._request
         described = environment(self._settings.sampling.seed, family.package)
-        key = str(self._request.key(self._settings))
-        return {
-            variant.name: Cell(
-                id=CellId(family.name, variant.name, self.problem),
+        enough = {counter.name: counter.sufficient for counter in family.counters}
+        cells = {}
+        for variant in sorted(self._variants, key=lambda v: v is not self._against):
+            cells[variant.name] = Cell(
+                id=request.cell_id(variant.name),
                 status="ok",
                 reference=family.reference.name,
                 against=self._against.name,
                 summary=variant.summary,
                 source=variant.source,
                 same_as=variant.same_as,
-                purpose=self._request.purpose,
+                purpose=request.purpose,
                 claim=variant.claim,
                 qualities=list(family.qualities),
                 clock=family.clock,
                 counter_meanings={counter.name: counter.meaning for counter in family.counters},
-                counter_enough={
-                    counter.name: counter.sufficient
-                    for counter in family.counters
-                    if counter.sufficient is not None
-                },
+                counter_enough={n: count for n, count in enough.items() if count is not None},
                 settings=self._settings,
                 environment=described,
-                key=key,
+                key=str(key_of(described, self._settings, request.reference.name)),
             )
-            for variant in sorted(self._variants, key=lambda v: v is not self._against)
-        }
+        return cells
 
-    def _compare_decisions(self, cells: Mapping[str, Cell], checked: Mapping[str, Checked]) -> None:
+    def _check(
+        self,
+        cells: Mapping[str, Cell],
+        listen: Listener,
+        settle: Callable[[Iterable[str]], None],
+    ) -> None:
+        """Check each variant; raise UsageError if the problem cannot be built."""
+        unbuilt: Failed | None = None  # building it for another variant would take as long
+        budget, in_order = self._settings.budget, list(cells)
+        for step, (name, cell) in enumerate(cells.items(), start=1):
+            if missing := self.family.variants[name].missing():
+                cell.status, cell.reason = "not installed", f"needs {', '.join(missing)}"
+            elif unbuilt:
+                fill_from_failure(cell, unbuilt)
+            else:
+                event = Event(CHECKING, name, step, len(cells), doing=BUILDING, at_most_s=budget)
+                outcome = run_job(run_check, self._job, name, event=event, listen=listen)
+                if not isinstance(outcome, Failed):
+                    self._checked[name] = outcome
+                    fill_from_check(cell, outcome)
+                else:
+                    fill_from_failure(cell, outcome)
+                    if outcome.stage.what == BUILDING and outcome.cause == "usage":
+                        raise UsageError(outcome.reason)
+                    if outcome.stage.what == BUILDING and outcome.cause == "time":
+                        unbuilt = outcome
+            against = cells.get(self._against.name)
+            if against is None or against.status != "not applicable":
+                settle(done for done in in_order[:step] if done not in self._checked)
+
+    def _compare_decisions(self, cells: Mapping[str, Cell]) -> None:
         """Set the decision of each cell that passed its check, where one is required of it.
 
         The required fingerprint is that of the last checked variant in the chain of `same_as`,
@@ -194,32 +199,25 @@ class Comparison:
         """
         family, against = self.family, self._against
         decided = {name: cell.fingerprint for name, cell in self._stored.items()}
-        decided |= {name: result.fingerprint for name, result in checked.items()}
-        for name in checked:
+        decided |= {name: checked.fingerprint for name, checked in self._checked.items()}
+        for name in self._checked:
             variant, cell = family.variants[name], cells[name]
             is_like_against = family.root(variant) is family.root(against)
+            models = [model.name for model in family.models_of(variant) if decided.get(model.name)]
+            if not models and is_like_against and decided.get(against.name):
+                models = [against.name]
             if variant is against:
                 cell.decision = "reference"
             elif variant.same_as is None and not is_like_against:
                 cell.decision = "own"
-            else:
-                models = [model.name for model in family.models_of(variant)]
-                models = [model for model in models if decided.get(model)]
-                if not models and is_like_against and decided.get(against.name):
-                    models = [against.name]
-                if models:
-                    is_same = cell.fingerprint == decided[models[-1]]
-                    cell.decision = "same" if is_same else "different"
+            elif models:
+                cell.decision = "same" if cell.fingerprint == decided[models[-1]] else "different"
 
     def _time_together(
-        self,
-        names: list[str],
-        checked: Mapping[str, Checked],
-        cells: Mapping[str, Cell],
-        listen: Listener,
+        self, names: list[str], cells: Mapping[str, Cell], listen: Listener
     ) -> dict[str, Times]:
         """Time variants together, again without those that fail, whose cells get the reason."""
-        reference, rule = self._against.name, self._settings.sampling
+        reference, rule, clock = self._against.name, self._settings.sampling, self.family.clock
         limits = {name: [limit] for name, limit in self._request.limits.items()}
         for goal in self.family.statements:
             if goal.measure != TIMES_FASTER or goal.at_least is None or goal.before != reference:
@@ -230,18 +228,16 @@ class Comparison:
             outcome = run_job(
                 run_sampling,
                 self._job,
-                {name: checked[name].fingerprint for name in names},
-                reference if reference in names else None,
-                rule,
-                limits,
+                {name: self._checked[name].fingerprint for name in names},
+                SamplingRequest(reference if reference in names else None, rule, limits, clock),
                 event=Event("timing", names[0], steps=0, at_most_s=rule.seconds),
                 listen=listen,
                 together=len(names),
             )
-            if not isinstance(outcome, Failed | OverBudget):
+            if not isinstance(outcome, Failed):
                 times: dict[str, Times] = outcome
                 return times
-            if isinstance(outcome, Failed) and outcome.stage.what == TOGETHER:
+            if outcome.stage.what == TOGETHER:
                 # Timing in turns will show which variant failed.
                 rule = replace(rule, way="turns in one process")
                 continue
@@ -253,26 +249,22 @@ class Comparison:
         return {}
 
     def _time_separately(
-        self,
-        names: list[str],
-        checked: Mapping[str, Checked],
-        _: Mapping[str, Cell],
-        listen: Listener,
+        self, names: list[str], _: Mapping[str, Cell], listen: Listener
     ) -> dict[str, Times]:
         """Return the time of each checked call, and of another one if it does not take long.
 
         These calls are in processes of their own, so their ratios have no intervals.
         """
         times: dict[str, Times] = {}
+        clock = self.family.clock
         for name in names:
-            calls = [checked[name]]
+            calls = [self._checked[name]]
             if calls[0].wall_s < LONG_CALL_S:
                 event = Event("timing", name, steps=0)
                 outcome = run_job(run_check, self._job, name, event=event, listen=listen)
-                if not isinstance(outcome, Failed | OverBudget):
+                if not isinstance(outcome, Failed):
                     calls.append(outcome)
             wall_s, cpu_s = [call.wall_s for call in calls], [call.cpu_s for call in calls]
-            clock = self.family.clock
             mean = statistics.fmean(wall_s if clock == "wall" else cpu_s)
             times[name] = Times(clock=clock, wall_s=wall_s, cpu_s=cpu_s, blocks={0: [mean]})
         for of_variant in times.values():
@@ -290,16 +282,13 @@ def fill_from_check(cell: Cell, checked: Checked) -> None:
         cell.size_name, cell.size = name, float(value)
 
 
-def fill_from_failure(cell: Cell, outcome: Failed | OverBudget) -> None:
+def fill_from_failure(cell: Cell, outcome: Failed) -> None:
     """Fill a cell with the reason why its check or its timing failed or was stopped."""
     if isinstance(outcome, OverBudget):
         cell.status = "over budget"
         cell.reason = f"stopped after {outcome.elapsed_s:.0f} s"
-        cell.projection_s = outcome.projection()
+        cell.projection_s, cell.progress = outcome.projection_s, outcome.progress
         cell.peak_memory_bytes = outcome.peak_memory_bytes or cell.peak_memory_bytes
-        if outcome.last:
-            elapsed_s, progress = outcome.last
-            cell.progress = replace(progress, elapsed_s=elapsed_s)
     else:
         # A variant that passed its check is applicable, even if it raises NotApplicable later.
         has_no_part = outcome.cause == "not applicable" and cell.fingerprint is None

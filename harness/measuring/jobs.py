@@ -4,12 +4,12 @@ import gc
 import numbers
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from msgspec import Struct
+from msgspec.structs import replace as with_fields
 
 from harness.contract import Family, Measured, Planning, Progress, Recorder
 from harness.contract.abilities import load
@@ -23,13 +23,12 @@ from harness.execution.worker import Failed, Note, Report, Stage
 from harness.measuring.request import AFTER_CALL, BOUND, BUILDING, CALL, SET_UP, TOGETHER, Job
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import SystemClock
-from harness.measuring.timing.ways import Observer
+from harness.measuring.timing.ways import Timing
 from harness.model.cell import FrontPoint, RankTable
 from harness.model.declared import LEAST
 from harness.model.errors import RegistryError, ShardbenchError
 from harness.model.machine import default_memory_gib
 from harness.model.quality import find_bound
-from harness.model.settings import SamplingRule
 
 CHECKING = "checking"
 _REPORT_SECONDS = 0.2
@@ -58,16 +57,9 @@ Listener = Callable[[Event], None]
 
 
 @dataclass(slots=True)
-class OverBudget:
-    """A call of variant `subject` that was stopped after `elapsed_s` seconds, over its budget.
+class Pace:
+    """The first and last progress reports of a call, with the seconds since the call began."""
 
-    `first` and `last` are its first and last progress reports, with the seconds since the call
-    began. `peak_memory_bytes` is a lower bound on the peak of the whole call.
-    """
-
-    elapsed_s: float = 0.0
-    subject: str = ""
-    peak_memory_bytes: int | None = None
     first: tuple[float, Progress] | None = None
     last: tuple[float, Progress] | None = None
 
@@ -91,11 +83,16 @@ class OverBudget:
         return end + pace * max(0, after.total - after.done)
 
 
-class _Reported(Struct, frozen=True):
-    """The progress of a checked call, None if it reports none, and its peak memory so far."""
+@dataclass(frozen=True)
+class OverBudget(Failed):
+    """A call that was stopped because it was over its budget; `projection_s` is of the whole call.
 
-    progress: Progress | None
-    peak_memory_bytes: int
+    `peak_memory_bytes` is a lower bound on the peak of the whole call.
+    """
+
+    projection_s: float | None = None
+    progress: Progress | None = None
+    peak_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,49 +239,53 @@ def run_job(
     event: Event,
     listen: Listener,
     together: int = 1,
-) -> Any | Failed | OverBudget:
+) -> Any | Failed:
     """Run a job's work in a child process; return its result, or the reason for having none.
 
     `listen` is called with the event, and again each time that it changes. The child process has
     `together` variants at a time, and the memory of each, as far as the machine has that much.
     """
-    over = OverBudget()
-    began = time.monotonic()
+    pace, peak_bytes, began = Pace(), None, 0.0
 
-    def take(message: Any) -> None:
-        nonlocal began, event
-        match message:
-            case Stage():
-                began = time.monotonic()
-                if event.stage == CHECKING:
-                    event = replace(event, doing=message.what, progress=None)
-                elif message.what == TOGETHER:
-                    event = replace(event, step=event.step + 1)
-                else:
-                    return
-            case _Reported(progress, peak_bytes):
-                over.peak_memory_bytes = peak_bytes
-                if progress is None:
-                    return
-                over.report(time.monotonic() - began, progress)
-                event = replace(event, progress=progress)
+    def take(message: Stage | tuple[Progress | None, int]) -> None:
+        nonlocal peak_bytes, began, event
+        if isinstance(message, Stage):
+            began = time.monotonic()
+            if event.stage == CHECKING:
+                event = replace(event, doing=message.what, progress=None)
+            elif message.what == TOGETHER:
+                event = replace(event, step=event.step + 1)
+            else:
+                return
+        else:
+            progress, peak_bytes = message
+            if progress is None:
+                return
+            pace.report(time.monotonic() - began, progress)
+            event = replace(event, progress=progress)
         listen(event)
 
-    first = job.stage(BUILDING)
-    if event.stage == CHECKING:
-        take(first)
-    else:
-        listen(event)
+    listen(event)
     gib = job.settings.memory_gib
     memory_gib = max(gib, min(gib * together, default_memory_gib()))
+    first = job.stage(BUILDING)
     outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=memory_gib)
-    if isinstance(outcome, Failed):
-        if outcome.cause == "memory" and together > 1:
-            those = "passed, together with those that were timed beside it, the"
-            return replace(outcome, reason=outcome.reason.replace("passed its", those))
-        if (outcome.cause, outcome.stage.what) == ("time", CALL):
-            over.elapsed_s, over.subject = outcome.elapsed_s, outcome.subject
-            return over
+    if not isinstance(outcome, Failed):
+        return outcome
+    if outcome.cause == "memory" and together > 1:
+        those = "passed, together with those that were timed beside it, the"
+        return replace(outcome, reason=outcome.reason.replace("passed its", those))
+    if (outcome.cause, outcome.stage.what) == ("time", CALL):
+        progress = None
+        if pace.last:
+            elapsed_s, last = pace.last
+            progress = with_fields(last, elapsed_s=elapsed_s)
+        return OverBudget(
+            **vars(outcome),
+            projection_s=pace.projection(),
+            progress=progress,
+            peak_memory_bytes=peak_bytes,
+        )
     return outcome
 
 
@@ -327,43 +328,43 @@ def _report_progress(recorder: Recorder, report: Report) -> None:
         with suppress(Exception):
             progress = recorder.progress()
             is_known = isinstance(progress, Progress)
-            report.send(Note(_Reported(progress if is_known else None, peak())))
+            report.send(Note((progress if is_known else None, peak())))
 
 
-def observer_of(
+def set_up(
     job: Job,
+    family: Family[Any, Any],
+    problem: Any,
+    variants: Iterable[str],
     report: Report,
     check: Callable[[str, Any], None] = lambda name, decision: None,
-) -> Observer:
-    """Return an observer that reports stages to the parent process, and checks decisions."""
+) -> Timing:
+    """Set variants up, to be timed; `report` closes them once the parent has the result."""
 
     def begins(stage: str, name: str = "", processes: int = 1, lasts_s: float = 0.0) -> None:
         report.send(job.stage(stage, name, processes, lasts_s))
 
-    return Observer(begins, check, report)
+    prepared = {}
+    for name in variants:
+        begins(SET_UP, name)
+        prepared[name] = family.find(name).prepared(problem)
+        report.closing.append(prepared[name].close)
+    return Timing(prepared, begins=begins, check=check, report=report)
 
 
 def run_sampling(
-    job: Job,
-    fingerprints: dict[str, str],
-    reference: str | None,
-    rule: SamplingRule,
-    limits: Mapping[str, Sequence[float]],
-    report: Report,
+    job: Job, fingerprints: dict[str, str], wanted: SamplingRequest, report: Report
 ) -> dict[str, Times]:
     """Set variants up on one problem, time them interleaved, and return their times by name.
 
-    `fingerprints` has, by variant, the fingerprint of its checked decision, which every timed call
-    must reproduce. `limits` has, by variant, ratios to the reference; the timing continues until
-    the measured ratio is clearly above or below each.
+    `fingerprints` has, by variant, quickest first, the fingerprint of its checked decision, which
+    every timed call must reproduce.
     """
     request = job.request()
-    problem = request.build()
+    family, problem = request.family, request.build()
 
     def check_decision(name: str, decision: Any) -> None:
-        if request.family.work.fingerprint(decision) != fingerprints[name]:
+        if family.work.fingerprint(decision) != fingerprints[name]:
             raise ShardbenchError("Its decision changed from one call to the next.")
 
-    prepared = job.prepare(request, problem, fingerprints, report)
-    timing = SamplingRequest(prepared, reference, rule, limits, compared=request.family.clock)
-    return sample(timing, observer_of(job, report, check_decision))
+    return sample(set_up(job, family, problem, fingerprints, report, check_decision), wanted)

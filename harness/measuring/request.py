@@ -1,13 +1,13 @@
-"""The request to compare a family's variants on one problem, and its form for child processes."""
+"""The request to compare a family's variants on one problem, and the job of a child process."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from harness.contract import Family, Prepared, Topology, WorkloadSpec
+from harness.contract import Family, Topology, WorkloadSpec
 from harness.contract.registry import Registry
 from harness.contract.variants import Variant
-from harness.execution.worker import Report, Stage
+from harness.execution.worker import Stage
 from harness.measuring.environment import environment
 from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId
@@ -98,7 +98,6 @@ class Job:
 
     Attributes:
         registry: returns the registry with the family; must be importable by name, for pickle.
-        family: the family's name.
         rest: the request's other fields, by name.
         figures: figures common to all decisions that are computed already; see `Abilities.figures`.
     """
@@ -124,14 +123,3 @@ class Job:
         settings = self.settings
         budget = settings.budget if what in (CALL, TOGETHER) else settings.setup_budget
         return Stage(what, processes * budget + _MOST_TIMES_AS_LONG * lasts_s, variant)
-
-    def prepare(
-        self, request: Request, problem: Any, variants: Iterable[str], report: Report
-    ) -> dict[str, Prepared[Any]]:
-        """Set variants up, and let `report` close them once the parent has the result."""
-        prepared = {}
-        for name in variants:
-            report.send(self.stage(SET_UP, name))
-            prepared[name] = request.family.find(name).prepared(problem)
-            report.closing.append(prepared[name].close)
-        return prepared

@@ -56,7 +56,6 @@ class Topology:
     hbm_basis: str = ""
     ddr_bytes: Bytes | None = None
     intra_host_bw: HostBandwidth
-    intra_host_bw_nccl: HostBandwidth | None = None
     inter_host_bw: NetworkBandwidth | None = None
     hbm_bw: MemoryBandwidth
     hbm_to_ddr_bw: HostLinkBandwidth

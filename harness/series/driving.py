@@ -13,6 +13,7 @@ from harness.contract.recorder import Recorder, collection_off, count_calls
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.topology import Topology
+from harness.series.points import CALLS
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -37,22 +38,15 @@ class Request(msgspec.Struct, frozen=True):
     folder: str = ""
 
 
-class Timed(msgspec.Struct, frozen=True):
-    """The decision and the seconds of one call."""
+class Outcome(msgspec.Struct, frozen=True):
+    """What a call decides: with its seconds if it was timed, else with its quality and counters."""
 
     fingerprint: str
-    wall_s: float
-    cpu_s: float
-    phases: dict[str, float]
-
-
-class Counted(msgspec.Struct, frozen=True):
-    """What a call decides and counts; `calls` are those in each part, by calling function."""
-
-    fingerprint: str
-    quality: dict[str, float]
-    counters: dict[str, int]
-    calls: dict[str, dict[str, int]]
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    phases: dict[str, float] = {}
+    quality: dict[str, float] = {}
+    counters: dict[str, int] = {}
 
 
 @cache
@@ -69,7 +63,7 @@ def _driven(request: Request) -> Driven:
     return driven
 
 
-def times(request: Request) -> Timed:
+def times(request: Request) -> Outcome:
     """Make one call, in seconds of this process."""
     driven = _driven(request)
     recorder = Recorder(time.process_time)
@@ -79,30 +73,32 @@ def times(request: Request) -> Timed:
         wall, cpu = time.perf_counter(), time.process_time()
         decision = driven.run(recorder)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Timed(driven.fingerprint(decision), wall, cpu, dict(recorder.phases))
+    return Outcome(driven.fingerprint(decision), wall, cpu, dict(recorder.phases))
 
 
-def counts(request: Request) -> Counted:
-    """Make a call with counters, then count the Python calls of each part in a call of its own."""
+def counts(request: Request) -> Outcome:
+    """Make a call with counters, then count the Python calls of each part in a call of its own.
+
+    The counters have each part's calls in total (`PART_calls`), and by calling function.
+    """
     driven = _driven(request)
     recorder = Recorder()
     driven.renew()
     with driven.observe(recorder):
         decision = driven.run(recorder)
+    counters = dict(recorder.counters)
     parts = driven.parts()
-    calls: dict[str, dict[str, int]] = {}
     before: dict[str, int] = {}
     for part in request.parts:
         driven.renew()
         _, made = count_calls(parts[part])
         left = {name: count - before.get(name, 0) for name, count in made.items()}
-        calls[part], before = {name: count for name, count in left.items() if count > 0}, made
-    return Counted(
-        fingerprint=driven.fingerprint(decision),
-        quality=dict(driven.quality(decision)),
-        counters=dict(recorder.counters),
-        calls=calls,
-    )
+        calls = {name: count for name, count in left.items() if count > 0}
+        counters[f"{part}_calls"] = sum(calls.values())
+        counters |= {f"{CALLS}{part} {name}": count for name, count in calls.items()}
+        before = made
+    quality = dict(driven.quality(decision))
+    return Outcome(driven.fingerprint(decision), quality=quality, counters=counters)
 
 
 HANDLERS = {

@@ -1,7 +1,6 @@
 """Parse the releases that a user names, and install each into a folder of its own."""
 
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,9 +12,9 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from harness.model.errors import ShardbenchError, UsageError
-from harness.store.lines import hold
 
 INSTALLED = "installed"
+RELEASES_FOLDER = Path("upstreams/releases")
 
 _INSTALL_SECONDS = 900.0
 _INDEX_SECONDS = 120.0
@@ -106,7 +105,8 @@ def given_place(library: str, text: str) -> Place:
     if not (release and path):
         raise UsageError(f"--at must be VERSION=FOLDER, not '{text}'.")
     version, folder = version_of(release), Path(path).absolute()
-    build = _version_in(library, folder)
+    distributions = metadata.distributions(name=library, path=[str(folder)])
+    build = next((distribution.version for distribution in distributions), None)
     if build is None:
         raise UsageError(f"{path} does not hold {library}; name the folder it is imported from.")
     if version not in (Version(build), Version(Version(build).public)):
@@ -117,36 +117,24 @@ def given_place(library: str, text: str) -> Place:
 def install(library: str, release: str, folder: Path) -> Place:
     """Install a release without its dependencies into `folder`, unless it is already there.
 
-    pip writes into a temporary folder, which is renamed to `LIBRARY-RELEASE` when complete. If the
-    process is killed, the next installation of the release removes the temporary folder. Raise
-    ShardbenchError if pip fails, if the folder cannot be written, or if another process is
-    installing the same release.
+    pip writes into a temporary folder, which is renamed to `LIBRARY-RELEASE` when complete. Raise
+    ShardbenchError if pip fails, or if the folder cannot be written.
     """
     place = Place(release, folder.absolute() / f"{library}-{release}")
     if place.folder.is_dir():
         return place
-    parent, hidden = place.folder.parent, f".{place.folder.name}"
     what = f"{library} {release} could not be installed"
-    with hold(parent / hidden):
-        try:
-            # A new name each time, because pip may outlive a killed installation and write on.
-            partial = Path(tempfile.mkdtemp(".partial", f"{hidden}.", parent))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{place.folder.name}-", dir=folder) as partial:
             options = ("--quiet", "--no-input", "--no-deps", "--only-binary", ":all:")
-            named = ("--target", str(partial), f"{library}=={release}")
+            named = ("--target", f"{partial}/library", f"{library}=={release}")
             _pip(what, _INSTALL_SECONDS, "install", *options, *named)
-            partial.chmod(0o755)
-            partial.replace(place.folder)
-        except OSError as error:
+            Path(partial, "library").replace(place.folder)
+    except OSError as error:
+        if not place.folder.is_dir():  # another process may have installed it meanwhile
             raise ShardbenchError(f"{what} into {folder}: {error.strerror or error}.") from None
-        finally:
-            for left in parent.glob(f"{hidden}.*.partial"):
-                shutil.rmtree(left, ignore_errors=True)
     return place
-
-
-def _version_in(library: str, folder: Path) -> str | None:
-    distributions = metadata.distributions(name=library, path=[str(folder)])
-    return next((distribution.version for distribution in distributions), None)
 
 
 def _pip(what: str, seconds: float, *arguments: str) -> str:

@@ -98,11 +98,6 @@ class Step:
         before, after = self.before.value(name), self.after.value(name)
         return after / before if before else math.nan if before == after else math.inf
 
-    def values(self, name: str) -> tuple[float, float]:
-        """Return a figure before and after; 0 where it was not measured."""
-        before, after = (run.value(name) for run in (self.before, self.after))
-        return 0.0 if math.isnan(before) else before, 0.0 if math.isnan(after) else after
-
     def change(self, name: str) -> float:
         """Return the absolute logarithm of a figure's ratio, 0 if it does not change.
 
@@ -110,10 +105,10 @@ class Step:
         """
         if name == DECISION:
             return float(self.before.cell.fingerprint != self.after.cell.fingerprint)
-        before, after = self.values(name)
-        if before == after:
+        factor = self.factor(name)
+        if math.isnan(factor):
             return 0.0
-        return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf
+        return abs(math.log(factor)) if 0 < factor < math.inf else math.inf
 
 
 def neighbours(runs: Sequence[Run]) -> Iterator[Step]:

@@ -28,18 +28,10 @@ class Repository:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.is_dir():
-            raise UsageError(f"{path} is no folder, so no repository is there.")
         try:
             folder = run_git(path, "rev-parse", "--absolute-git-dir")
         except GitError as error:
-            why = str(error)
-            if "not a git repository" in error.printed:
-                why = f"{path} is no git repository."
-            elif allowed := re.search(r"git config .*safe\.directory .+", error.printed):
-                why = f"git does not read {path}, which belongs to another user; this allows it: "
-                why += allowed[0]
-            raise UsageError(why) from None
+            raise UsageError(str(error)) from None
         # From there, paths are those of the repository's root.
         self._folder = os.fsdecode(folder).removesuffix("\n")
 
@@ -52,10 +44,8 @@ class Repository:
 
     def commit(self, name: str) -> Point:
         """Return the commit of a branch, tag or hash. Raise UsageError if there is none."""
-        if not name or name.startswith("-"):
-            raise UsageError(f"'{name}' names no commit of {self.path}.")
         try:
-            return self._log("--max-count=1", f"{name}^{{commit}}", "--")[0]
+            return self._log("--max-count=1", "--end-of-options", f"{name}^{{commit}}", "--")[0]
         except (GitError, IndexError):
             raise UsageError(f"'{name}' names no commit of {self.path}{self.caveat}.") from None
 

@@ -46,9 +46,9 @@ from harness.model.cell import Cell, Environment, Summary
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import LONG_CALL_S, SamplingRule, Settings
 from harness.series import driving
-from harness.series.driving import Counted, Timed
+from harness.series.driving import Outcome
 from harness.series.installing import Place, version_of
-from harness.series.points import CALLS, Point, Run
+from harness.series.points import Point, Run
 from harness.series.repository import Repository
 from harness.store.cells import CellStore
 from harness.store.keys import ELSEWHERE, Task, difference, key_of, missing
@@ -71,15 +71,6 @@ def environment_of(declared: Series) -> Environment:
     here = environment(0)
     packages = {k: v for k, v in here.packages.items() if k != declared.library}
     return structs.replace(here, code=digest.hexdigest()[:12], packages=packages)
-
-
-def counters_of(declared: Series, counted: Counted) -> dict[str, int]:
-    """Return the counters of a call, with each part's calls: in total, and by calling function."""
-    counters = dict.fromkeys(declared.counters, 0) | counted.counters
-    for part, made in counted.calls.items():
-        counters[f"{part}_calls"] = sum(made.values())
-        counters |= {f"{CALLS}{part} {name}": count for name, count in made.items()}
-    return counters
 
 
 # --- Releases: variants of a family, timed in turns -----------------------------------------------
@@ -131,22 +122,18 @@ def _family_of(
     declared: Series,
     places: Sequence[Place],
     label: Callable[[WorkloadSpec], WorkloadSpec] = lambda workload: workload,
-) -> Family[driving.Request, Timed | Counted]:
+) -> Family[driving.Request, Outcome]:
     """Return a family with releases as variants; the oldest installed release is the reference."""
-
-    def build(workload: WorkloadSpec, topology: Topology) -> driving.Request:
-        driver = str(declared.driver)
-        return driving.Request(driver, str(workload), topology, (declared.first_part,))
-
+    driver, parts = str(declared.driver), (declared.first_part,)
     work: Any = SimpleNamespace(  # the driver builds the problem
-        build=build,
+        build=lambda workload, topology: driving.Request(driver, str(workload), topology, parts),
         facts=lambda problem: {},
-        fingerprint=lambda answer: answer.fingerprint,
-        validate=lambda problem, answer: None,
-        quality=lambda problem, answer: getattr(answer, "quality", {}),
+        fingerprint=lambda outcome: outcome.fingerprint,
+        validate=lambda problem, outcome: None,
+        quality=lambda problem, outcome: outcome.quality,
         observe=lambda recorder: nullcontext(),
     )
-    family: Family[driving.Request, Timed | Counted] = Family(
+    family: Family[driving.Request, Outcome] = Family(
         name=declared.library,
         summary=f"releases of {declared.library}",
         implementation=work,
@@ -167,9 +154,7 @@ def _registry(declared: Series, places: Sequence[Place]) -> Registry:
     return Registry([_family_of(declared, places)])
 
 
-def _prepared(
-    declared: Series, place: Place, problem: driving.Request
-) -> Prepared[Timed | Counted]:
+def _prepared(declared: Series, place: Place, problem: driving.Request) -> Prepared[Outcome]:
     if place.missing:
         raise ShardbenchError(place.missing)
     upstream = Upstream(f"{declared.library} {place.release}", driving.__name__, place.folder)
@@ -177,13 +162,16 @@ def _prepared(
     folder = "" if str(place.folder) in sys.path else str(place.folder)
     request = msgspec.to_builtins(structs.replace(problem, folder=folder))
 
-    def run() -> Measured[Timed | Counted]:
-        timed = msgspec.convert(upstream.ask(request | {"kind": "times"}), Timed)
-        if not is_observing():
-            return Measured(timed, timed.wall_s, timed.cpu_s, {}, timed.phases)
-        counted = msgspec.convert(upstream.ask(request | {"kind": "counts"}), Counted)
-        counters = counters_of(declared, counted)
-        return Measured(counted, timed.wall_s, timed.cpu_s, counters, timed.phases)
+    def ask(kind: str) -> Outcome:
+        return msgspec.convert(upstream.ask(request | {"kind": kind}), Outcome)
+
+    def run() -> Measured[Outcome]:
+        timed = decided = ask("times")
+        counters: dict[str, int] = {}
+        if is_observing():
+            decided = ask("counts")
+            counters = dict.fromkeys(declared.counters, 0) | decided.counters
+        return Measured(decided, timed.wall_s, timed.cpu_s, counters, timed.phases)
 
     return Prepared(run, close=upstream.close)
 
@@ -214,7 +202,7 @@ class Runner:
             LONG_CALL_S.
         planner: one of the library's planners; its default if empty.
         ran: how many commits this object has run.
-        unused: how many commits have only stored cells that do not count here, by the reason.
+        notes: how many stored commits are not used, or only in part, by the reason.
     """
 
     declared: Series
@@ -228,7 +216,7 @@ class Runner:
     counted: bool = True
     planner: str = ""
     ran: int = field(default=0, init=False)
-    unused: Counts[str] = field(default_factory=Counts, init=False)
+    notes: Counts[str] = field(default_factory=Counts, init=False)
 
     def __post_init__(self) -> None:
         self.commits = self.declared.commits or Commits("", ())
@@ -237,22 +225,20 @@ class Runner:
         self._appending = threading.Lock()
         start_server((__name__, *self.commits.preloaded))
         self._cells: dict[str, Cell] = {}
-        unused: dict[str, str] = {}
-        # Own cells come last, and replace those of other machines.
-        for cell in sorted(self.store.values(), key=self._is_own):
+        notes: dict[str, str] = {}
+        # Own cells come last, and replace those of other machines, of which only counts are used.
+        stored = (entry.value for entry in self.store.entries)
+        for cell in sorted(stored, key=self._is_own):
             if cell.problem == self.problem and cell.variant.partition("+")[2] == self.planner:
-                if not self._is_own(cell):  # counts are the same on all machines
-                    cell.cpu_s = cell.wall_s = None
                 if why := self._why_unused(cell):
-                    unused[cell.variant] = why
-                else:
-                    self._cells[cell.variant] = cell
-        self.unused.update(why for name, why in unused.items() if name not in self._cells)
-
-    @property
-    def elsewhere(self) -> int:
-        """The number of stored commits that are used without the times of another machine."""
-        return sum(not self._is_own(cell) for cell in self._cells.values())
+                    notes.setdefault(cell.variant, f"not used: {why}")
+                    continue
+                self._cells[cell.variant] = cell
+                notes.pop(cell.variant, "")
+                if not self._is_own(cell):
+                    cell.cpu_s = cell.wall_s = None
+                    notes[cell.variant] = f"used without {ELSEWHERE}"
+        self.notes.update(notes.values())
 
     def _is_own(self, cell: Cell) -> bool:
         return cell.environment.machine == self._environment.machine
@@ -266,9 +252,11 @@ class Runner:
         why = difference(cell.key, wanted, self.declared.earlier)
         if why or cell.status == "failed":
             return why
+        if self.repeat and not self._is_own(cell):
+            return ELSEWHERE
         samples = cell.cpu_s.samples if cell.cpu_s else ()
         if len(samples) < self.repeat and max(samples, default=0) < LONG_CALL_S:
-            return "fewer timed calls than wanted" if self._is_own(cell) else ELSEWHERE
+            return "fewer timed calls than wanted"
         return "no counts" if self.counted and not cell.counters else ""
 
     def run(self, commit: Point, *, own: bool = False) -> Run:
@@ -335,7 +323,7 @@ class Runner:
                 folder=folder,
             )
             stage = Stage("Planning", self.budget)
-            answered = run(_answers, self.commits.shims, request, self.repeat, first=stage)
+            answered = run(_outcomes, self.commits.shims, request, self.repeat, first=stage)
         cell.facts["seconds"] = round(time.monotonic() - start, 2)
         if isinstance(answered, Failed):
             is_final = answered.cause in ("error", "usage")
@@ -348,29 +336,27 @@ class Runner:
         cell.wall_s = Summary.of([times.wall_s for times in timed])
         cell.fingerprint = (counted or timed[0]).fingerprint
         if counted:
-            cell.quality, cell.counters = counted.quality, counters_of(self.declared, counted)
+            cell.quality = counted.quality
+            cell.counters = dict.fromkeys(self.declared.counters, 0) | counted.counters
         return cell
 
 
-def _answers(
+def _outcomes(
     shims: str, request: driving.Request, repeat: int, _: Report
-) -> tuple[Counted | None, list[Timed]]:
-    """Import a commit in a child process; return its counts, if `warm_up`, then its times."""
+) -> tuple[Outcome | None, list[Outcome]]:
+    """Import a commit in a child process; count a call, if `warm_up`, then time `repeat` calls."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     for standard in (1, 2):  # warnings of hundreds of commits would hide shardbench's messages
         os.dup2(nothing, standard)
     sys.path.insert(0, request.folder)
     if shims:
         import_module(shims).install()
-    counted = driving.counts(request) if request.warm_up else None
-    timed: list[Timed] = []
-    is_warm = request.warm_up
-    while len(timed) < repeat:
-        timed.append(driving.times(request))
-        if not is_warm:
-            is_warm = True
-            if timed[0].cpu_s >= LONG_CALL_S:
-                break
-            if timed[0].cpu_s < FIRST_CALL_S:  # with work that is only done once, and is too much
-                timed.clear()
+    if request.warm_up:
+        counted, timed = driving.counts(request), []
+    else:
+        counted, first = None, driving.times(request)
+        if first.cpu_s >= LONG_CALL_S:
+            return None, [first]
+        timed = [first] if first.cpu_s >= FIRST_CALL_S else []  # others do work only done once
+    timed += [driving.times(request) for _ in range(repeat - len(timed))]
     return counted, timed

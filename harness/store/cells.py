@@ -1,17 +1,15 @@
 """Results files: stored cells, also those of schema 1, which had a line each."""
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from harness.model.cell import SCHEMA, SHARED, Cell
-from harness.model.declared import fault
-from harness.model.errors import ShardbenchError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import legible, read_file
 from harness.model.ids import CellId
 from harness.store.keys import key_of
-from harness.store.lines import Entry, Line, OtherSchema, Store
+from harness.store.lines import Entry, Line, Store
 
 
 class CellStore(Store[Cell]):
@@ -33,29 +31,20 @@ class CellStore(Store[Cell]):
             if name not in ("id", "key") and field not in ("", [], {})
         }
 
-    def _entry(self, line: Line, payload: dict[str, Any], shared: Mapping[str, Any]) -> Entry[Cell]:
-        if not line.kind:
-            schema = payload.get("schema")
-            if type(schema) is not int:
-                raise ValueError(f"is no cell: 'schema' must be {SCHEMA}")
-            if schema != SCHEMA:
-                raise OtherSchema(f"has schema {str(schema)[:40]}; this reads {SCHEMA}")
-        try:
-            if line.kind:
-                cell = Cell.stored(line.id, line.key, self._whole(payload, shared))
-            else:
-                cell = Cell.stored(str(payload.get("cell")), "", payload)
-                cell.key = str(key_of(cell.environment, cell.settings, cell.against))
-        except (ValueError, OverflowError) as error:
-            raise ValueError(f"is no cell: {fault(error, Cell)}") from None
+    def _entry(self, line: Line) -> Entry[Cell]:
+        if line.kind:
+            cell = Cell.stored(line.id, line.key, line.payload)
+        elif line.payload.get("schema") != SCHEMA:
+            raise ValueError(f"'schema' must be {SCHEMA}")
+        else:
+            cell = Cell.stored(str(line.payload.get("cell")), "", line.payload)
+            cell.key = str(key_of(cell.environment, cell.settings, cell.against))
         return Entry(str(cell.id), cell.key, cell)
 
 
 def stored_cells(path: Path) -> CellStore:
     """Return the cells of a file; raise UsageError if it does not exist."""
-    # Path.exists raises an error for a name that is too long and for a loop of symbolic links.
-    if not os.path.exists(path):  # noqa: PTH110 - see above
-        read_file(path)  # raises the reason
+    read_file(path)  # raises the reason
     return CellStore(path)
 
 
@@ -65,7 +54,11 @@ def read_cells(path: Path) -> Iterator[Cell]:
     Raise UsageError if it cannot be read, or has a damaged line other than an incomplete last line,
     the only damage that a killed writer leaves.
     """
-    return stored_cells(path).values()
+    store = stored_cells(path)
+    for damage in store.damaged:
+        if not damage.torn:
+            raise UsageError(str(damage))
+    return (entry.value for entry in store.entries)
 
 
 def read_whole(path: Path) -> dict[CellId, Cell]:

@@ -8,21 +8,20 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from io import FileIO
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, to_builtins
+from msgspec import Struct, to_builtins
 
 from harness.model.declared import fault
-from harness.model.errors import ShardbenchError, UsageError
-from harness.model.files import legible, read_file, replace_file, to_json
+from harness.model.errors import ShardbenchError
+from harness.model.files import legible, read_file, to_json
 
 T = TypeVar("T")
 
@@ -33,7 +32,7 @@ class Line(Struct, frozen=True):
     kind: str = ""
     id: str = ""
     key: str = ""
-    payload: Raw = Raw(b"{}")
+    payload: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,6 @@ class Damage:
 
     def __str__(self) -> str:
         return f"{self.path}, line {self.line}: it {self.why}."
-
-
-class OtherSchema(ValueError):
-    """A line of another version of shardbench; it is not damaged."""
 
 
 class Store(Generic[T]):
@@ -90,39 +85,35 @@ class Store(Generic[T]):
             if not content.strip():
                 continue
             try:
-                line = _decoded(content, Line)
+                line = _decoded(content)
                 if line.kind in self.shared:
-                    shared[line.id] = _decoded(line.payload, dict)
+                    shared[line.id] = line.payload
                 elif line.kind in self._kinds:
-                    payload = _decoded(line.payload if line.kind else content, dict)
-                    if not _is_plain(content):
-                        payload = legible(payload)
-                    entries.append(self._entry(line, payload, shared))
+                    entries.append(self._checked(line, shared))
                 elif not line.kind:
                     raise ValueError("is no line of results: it has no 'kind'")
-            except OtherSchema as error:
-                raise UsageError(f"{self.path}, line {number}: it {error}.") from None
             except ValueError as error:
-                torn = number == len(lines)
-                damaged.append(Damage(self.path, number, str(error), torn))
+                damaged.append(Damage(self.path, number, str(error), number == len(lines)))
         return entries, damaged, shared
 
-    def _entry(self, line: Line, payload: dict[str, Any], shared: Mapping[str, Any]) -> Entry[T]:
-        """Return a line's entry; raises ValueError with the reason if it has a wrong field."""
-        whole = self._whole(payload, shared)
+    def _checked(self, line: Line, shared: Mapping[str, Any]) -> Entry[T]:
+        """Return the entry of a line with its shared fields; raises ValueError with the reason."""
+        payload = legible(line.payload)
         try:
-            return Entry(
-                legible(line.id), line.key, msgspec.convert(whole, self._form, str_keys=True)
-            )
-        except (ValueError, OverflowError) as error:
+            for digest in payload.pop("shared", ()):
+                if digest not in shared:
+                    raise ValueError(f"no line above has the id '{digest}'")
+                payload |= legible(shared[digest])
+            return self._entry(msgspec.structs.replace(line, payload=payload))
+        except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"is no {self.kind}: {fault(error, self._form)}") from None
 
-    def _whole(self, payload: dict[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a payload with the fields of the shared lines that it names."""
-        for digest in payload.pop("shared", ()):
-            if not isinstance(digest, str) or digest not in shared:
-                raise ValueError(f"is no {self.kind}: no line above has the id '{digest}'")
-            payload |= shared[digest]
+    def _entry(self, line: Line) -> Entry[T]:
+        value = msgspec.convert(line.payload, self._form, str_keys=True)
+        return Entry(legible(line.id), line.key, value)
+
+    def _payload(self, value: T) -> dict[str, Any]:
+        payload: dict[str, Any] = legible(value)
         return payload
 
     @property
@@ -135,41 +126,30 @@ class Store(Generic[T]):
         """The damaged lines. Raise UsageError if the file cannot be read."""
         return self._read[1]
 
-    def values(self) -> Iterator[T]:
-        """Yield the values in order; raise UsageError for a damaged line that is not torn."""
-        for damage in self.damaged:
-            if not damage.torn:
-                raise UsageError(str(damage))
-        return (entry.value for entry in self.entries)
-
-    def add(self, *entries: Entry[T]) -> None:
+    def add(self, *added: Entry[T]) -> None:
         """Append entries and flush them to disk, or leave the file unchanged on an error.
 
         An incomplete last line of a killed writer is removed first. Raise ShardbenchError if the
         file cannot be written.
         """
-        held, _, shared = self._read
+        entries, _, shared = self._read
         new: dict[str, Any] = {}
         lines = []
-        for entry in entries:
+        for entry in added:
             payload = self._payload(entry.value)
             digests = []
             for kind, fields in self.shared.items():
                 part = {name: payload.pop(name) for name in fields if name in payload}
-                digest = digest_of(part)
-                if part and digest not in shared | new:
-                    new[digest] = part
-                    lines.append({"kind": kind, "id": digest, "payload": part})
-                digests += [digest] if part else []
+                if part:
+                    digests.append(digest_of(part))
+                    if digests[-1] not in shared | new:
+                        new[digests[-1]] = part
+                        lines.append({"kind": kind, "id": digests[-1], "payload": part})
             payload = {"shared": digests, **payload} if digests else payload
             lines.append({"kind": self.kind, "id": entry.id, "key": entry.key, "payload": payload})
-        _append_lines(self.path, [to_json(line) for line in lines])
+        _append(self.path, "".join(f"{to_json(line)}\n" for line in lines).encode())
         shared |= new
-        held += entries
-
-    def _payload(self, value: T) -> dict[str, Any]:
-        payload: dict[str, Any] = legible(value)
-        return payload
+        entries += added
 
     def set_aside(self, kept: Iterable[Entry[T]] = ()) -> Path | None:
         """Rename the file by adding the time of its last change; return the new path.
@@ -192,35 +172,6 @@ class Store(Generic[T]):
             self.add(*kept)
         return renamed
 
-    def set_damaged_aside(self) -> list[Damage]:
-        """Move the damaged lines, unchanged, to the end of `FILE.damaged`, and return them.
-
-        An incomplete last line remains, since the next append replaces it. The file is replaced
-        atomically. The caller must hold its lock.
-
-        Raises:
-            UsageError: the file cannot be read, or has lines of another schema.
-            ShardbenchError: a file cannot be written; no line is lost.
-        """
-        damaged = [damage for damage in self.damaged if not damage.torn]
-        if damaged:
-            path = self.path.resolve()
-            lines = path.read_bytes().split(b"\n")
-            moved = {damage.line - 1 for damage in damaged}
-            block = b"".join(lines[place] + b"\n" for place in sorted(moved))
-            kept = b"\n".join(line for place, line in enumerate(lines) if place not in moved)
-            try:
-                with path.with_name(f"{path.name}.damaged").open("a+b", buffering=0) as file:
-                    length = file.seek(0, os.SEEK_END)
-                    file.seek(max(0, length - len(block)))
-                    if file.readall() != block:  # else a killed earlier attempt has appended it
-                        _append(file, block, length)
-                replace_file(path, kept)
-            except OSError as error:
-                raise cannot_be_written(path, error) from None
-            self._read[1].clear()
-        return damaged
-
 
 def digest_of(value: Any) -> str:
     """Return a short digest of a value that can be written as JSON."""
@@ -228,65 +179,54 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def _decoded(content: bytes | Raw, form: type[T]) -> T:
+def _decoded(content: bytes) -> Line:
+    """Return the line in a text; raises ValueError with the reason if it is none."""
     try:
-        return msgspec.json.decode(content, type=form)
-    except RecursionError:
-        raise ValueError("is not JSON: it is nested too deeply") from None
-    except msgspec.ValidationError as error:
-        raise ValueError(f"is no line of results: {fault(error, form)}") from None
+        fields = msgspec.json.decode(content)
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"is not JSON: {why}") from None
+    try:
+        line = msgspec.convert(fields, Line)
     except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from None
+        raise ValueError(f"is no line of results: {fault(error, Line)}") from None
+    return line if line.kind else Line(payload=fields)
 
 
-def _is_plain(content: bytes) -> bool:
-    """Return whether a line has neither escapes nor nulls nor characters that cannot be printed."""
-    escapes = (b"\\", b":null", b": null")
-    return not any(mark in content for mark in escapes) and content.decode().isprintable()
+def _cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
+    return ShardbenchError(f"Results cannot be written to {path}: {error.strerror or error}.")
 
 
-def check_is_file(path: Path) -> None:
-    """Raise ShardbenchError if a path exists but is no regular file, e.g. a folder or a device."""
+def _check_is_file(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise ShardbenchError(f"Results cannot be written to {path}: it is not a file.")
 
 
-def cannot_be_written(path: Path, error: OSError) -> ShardbenchError:
-    """Return the error for a results file that cannot be written."""
-    return ShardbenchError(f"Results cannot be written to {path}: {error.strerror or error}.")
-
-
-def _append_lines(path: Path, lines: Collection[str]) -> None:
+def _append(path: Path, content: bytes) -> None:
     """Write lines after the last complete line of a file; on an error, leave it unchanged."""
-    content = "".join(f"{line}\n" for line in lines).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        check_is_file(path)
+        _check_is_file(path)
         # Unbuffered, because closing would retry to write a buffer that failed to flush.
         with path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # another process may be appending; close unlocks
             file.seek(0)
-            held = file.readall() or b""
-            end = held.rfind(b"\n") + 1
-            try:  # a complete last line may lack only its line feed
-                msgspec.json.decode(held[end:], type=dict)
-                end, content = len(held), b"\n" + content
-            except (ValueError, RecursionError):
+            before = file.readall() or b""
+            end = before.rfind(b"\n") + 1
+            with suppress(ValueError, RecursionError):  # a complete line may lack its line feed
+                msgspec.json.decode(before[end:], type=dict)
+                end, content = len(before), b"\n" + content
+            try:
                 file.truncate(end)
-            _append(file, content, end)
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)
+                raise
     except OSError as error:
-        raise cannot_be_written(path, error) from None
-
-
-def _append(file: FileIO, content: bytes, end: int) -> None:
-    rest = memoryview(content)
-    try:
-        while rest:
-            rest = rest[file.write(rest) :]
-        os.fsync(file.fileno())
-    except OSError:
-        os.ftruncate(file.fileno(), end)
-        raise
+        raise _cannot_be_written(path, error) from None
 
 
 @contextmanager
@@ -297,43 +237,30 @@ def hold(results: Path) -> Iterator[None]:
     if it is killed. The results file need not exist and is not changed. Raise ShardbenchError if
     another process holds the lock (with its id) or if the lock file cannot be written.
     """
-    check_is_file(results)
+    _check_is_file(results)
     results = results.resolve()
     lock = results.with_name(f"{results.name}.lock")
-    try:
-        results.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _acquired(lock, results)
-    except OSError as error:
-        raise cannot_be_written(results, error) from None
-    try:
-        with suppress(OSError):  # on a full disk, the lock works without the process id
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        with suppress(OSError):
-            lock.unlink()
-        os.close(descriptor)
-
-
-def _acquired(lock: Path, results: Path) -> int:
-    while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The previous holder may have just removed the file; a lock on that file is void.
-            if os.path.samestat(os.fstat(descriptor), lock.stat()):
-                return descriptor
+            results.parent.mkdir(parents=True, exist_ok=True)
+            is_removed = True
+            while is_removed:  # its last holder has just done that, so a lock on it is void
+                file = stack.enter_context(lock.open("a+b", buffering=0))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_removed = not os.fstat(file.fileno()).st_nlink
+            file.truncate(0)
+            file.write(str(os.getpid()).encode())
         except BlockingIOError:
-            who = os.pread(descriptor, 20, 0).decode("ascii", errors="replace").strip()
-            os.close(descriptor)
+            file.seek(0)
+            who = file.read(20).decode("ascii", errors="replace")
             raise ShardbenchError(
                 f"{f'Process {who}' if who else 'Another process'} is measuring into {results}; "
                 "wait for it to end, or name another file."
             ) from None
-        except FileNotFoundError:
-            pass
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+        except OSError as error:
+            raise _cannot_be_written(results, error) from None
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                lock.unlink()

@@ -2,17 +2,21 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.model.errors import UsageError
-from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind, pcie_bw
+from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.links import LinkMatrix, all_to_all_bw, near_nics, nvlinks_of, shape_of
 from harness.topologies.lookup import COLUMNS
 from harness.topologies.probe import GpuDevice, Host
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"
+
+# Usable Gbit/s of a lane by PCIe generation, after the encoding: 8b/10b (1, 2), 128b/130b (3 to 5),
+# and 242 of each 256 bytes in the flits of generation 6 (PCI-SIG's base specifications).
+_PCIE = {1: 2.0, 2: 4.0, **{n: 2**n * (128 / 130) for n in (3, 4, 5)}, 6: 64 * (242 / 256)}
 
 
 class SourcedFigure(NamedTuple):
@@ -74,121 +78,104 @@ def capture(
     Raise UsageError if there is no GPU, if the GPUs are of several kinds, or if a required figure
     is not known.
     """
-    names, matrix = sorted({gpu.name for gpu in host.gpus}), host.matrix
+    names, matrix, count = sorted({gpu.name for gpu in host.gpus}), host.matrix, len(host.gpus)
     if len(names) != 1 or matrix is None:
         raise UsageError(f"A topology has GPUs of one kind, not {' and '.join(names) or 'none'}.")
-    kind, count = find_gpu_kind(names[0]), len(host.gpus)
-    gpu_links = kind.nvlinks if kind else None
-    shape = shape_of(matrix, gpu_links)
-    to_host = _host_link(host.gpus, kind)
+    gpu, kind = names[0], find_gpu_kind(names[0])
 
-    nccl = SourcedFigure(None, UNKNOWN, "NCCL's model has no single figure for this machine")
-    if kind and kind.nccl_link_bw and shape.is_whole and shape.by != "mesh":
-        why = f"{shape.links_per_gpu} links at {kind.nccl_link_bw / GB:.4g} GB/s in NCCL's model"
-        nccl = SourcedFigure(shape.links_per_gpu * kind.nccl_link_bw, SHEET, why)
+    def known(column: str, *sources: SourcedFigure) -> SourcedFigure:
+        for figure in sources:
+            if figure.value:
+                return figure
+        raise UsageError(
+            f"{column} of the GPU '{gpu}' is not known: no data sheet is known for it, and this "
+            "machine does not tell; write the row by hand from its data sheet."
+        )
+
+    def of_sheet(field: str, what: str) -> SourcedFigure:
+        return SourcedFigure(getattr(kind, field, None), SHEET, f"{what} of {kind and kind.name}")
+
+    own = [of_sheet("host_link_bw", "NVLink-C2C")] if kind and kind.has_own_host_link else []
+    link = known("hbm_to_ddr_bw", *own, _pcie(host), of_sheet("host_link_bw", "PCIe"))
+    nvlink = None
+    if any(map(nvlinks_of, matrix.gpu_links())):
+        nvlink = known("intra_host_bw", of_sheet("nvlink_bw", "a link"))
+    memory = min(device.memory_bytes or 0 for device in host.gpus)
+    basis = kind.memory_basis if kind else ""
     figures = {
         "gpus_per_host": SourcedFigure(count, QUERIED, "the GPUs that the matrix joins"),
         "hosts_per_nvlink_domain": _hosts(count, kind, hosts_per_domain),
-        "hbm_bytes": _gpu_memory(host.gpus, kind),
+        "hbm_bytes": known(
+            "hbm_bytes",
+            SourcedFigure(memory, QUERIED, "torch's total, or nvidia-smi's, up to 1 % more"),
+            of_sheet("memory_bytes", f"{basis},"),
+        ),
         "ddr_bytes": _host_memory(host, memory_gib),
-        "intra_host_bw": _intra(matrix, names[0], kind, to_host),
-        "intra_host_bw_nccl": nccl,
-        "inter_host_bw": _inter(host, matrix, nic_gbits),
-        "hbm_bw": _hbm_bw(host.gpus[0], kind),
+        "intra_host_bw": _inside(matrix, kind, nvlink, link),
+        "inter_host_bw": _network(host, matrix, nic_gbits),
+        "hbm_bw": known("hbm_bw", _memory_bw(host.gpus[0]), of_sheet("hbm_bw", "bandwidth")),
         "hbm_to_ddr_bw": SourcedFigure(
-            (to_host.value or 0) / 2, to_host.basis, f"half of {to_host.why}; the network shares it"
+            (link.value or 0) / 2, link.basis, f"half of {_one_way(link)}; the network shares it"
         ),
     }
-    return HostTopology(name, names[0], figures, shape.how, host.source)
+    return HostTopology(name, gpu, figures, shape_of(matrix, kind).how, host.source)
+
+
+def _one_way(figure: SourcedFigure) -> str:
+    return f"{(figure.value or 0) / GB:.4g} GB/s one way by {figure.why}"
 
 
 def _hosts(count: int, kind: GpuKind | None, given: int | None) -> SourcedFigure:
     if given is not None:
         return SourcedFigure(given, GIVEN, "by --hosts-per-domain")
-    if kind and kind.domain:
-        why = (
-            f"a domain of {kind.name} may join {kind.domain} GPUs, which one host cannot see: "
-            f"give --hosts-per-domain, {kind.domain // count} for a whole rack"
-        )
-        return SourcedFigure(1, ASSUMED, why)
-    return SourcedFigure(1, SHEET if kind else ASSUMED, "NVLink does not leave the host")
-
-
-def _unknown(column: str, gpu: str, how: str) -> UsageError:
-    return UsageError(
-        f"{column} of the GPU '{gpu}' is not known: it has no data sheet here, and {how}; write "
-        "the row by hand from its data sheet."
+    if kind is None or not kind.domain:
+        return SourcedFigure(1, SHEET if kind else ASSUMED, "NVLink does not leave the host")
+    why = (
+        f"a domain of {kind.name} may join {kind.domain} GPUs, which one host cannot see: give "
+        f"--hosts-per-domain, {kind.domain // count} for a whole rack"
     )
+    return SourcedFigure(1, ASSUMED, why)
 
 
-def _gpu_memory(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> SourcedFigure:
-    known = [gpu.memory_bytes for gpu in gpus if gpu.memory_bytes]
-    if len(known) == len(gpus):
-        is_torch = gpus[0].memory_from == "torch"
-        why = "torch observed" if is_torch else "nvidia-smi's total, up to 1 % more than torch sees"
-        return SourcedFigure(min(known), QUERIED, why)
-    if kind and kind.memory_bytes:
-        return SourcedFigure(kind.memory_bytes, SHEET, f"{kind.name}, {kind.memory_basis}")
-    raise _unknown("hbm_bytes", gpus[0].name, "neither torch nor nvidia-smi tells its memory")
+def _inside(
+    matrix: LinkMatrix, kind: GpuKind | None, nvlink: SourcedFigure | None, link: SourcedFigure
+) -> SourcedFigure:
+    """Return the rate of an all-to-all inside the host, by its NVLinks and links to the CPU."""
+    shape, bases = shape_of(matrix, kind), set[str]()
+    why = f"what a GPU sends one way when all send equal shares to all others: {shape.how}"
+    if nvlink:
+        bases.add(nvlink.basis)
+        why += f"; {_one_way(nvlink)}"
+    if not shape.is_whole:
+        bases.add(link.basis)
+        why += f"; {_one_way(link)}"
+    value = all_to_all_bw(matrix, kind, link.value or 0)
+    together = shape.links_per_gpu * (nvlink.value or 0 if nvlink else 0)
+    if value < 0.9 * together:
+        why += f" (its NVLinks together carry {together / GB:.4g} GB/s)"
+    basis = SHEET if SHEET in bases else QUERIED
+    return SourcedFigure(value, basis, why)
 
 
 def _host_memory(host: Host, given_gib: float | None) -> SourcedFigure:
     memory, basis, by = host.memory, QUERIED, "psutil's total"
     if given_gib is not None:
         memory, basis, by = int(given_gib * 2**30), GIVEN, "by --host-memory-gib"
-    if memory is None:
-        why = "the planner's own default applies; --host-memory-gib gives it"
-        return SourcedFigure(None, UNKNOWN, why)
-    share = memory // len(host.gpus)
+    share = (memory or 0) // len(host.gpus)
     if share < 2**30:
-        return SourcedFigure(None, UNKNOWN, "less than 1 GiB of host memory for a GPU")
+        why = "the planner's own default applies; --host-memory-gib gives it, 1 GiB a GPU at least"
+        return SourcedFigure(None, UNKNOWN, why)
     return SourcedFigure(share, basis, f"{by}, {memory} bytes, shared by {len(host.gpus)} GPUs")
 
 
-def _host_link(gpus: Sequence[GpuDevice], kind: GpuKind | None) -> SourcedFigure:
-    """Return the bandwidth of the link from a GPU to the host's CPU, the slowest if they differ."""
-    if kind and kind.has_own_host_link:
-        what = f"{kind.host_link_bw / GB:.4g} GB/s one way of NVLink-C2C of {kind.name} to its CPU"
-        return SourcedFigure(kind.host_link_bw, SHEET, what)
-    known = [
-        (pcie_bw(gpu.pcie_generation, gpu.pcie_width), gpu.pcie_generation, gpu.pcie_width)
-        for gpu in gpus
-        if gpu.pcie_generation and gpu.pcie_width
-    ]
-    if len(known) == len(gpus):
-        bw, generation, width = min(known)
-        what = f"{bw / GB:.4g} GB/s one way of PCIe generation {generation} x{width}, by nvidia-smi"
-        return SourcedFigure(bw, QUERIED, what)
-    if kind:
-        what = f"{kind.host_link_bw / GB:.4g} GB/s one way of PCIe of {kind.name} in a full slot"
-        return SourcedFigure(kind.host_link_bw, SHEET, what)
-    raise _unknown("hbm_to_ddr_bw", gpus[0].name, "nvidia-smi does not tell its PCIe link")
+def _pcie(host: Host) -> SourcedFigure:
+    """Return the bandwidth of the slowest GPU's PCIe link, before packet overhead."""
+    links = [(gpu.pcie_generation or 0, gpu.pcie_width or 0) for gpu in host.gpus]
+    bw, generation, width = min((_PCIE.get(n, 0) / 8 * wide * GB, n, wide) for n, wide in links)
+    return SourcedFigure(bw, QUERIED, f"PCIe generation {generation} x{width}, by nvidia-smi")
 
 
-def _intra(
-    matrix: LinkMatrix, gpu: str, kind: GpuKind | None, to_host: SourcedFigure
-) -> SourcedFigure:
-    gpu_links = kind.nvlinks if kind else None
-    shape, bases = shape_of(matrix, gpu_links), set[str]()
-    why = f"what a GPU sends one way when all send equal shares to all others: {shape.how}"
-    link_bw = None
-    if any(map(nvlinks_of, matrix.gpu_links())):
-        if not kind or not kind.nvlink_bw:
-            raise _unknown("intra_host_bw", gpu, "nvidia-smi does not tell the speed of NVLinks")
-        link_bw = kind.nvlink_bw
-        bases.add(SHEET)
-        why += f"; {link_bw / GB:.4g} GB/s a link of {kind.name}"
-    if not shape.is_whole:
-        bases.add(to_host.basis)
-        why += f"; {to_host.why}"
-    value = all_to_all_bw(matrix, link_bw, gpu_links, to_host.value or 0)
-    together = shape.links_per_gpu * (link_bw or 0)
-    if value < 0.9 * together:
-        why += f" (its NVLinks together carry {together / GB:.4g} GB/s)"
-    return SourcedFigure(value, SHEET if SHEET in bases else QUERIED, why)
-
-
-def _inter(host: Host, matrix: LinkMatrix, given_gbits: float | None) -> SourcedFigure:
+def _network(host: Host, matrix: LinkMatrix, given_gbits: float | None) -> SourcedFigure:
     """Return a GPU's share of the network devices that a job would use.
 
     They are the InfiniBand or RoCE devices with a link, or if there are none, the fastest Ethernet
@@ -196,15 +183,15 @@ def _inter(host: Host, matrix: LinkMatrix, given_gbits: float | None) -> Sourced
     """
     count, basis = len(host.gpus), QUERIED
     if given_gbits is not None:
-        speeds, basis = dict.fromkeys(map(matrix.name_of, matrix.nics), given_gbits), GIVEN
+        speeds, basis = dict.fromkeys(matrix.nics, given_gbits), GIVEN
     else:
         speeds = {nic.name: nic.gbits for nic in host.nics if nic.is_rdma and nic.gbits}
         if not speeds:
             ethernet = {nic.name: nic.gbits for nic in host.nics if nic.gbits}
             fastest = max(ethernet.values(), default=0)
             speeds = {name: gbits for name, gbits in ethernet.items() if gbits == fastest}
-    known = [nic for nic in matrix.nics if matrix.name_of(nic) in speeds]
-    near = {matrix.name_of(nic) for nics, _ in near_nics(matrix, known).values() for nic in nics}
+    known = [nic for nic in matrix.nics if nic in speeds]
+    near = {nic for nics, _ in near_nics(matrix, known).values() for nic in nics}
     used = [name for name in speeds if not near or name in near]
     if not used:
         why = "no network device with a known speed is seen; the planner's own default applies"
@@ -216,16 +203,12 @@ def _inter(host: Host, matrix: LinkMatrix, given_gbits: float | None) -> Sourced
     return SourcedFigure(total / 8 * GB / count, basis, f"{why}{count} GPUs")
 
 
-def _hbm_bw(gpu: GpuDevice, kind: GpuKind | None) -> SourcedFigure:
-    if gpu.memory_clock and gpu.bus_width:
-        # Two transfers per clock, as in the formula of CUDA's deviceQuery sample.
-        bandwidth = float(gpu.memory_clock * gpu.bus_width / 8 * 2)
-        why = (
-            f"memory clock {gpu.memory_clock / 1000:g} MHz x {gpu.bus_width} bits x 2 = "
-            f"{bandwidth / GB:,.0f} GB/s"
-        )
-        why += f"; the data sheet of {kind.name} says {kind.hbm_bw / GB:,.0f}" if kind else ""
-        return SourcedFigure(bandwidth, QUERIED, why)
-    if kind:
-        return SourcedFigure(kind.hbm_bw, SHEET, f"{kind.hbm_bw / GB:,.0f} GB/s of {kind.name}")
-    raise _unknown("hbm_bw", gpu.name, "torch does not tell its memory clock and bus width")
+def _memory_bw(gpu: GpuDevice) -> SourcedFigure:
+    """Return the bandwidth of a GPU's memory by its clock, with two transfers in each cycle.
+
+    That is the formula of CUDA's deviceQuery sample.
+    """
+    clock, bits = gpu.memory_clock or 0, gpu.bus_width or 0
+    return SourcedFigure(
+        clock * bits / 8 * 2, QUERIED, f"memory clock {clock / 1000:g} MHz x {bits} bits x 2"
+    )

@@ -11,10 +11,6 @@ from harness.topologies.lookup import data_text, read_table
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""
 
-# Usable Gbit/s of a lane by PCIe generation, after the encoding: 8b/10b (1, 2), 128b/130b (3 to 5),
-# and 242 of each 256 bytes in the flits of generation 6 (PCI-SIG's base specifications).
-_PCIE = {1: 2.0, 2: 4.0, **{n: 2**n * (128 / 130) for n in (3, 4, 5)}, 6: 64 * (242 / 256)}
-
 
 class GpuKind(msgspec.Struct, frozen=True):
     """The data sheet of a GPU model, in bytes and bytes per millisecond one way.
@@ -31,7 +27,6 @@ class GpuKind(msgspec.Struct, frozen=True):
     memory_bytes: int | None = None
     memory_basis: str = ""
     nvlink_bw: float | None = None
-    nccl_link_bw: float | None = None
     most_per_host: int | None = None
     domain: int | None = None
 
@@ -43,14 +38,7 @@ class GpuKind(msgspec.Struct, frozen=True):
     @property
     def has_own_host_link(self) -> bool:
         """Whether NVLink-C2C, not PCIe, connects the GPU with its CPU."""
-        return self.host_link_bw > 2 * pcie_bw(5, 16)
-
-
-def pcie_bw(generation: int, width: int) -> float:
-    """Return the bytes/ms one way of a PCIe link, before packet overhead, or raise UsageError."""
-    if generation not in _PCIE or width not in (1, 2, 4, 8, 12, 16, 32):
-        raise UsageError(f"PCIe generation {generation} x{width} is not known.")
-    return _PCIE[generation] / 8 * width * GB
+        return self.host_link_bw > 128 * GB
 
 
 @cache
@@ -95,7 +83,6 @@ def require_gpu_kind(name: str) -> GpuKind:
     if kind := find_gpu_kind(name):
         return kind
     words = _words(name)
-    if near := [kind.name for kind in gpu_kinds() if words & _words(kind.name)]:
-        raise UsageError(f"A GPU '{name}' may be any of {', '.join(near)}: say which.")
-    known = ", ".join(kind.name for kind in gpu_kinds())
-    raise UsageError(f"No data sheet is known for a GPU '{name}'; known are: {known}.")
+    near = [kind.name for kind in gpu_kinds() if words & _words(kind.name)]
+    known = ", ".join(near or (kind.name for kind in gpu_kinds()))
+    raise UsageError(f"No single data sheet is known for a GPU '{name}'; it may be any of {known}.")

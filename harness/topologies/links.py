@@ -1,14 +1,13 @@
 """The links of a host: the matrix of `nvidia-smi topo -m`, its shape, and bandwidths."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import permutations
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, permutations, product
 from typing import Literal, NoReturn
 
 from harness.model.errors import UsageError, printable
-from harness.model.topology import Topology
-from harness.topologies.gpu_kinds import find_gpu_kind
+from harness.topologies.gpu_kinds import GpuKind
 
 SELF = "X"
 # From near to far; NVLink is nearer than all of these. Drivers before 390 print `SOC` for `SYS`.
@@ -29,41 +28,32 @@ JoinedBy = Literal["switch", "pairs", "mesh", "PCIe"]
 class LinkMatrix:
     """The links between the GPUs and network devices of one host.
 
-    `links` maps each ordered pair of different devices to its link type: `NV4` for four NVLinks, or
-    one of `PCIE_KINDS`. `nic_names` maps a network device's name in the matrix to its name in the
-    operating system, such as `NIC0` to `mlx5_0`.
+    `links` maps each ordered pair of devices to its link type: `X` for a device with itself, `NV4`
+    for four NVLinks, or one of `PCIE_KINDS`. Network devices have their names in the operating
+    system, such as `mlx5_0`, if the matrix has a legend with them.
     """
 
     gpus: tuple[str, ...]
     nics: tuple[str, ...]
     links: Mapping[tuple[str, str], str]
-    nic_names: Mapping[str, str] = field(default_factory=dict)
 
-    def link(self, one: str, other: str) -> str:
-        """Return the link type of two devices, `X` for a device with itself."""
-        return SELF if one == other else self.links[one, other]
-
-    def nvlinks(self, one: str, other: str) -> int:
+    def nvlinks(self, gpu: str, other: str) -> int:
         """Return the number of NVLinks between two GPUs."""
-        return nvlinks_of(self.link(one, other))
+        return nvlinks_of(self.links[gpu, other])
 
     def gpu_links(self) -> list[str]:
         """Return the link types of all ordered pairs of GPUs."""
         return [self.links[pair] for pair in permutations(self.gpus, 2)]
 
-    def name_of(self, nic: str) -> str:
-        """Return the operating system's name of a network device, or `nic` if unknown."""
-        return self.nic_names.get(nic, nic)
 
-
-def nvlinks_of(kind: str) -> int:
+def nvlinks_of(link: str) -> int:
     """Return the number of NVLinks in a link type: 4 for `NV4`, 0 for PCIe types."""
-    return int(kind[2:]) if kind.startswith("NV") else 0
+    return int(link[2:]) if link.startswith("NV") else 0
 
 
-def distance(kind: str) -> int:
+def distance(link: str) -> int:
     """Return a sort key for link types, from near to far: 0 for NVLink, 1 to 5 for PCIe types."""
-    return 1 + PCIE_KINDS.index(kind) if kind in PCIE_KINDS else 0
+    return 1 + PCIE_KINDS.index(link) if link in PCIE_KINDS else 0
 
 
 def parse_matrix(text: str, file: str) -> LinkMatrix:
@@ -89,35 +79,31 @@ def parse_matrix(text: str, file: str) -> LinkMatrix:
         )
     at, header = rows.pop(0)
     devices = _AFFINITIES.sub("", header).split()
-    if len(set(devices)) < len(devices):
-        refuse(at, "a device is named twice in the header")
     for device in devices:
-        if _LINK.fullmatch(device) or not re.fullmatch(r"\w[\w.:-]*", device):
-            refuse(at, f"'{device}' is no name of a device")
+        is_name = re.fullmatch(r"\w[\w.:-]*", device) and not _LINK.fullmatch(device)
+        if not is_name or devices.count(device) > 1:
+            refuse(at, f"'{device}' is no name of a device, or is there twice")
     # 2. A row for each device, with a link to each device; affinities follow.
-    links: dict[tuple[str, str], str] = {}
-    for position, device in enumerate(devices):
-        if position == len(rows):
-            refuse(len(lines), f"the matrix ends before its row of {device}")
-        number, line = rows[position]
-        name, *words = line.split()
-        kinds = [_OLD_NAMES.get(word, word) for word in words[: len(devices)]]
-        if name != device:
-            refuse(number, f"the row of {device} must be here, not '{name}'")
-        if len(kinds) < len(devices) or not all(map(_LINK.fullmatch, kinds)):
-            refuse(number, f"the row of {device} must have {len(devices)} links")
-        for other, kind in zip(devices, kinds, strict=True):
-            back = links.get((other, device), kind)
-            if (device == other) != (kind == SELF) or back != kind:
-                refuse(number, f"{device} cannot be joined with {other} by {kind} and {back}")
-            links[device, other] = kind
+    table: list[list[str]] = []
+    rows += [(len(lines), "")] * len(devices)  # where a matrix ends too early
+    for device, (number, line) in zip(devices, rows, strict=False):
+        name, *words = line.split() or [""]
+        row = [_OLD_NAMES.get(word, word) for word in words[: len(devices)]]
+        if name != device or len(row) < len(devices) or not all(map(_LINK.fullmatch, row)):
+            refuse(number, f"the row of {device} must be here, with {len(devices)} links")
+        table.append(row)
+        for position, (other, link) in enumerate(zip(devices[: len(table)], row, strict=False)):
+            back = table[position][len(table) - 1]
+            if (device == other) != (link == SELF) or back != link:
+                refuse(number, f"{device} cannot be joined with {other} by {link} and {back}")
     # 3. The legend has the names of network devices.
     legend = (_NIC_NAME.fullmatch(line) for _, line in rows[len(devices) :])
+    names = {match[1]: printable(match[2]) for match in legend if match}
+    devices = [names.get(device, device) for device in devices]
     return LinkMatrix(
         gpus=tuple(device for device in devices if _GPU.fullmatch(device)),
         nics=tuple(device for device in devices if not _GPU.fullmatch(device)),
-        links={pair: kind for pair, kind in links.items() if kind != SELF},
-        nic_names={match[1]: printable(match[2]) for match in legend if match},
+        links=dict(zip(product(devices, devices), chain(*table), strict=True)),
     )
 
 
@@ -142,12 +128,13 @@ class LinkShape:
         return len(self.islands) == 1 and self.links_per_gpu > 0
 
 
-def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
+def shape_of(matrix: LinkMatrix, kind: GpuKind | None) -> LinkShape:
     """Determine the structure of the links between the GPUs of a host.
 
-    `gpu_links` is the number of NVLinks of a GPU, None if unknown. If a pair uses all of these
-    links, they lead to a switch and all peers share them; otherwise each pair has its own links.
+    If a pair uses all NVLinks that GPUs of this `kind` have, they lead to a switch and all peers
+    share them; otherwise each pair has its own links.
     """
+    gpu_links = kind.nvlinks if kind else None
     # 1. Islands: a GPU joins all islands that it has an NVLink to.
     groups: list[set[str]] = []
     for gpu in matrix.gpus:
@@ -161,12 +148,12 @@ def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
         far = sorted(set(matrix.gpu_links()), key=distance)
         how = f"over PCIe ({', '.join(far)})" if far else "a single GPU"
         return LinkShape(islands, "PCIe", how, 0)
-    sizes = {len(island) for island in islands}
     links = max(pairs)
     if min(pairs) != links:
-        counts = {sum(matrix.nvlinks(one, other) for other in matrix.gpus) for one in matrix.gpus}
+        counts = {sum(matrix.nvlinks(gpu, other) for other in matrix.gpus) for gpu in matrix.gpus}
         how = "a mesh of NVLinks in which not all pairs are joined alike"
         return LinkShape(islands, "mesh", how, counts.pop() if len(counts) == 1 else 0)
+    sizes = set(map(len, islands))
     direct = links * (max(sizes) - 1)
     how = f"{links} NVLink{'s' if links > 1 else ''} to each peer, "
     if len(islands) > 1:
@@ -177,9 +164,7 @@ def shape_of(matrix: LinkMatrix, gpu_links: int | None) -> LinkShape:
     return LinkShape(islands, "pairs", f"{how}each pair directly", direct * is_even)
 
 
-def all_to_all_bw(
-    matrix: LinkMatrix, nvlink_bw: float | None, gpu_links: int | None, pcie_bw: float
-) -> float:
+def all_to_all_bw(matrix: LinkMatrix, kind: GpuKind | None, pcie_bw: float) -> float:
     """Return the send rate of the slowest GPU in an all-to-all, in bytes/ms one way.
 
     In an all-to-all, every GPU sends equal shares to all others at once. A planner prices the
@@ -188,13 +173,14 @@ def all_to_all_bw(
     NVLink share the GPU's PCIe link. The slowest path determines the rate. The model ignores limits
     of sockets and host bridges, so the rate over `PHB`, `NODE` and `SYS` is an upper bound.
 
-    `nvlink_bw` is the bandwidth of one NVLink, `gpu_links` the number of NVLinks of a GPU (None if
-    unknown), `pcie_bw` the bandwidth between a GPU and its host.
+    `kind` has the number and the bandwidth of a GPU's NVLinks; without these, only PCIe counts.
+    `pcie_bw` is the bandwidth between a GPU and its host.
     """
     peers = len(matrix.gpus) - 1
     if peers < 1:
         return pcie_bw
-    is_switched = shape_of(matrix, gpu_links).by == "switch"
+    is_switched = shape_of(matrix, kind).by == "switch"
+    nvlink_bw = kind.nvlink_bw if kind else None
     rates = []
     for gpu in matrix.gpus:
         links = [matrix.nvlinks(gpu, other) for other in matrix.gpus if other != gpu]
@@ -206,36 +192,33 @@ def all_to_all_bw(
     return min(rates) * peers
 
 
-def near_nics(
-    matrix: LinkMatrix, nics: Sequence[str] | None = None
-) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return, by GPU, the network devices nearest to it and the type of the link to them.
-
-    `nics` limits the choice to these devices of the matrix. The result is empty without devices.
-    """
-    candidates = [nic for nic in matrix.nics if nics is None or nic in nics]
+def near_nics(matrix: LinkMatrix, nics: Iterable[str]) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return, by GPU, those of `nics` that are nearest to it, and the type of the link to them."""
+    candidates = tuple(nics)
     near = {}
     for gpu in matrix.gpus if candidates else ():
-        kinds = {nic: matrix.link(gpu, nic) for nic in candidates}
-        nearest = min(kinds.values(), key=distance)
-        near[gpu] = (tuple(nic for nic in candidates if kinds[nic] == nearest), nearest)
+        links = {nic: matrix.links[gpu, nic] for nic in candidates}
+        nearest = min(links.values(), key=distance)
+        near[gpu] = (tuple(nic for nic in candidates if links[nic] == nearest), nearest)
     return near
 
 
-def usual_links(topology: Topology) -> JoinedBy | None:
+def usual_links(
+    kind: GpuKind | None, gpus_per_host: int, hosts: int, intra_host_bw: float
+) -> JoinedBy | None:
     """Infer from the GPU's data sheet what joins the GPUs of a domain; None if it is not known.
 
     If the links of a GPU can be shared out equally among its peers in the host, they lead there
     directly. Otherwise they lead to a switch, unless eight GPUs have too few for all their peers:
     then they make a hybrid cube mesh, as in a DGX-1. A card may have no bridge for its links.
     """
-    kind, peers = find_gpu_kind(topology.gpu), topology.gpus_per_host - 1
+    peers = gpus_per_host - 1
     if kind is None:
         return None
     is_card = kind.most_per_host is None
-    if not kind.nvlinks or (is_card and topology.intra_host_bw <= kind.host_link_bw):
+    if not kind.nvlinks or (is_card and intra_host_bw <= kind.host_link_bw):
         return "PCIe"
-    if topology.hosts_per_nvlink_domain > 1 or peers > 7:
+    if hosts > 1 or peers > 7:
         return "switch"
     if peers and kind.nvlinks % peers == 0:
         return "pairs"

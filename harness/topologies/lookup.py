@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from functools import cache
@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any, get_args, get_type_hints
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.contract import Family
 from harness.contract.abilities import TopologyRow
@@ -39,32 +40,35 @@ def find_topology(name: str, gpus: int) -> Topology:
 
     Raise UsageError if there is no such topology or if it cannot have `gpus` GPUs.
     """
-    path, _, wanted = name.partition("#")
-    if not path.endswith(".csv"):
-        if name not in presets():
-            raise unknown("topology", name, presets())
+    if name in presets():
         return presets()[name].sized(gpus)
-    topologies = read_topologies(_text(path), path)
-    if wanted not in ("", *topologies):
-        raise unknown(f"topology in {path}", wanted, topologies)
-    if not wanted and len(topologies) > 1:
+    first, *others = find_rows(name)
+    if others:
+        file = name.partition("#")[0]
         raise UsageError(
-            f"{path} lists {len(topologies)} topologies; write {path}#NAME for one of them."
+            f"{name} names {1 + len(others)} topologies; write {file}#NAME for one of them."
         )
-    return topologies[wanted or next(iter(topologies))].sized(gpus)
+    return _topology(first).sized(gpus)
 
 
 def find_rows(name: str) -> list[TopologyRow]:
-    """Return the rows of a preset, `FILE.csv` or `FILE.csv#NAME`, or raise UsageError if none."""
+    """Return the rows of a preset, `FILE.csv` or `FILE.csv#NAME`, unchecked.
+
+    Raise UsageError if there are none.
+    """
     path, _, wanted = name.partition("#")
-    if not path.endswith(".csv"):
-        find_topology(name, 1)  # raises UsageError for an unknown name
-        rows = read_rows(data_text("topologies.csv"), name)
-        return [TopologyRow(name, row.texts) for row in rows if row.texts["name"] == name]
-    rows = read_rows(_text(path), path)
-    chosen = [row for row in rows if wanted in ("", row.texts["name"])]
+    if path.endswith(".csv"):
+        try:
+            rows = read_rows(read_file(path).decode("utf-8-sig"), path)
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
+        chosen = [row for row in rows if wanted in ("", row.texts.get("name"))]
+        kind = f"topology in {path}"
+    else:
+        rows, kind, wanted = read_rows(data_text("topologies.csv"), "presets"), "topology", name
+        chosen = [replace(row, where=name) for row in rows if row.texts["name"] == name]
     if not chosen:
-        raise unknown(f"topology in {path}", wanted, {row.texts["name"] for row in rows})
+        raise unknown(kind, wanted, {row.texts.get("name", "") for row in rows})
     return chosen
 
 
@@ -110,51 +114,40 @@ def data_text(file: str) -> str:
     return (resources.files("harness.topologies") / "data" / file).read_text("utf-8")
 
 
-def _text(path: str) -> str:
-    """Return the text of a user's file. Raise UsageError if it is not readable UTF-8."""
-    try:
-        return read_file(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
-
-
 def read_topologies(text: str, file: str) -> dict[str, Topology]:
     """Read topologies by name. Raise UsageError that names the file, row and wrong field."""
-    topologies: dict[str, Topology] = {}
-    for row in read_rows(text, file, _REQUIRED):
-        values, refused = read_values(row.texts)
-        for column, (wrong, in_unit) in refused.items():
-            raise UsageError(f"{row.where}: {column} {wrong}{in_unit and f'; write {in_unit}'}.")
-        if values["name"] in topologies:
-            raise UsageError(f"{file}: topology '{values['name']}' is listed twice.")
-        topologies[values["name"]] = Topology(**values)
-    return topologies
+    return {row.texts.get("name", ""): _topology(row) for row in read_rows(text, file)}
 
 
-def read_rows(text: str, file: str, needed: Sequence[str] = ("name",)) -> list[TopologyRow]:
+def _topology(row: TopologyRow) -> Topology:
+    values, refused = read_values(row.texts)
+    for column, (wrong, write) in refused.items():
+        raise UsageError(f"{row.where}: {column} {wrong}{write and f'; write {write}'}.")
+    return Topology(**values)
+
+
+def read_rows(text: str, file: str) -> list[TopologyRow]:
     """Read the rows of a topology file, unchecked. Raise UsageError if there are none."""
-    rows = [
-        TopologyRow(f"{file}, row {number} ({printable(texts['name'][:60]) or 'no name'})", texts)
-        for number, texts in enumerate(read_table(text, file, needed), start=1)
-    ]
+    rows = []
+    for number, texts in enumerate(read_table(text, file), start=1):
+        name = printable(texts.get("name", "")[:60]) or "no name"
+        rows.append(TopologyRow(f"{file}, row {number} ({name})", texts))
     if not rows:
         raise UsageError(f"{file}: no topology is listed.")
     return rows
 
 
-def read_table(text: str, file: str, needed: Sequence[str] = ()) -> Iterator[dict[str, str]]:
+def read_table(text: str, file: str) -> Iterator[dict[str, str]]:
     """Yield each row of a CSV file as a dict by column. Lines that start with `#` are comments.
 
-    Raise UsageError if a `needed` column is missing, a column is repeated, or a row is too long.
+    Raise UsageError if a column is repeated or a row is too long.
     """
     lines = io.StringIO(text, newline="")
     rows = csv.DictReader((line for line in lines if not line.startswith("#")), restval="")
     try:
         columns = list(filter(None, rows.fieldnames or ()))
-        for column in (*needed, *columns):
-            if columns.count(column) != 1:
-                must = f"must be there once; needed are {', '.join(needed)}"
-                raise UsageError(f"{file}: column '{printable(column)}' {must}.")
+        if len(set(columns)) < len(columns):
+            raise UsageError(f"{file}: a column is there twice.")
         for row in rows:
             if any(row.pop(None, ())):  # the fields without a column
                 raise UsageError(f"{file}, line {rows.line_num}: more fields than columns.")

@@ -21,17 +21,15 @@ _QUERY = "name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 class GpuDevice:
     """A GPU as `nvidia-smi` and torch describe it; unknown fields are None.
 
-    `memory_from` is the source of `memory_bytes`: `torch` or `nvidia-smi`. `memory_clock` is in
-    kHz, `bus_width` in bits.
+    `memory_clock` is in kHz, `bus_width` in bits.
     """
 
     name: str
     memory_bytes: int | None = None
-    memory_from: str = ""
-    memory_clock: int | None = None
-    bus_width: int | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
+    memory_clock: int | None = None
+    bus_width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +60,17 @@ class Host:
 def read_host() -> Host:
     """Return this machine's devices that can be seen, and why others cannot."""
     gpus, no_gpu = read_gpus()
-    gpus, no_torch = with_torch(gpus)
+    failures = {"nvidia-smi": no_gpu} if no_gpu else {}
     matrix = parse_matrix(_nvidia_smi("topo", "-m"), "nvidia-smi topo -m") if gpus else None
-    memory, failures = psutil.virtual_memory().total, {"nvidia-smi": no_gpu, "torch": no_torch}
-    return Host(gpus, matrix, "the machine it ran on", read_nics(), int(memory), failures)
+    try:
+        gpus = with_torch(gpus)
+    except ShardbenchError as error:
+        failures["torch"] = str(error)
+    memory = int(psutil.virtual_memory().total)
+    return Host(gpus, matrix, "the machine it ran on", read_nics(), memory, failures)
 
 
-def read_gpus() -> tuple[Sequence[GpuDevice], str]:
+def read_gpus() -> tuple[list[GpuDevice], str]:
     """Return the GPUs that the driver sees; without any, the second value is the reason."""
     try:
         text = _nvidia_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
@@ -77,9 +79,8 @@ def read_gpus() -> tuple[Sequence[GpuDevice], str]:
     gpus = []
     for name, *texts in csv.reader(text.splitlines(), skipinitialspace=True):
         mib, *pcie = (int(text) if text.isdecimal() else None for text in texts)  # else "[N/A]"
-        memory = mib and mib * 2**20
-        gpus.append(GpuDevice(printable(name), memory, "nvidia-smi", None, None, *pcie))
-    return gpus, "" if gpus else "it sees no GPU"
+        gpus.append(GpuDevice(printable(name), mib and mib * 2**20, *pcie))
+    return gpus, "" if gpus else "It sees no GPU."
 
 
 def _nvidia_smi(*words: str) -> str:
@@ -89,48 +90,35 @@ def _nvidia_smi(*words: str) -> str:
             ["nvidia-smi", *words], capture_output=True, text=True, check=False, timeout=_SECONDS
         )
     except OSError:
-        raise ShardbenchError("the driver's program nvidia-smi is not installed") from None
+        raise ShardbenchError("The driver's program nvidia-smi is not installed.") from None
     except subprocess.TimeoutExpired:
-        raise ShardbenchError(f"nvidia-smi does not answer within {_SECONDS} s") from None
+        raise ShardbenchError(f"It does not answer within {_SECONDS} s.") from None
     if done.returncode:
-        raise ShardbenchError(" ".join(f"{done.stdout} {done.stderr}".split()).rstrip("."))
+        raise ShardbenchError(" ".join(f"{done.stdout} {done.stderr}".split()))
     return done.stdout
 
 
-def with_torch(gpus: Sequence[GpuDevice]) -> tuple[Sequence[GpuDevice], str]:
+def with_torch(gpus: Sequence[GpuDevice]) -> list[GpuDevice]:
     """Return the GPUs with the memory size, memory clock and bus width that torch reports.
 
-    If torch reports nothing usable, the GPUs are unchanged and the second value is the reason.
+    Raise ShardbenchError with the reason if torch reports nothing usable.
     """
-    if unseen := _why_unseen():
-        return gpus, unseen
+    used_gpu()
     import torch
 
     count = torch.cuda.device_count()
     if count != len(gpus):
-        return gpus, f"it sees {count} GPUs, nvidia-smi {len(gpus)}, whose memory is taken"
+        raise ShardbenchError(f"It sees {count} GPUs, nvidia-smi {len(gpus)}.")
     devices = map(torch.cuda.get_device_properties, range(count))
     return [
         replace(
             gpu,
             memory_bytes=int(device.total_memory),
-            memory_from="torch",
             memory_clock=getattr(device, "memory_clock_rate", None),
             bus_width=getattr(device, "memory_bus_width", None),
         )
         for gpu, device in zip(gpus, devices, strict=True)
-    ], ""
-
-
-def _why_unseen() -> str:
-    """Return why torch sees no GPU, or "" if it sees one."""
-    try:
-        import torch
-    except ImportError:
-        return "not installed"
-    if not torch.version.cuda:
-        return f"{torch.__version__} is built without CUDA"
-    return "" if torch.cuda.is_available() else f"{torch.__version__} sees no CUDA device"
+    ]
 
 
 def used_gpu() -> str:
@@ -138,10 +126,13 @@ def used_gpu() -> str:
 
     Unlike `nvidia-smi`, torch follows CUDA_VISIBLE_DEVICES. CUDA stays initialized in this process.
     """
-    if unseen := _why_unseen():
-        raise UsageError(f"torch {unseen}.")
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        raise UsageError("torch is not installed.") from None
+    if not torch.cuda.is_available():
+        built = "sees no CUDA device" if torch.version.cuda else "is built without CUDA"
+        raise UsageError(f"torch {torch.__version__} {built}.")
     return str(torch.cuda.get_device_name())
 
 

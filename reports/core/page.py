@@ -25,8 +25,9 @@ if TYPE_CHECKING:  # a page of flame graphs needs neither, and importing them ta
 TEMPLATES = Path(__file__).parent / "templates"
 _GENERATOR = "shardbench report"
 
-# The entries of a report's folder. index.html is moved last, since it marks a complete report.
-_PARTS = ("figures", "data", "flames", "index.html")
+# The entries of a report's folder. index.html, which needs no other, is moved first: it marks the
+# others as a report's, even if moving is interrupted.
+_PARTS = ("index.html", "figures", "data", "flames")
 
 
 @dataclass(frozen=True, slots=True)

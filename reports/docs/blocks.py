@@ -4,7 +4,7 @@ Each function returns the text of a block. Problems are written `family@workload
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from shlex import quote
 from statistics import median, quantiles
@@ -25,20 +25,19 @@ from reports.core.formatting import (
     hundredths,
     names,
     number,
-    with_interval,
 )
 from reports.core.frames import read_results
 from reports.core.table import Entry, TableColumn, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, families
-from reports.family.growth import Series
+from reports.family.growth import growth_table
 from reports.statements import (
     System,
-    claim_readings,
     factor_text,
     gpus,
     provenance as provenance_of,
     published_text,
     reading_text,
+    readings,
     systems,
     time_text,
     work_text,
@@ -127,7 +126,7 @@ def claims() -> str:
         return f"{name} {count(work.before)} → {count(work.after)}"
 
     return _table(
-        claim_readings(statements(), _cells()),
+        readings("claim", statements(), _cells()),
         text("claim", name),
         text("published", lambda row: published_text(row.statement)),
         text("recorded", reading_text),
@@ -297,21 +296,7 @@ def steps(problem: str, pull_requests: str) -> str:
 
 def growth(family: str) -> str:
     """Return the growth of planning time with size: sizes, times, and exponents."""
-
-    def sizes(row: Series) -> str:
-        sizes = [point.size for point in row.measured]
-        return f"{count(min(sizes))} to {count(max(sizes))} {row.size_name}"
-
-    def exponent(row: Series) -> str | None:
-        return with_interval(*row.fit, partial(number, digits=2)) if row.fit else None
-
-    return _table(
-        family_views()[family].series,
-        code("problems", "sweep"),
-        code("variant"),
-        text("sizes", sizes),
-        numbers("exponent of CPU time", exponent),
-    )
+    return as_markdown(growth_table(family_views()[family]))
 
 
 def gaps() -> str:

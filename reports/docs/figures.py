@@ -7,77 +7,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pandas as pd
-from matplotlib.colors import to_rgb
-
 from harness.model.errors import UsageError
-from harness.model.files import read_file
 from reports.core import canvas
-from reports.core.canvas import BLUE, VERMILION, Drawing
-from reports.core.formatting import seconds
-from reports.docs.blocks import family_views, record, recorded_systems
-from reports.family.figures import draw_fronts, draw_growth, draw_ladder
-from reports.flames import FlameData, read_data
-from reports.report.figure import draw_overview
+from reports.core.canvas import Drawing
+from reports.docs.blocks import family_views, recorded_systems
+from reports.family.growth import draw_growth
+from reports.family.ladder import draw_ladder
+from reports.family.quality import draw_fronts
+from reports.report.systems import draw_overview
 
 FOLDER = Path("docs/figures")
-
-_ROWS = 14
-_LEAST_SHARE = 0.01  # of the width; a narrower frame is left out
-_LETTERS = 112  # that fit into the figure's width
-_FEWEST_LETTERS = 4
-_PALE_GREY = 0.9
-
-
-def _flames() -> Iterator[Drawing]:
-    """Draw the first profile that the suite declares."""
-    for profile in record().declared.profile[:1]:
-        page = record().page_of(profile)
-        yield draw_flames(read_data(read_file(page).decode(), str(page)), profile.problem)
-
-
-def draw_flames(data: FlameData, problem: str) -> Drawing:
-    """Draw the upper frames of a page about two variants on `problem`, wide as their time."""
-    first, last = data.variants[0], data.variants[-1]
-    rows: list[int] = []
-    free: list[float] = []  # by node, where the next frame that it calls begins
-    drawn = []
-    figure, axes = canvas.new_figure(0.5 + 0.2 * _ROWS)
-    for node in data.nodes:
-        width = node.width / data.nodes[0].width
-        row, left = (rows[node.parent] + 1, free[node.parent]) if rows else (0, 0.0)
-        if rows:
-            free[node.parent] += width
-        rows.append(row)
-        free.append(left)
-        if row >= _ROWS or width < _LEAST_SHARE:
-            continue
-        module, name = data.frames[node.frame]
-        drawn.append((row, name, node.total, node.total_against))
-        # The more a frame differs, the stronger its colour, as on the page.
-        colour = VERMILION if node.total > node.total_against else BLUE
-        most = max(node.total, node.total_against)
-        share = abs(node.total - node.total_against) / most if node.differs else 0.0
-        face = [share * c + (1 - share) * _PALE_GREY for c in to_rgb(colour)]
-        axes.barh(row, width, 1, left, align="edge", color=face, edgecolor="white", linewidth=0.8)
-        letters = int(width * _LETTERS)
-        label = name if len(name) <= letters else name.removeprefix(f"{module}.")
-        if letters >= _FEWEST_LETTERS:
-            axes.text(left + 0.004, row + 0.5, label[:letters], va="center", fontsize=7)
-    axes.set(xlim=(0, 1), ylim=(1 + max(row for row, *_ in drawn), 0))
-    axes.set_axis_off()
-    more = {f"{first} takes more": VERMILION, f"{last} takes more": BLUE, "no difference": "0.9"}
-    canvas.legend_above(figure, {name: (colour, "s") for name, colour in more.items()})
-    root = data.nodes[0]
-    caption = (
-        f"`{first}` ({seconds(root.total)} per call under the profiler) against `{last}` "
-        f"({seconds(root.total_against)}) on `{problem}`. Callers are above what they call; frames "
-        "below the lowest row, and frames too narrow to be seen, are left out."
-    )
-    table = pd.DataFrame(
-        drawn, columns=["row", "frame", f"seconds in {first}", f"seconds in {last}"]
-    )
-    return canvas.finish(figure, "flames", "Flame graph of a difference", caption, table)
 
 
 def _of_family(
@@ -94,7 +33,6 @@ def _growth_together() -> Iterator[Drawing]:
 
 FIGURES: dict[str, Callable[[], Iterator[Drawing]]] = {
     "overview": lambda: draw_overview(recorded_systems()),
-    "flames": _flames,
     "ladder": _of_family("embedding", draw_ladder),
     "growth": _of_family("embedding", draw_growth),
     "growth-together": _growth_together,

@@ -2,79 +2,21 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import pandas as pd
+
 from harness.contract.registry import installed_statements
-from harness.measuring.statements import Reading, evaluate
 from harness.model.cell import Cell, by_problem
 from harness.model.quality import models_of
-from harness.model.statement import Claim, Statement
+from harness.model.statement import Statement
 from reports.core.columns import compared, first_quality
-from reports.core.formatting import change, names, number
+from reports.core.formatting import names
 from reports.core.frames import Results
-from reports.family.growth import Series, series_of
 
 _LONGEST_SLUG = 60
-_IDS_OF_THE_PAGE = (
-    *("overview", "findings", "published", "published-changes", "provenance"),
-    *("environment", "sources"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """A step of the ladder: its claim, and its cell on `ladder_problem` if it was measured there.
-
-    The ladder is the reference and the variants that must make its decision.
-
-    `share` is the published share of the ladder's starting cost, see `published_shares`.
-    """
-
-    variant: str
-    source: str
-    claim: Claim | None
-    share: float | None
-    cell: Cell | None
-
-    @property
-    def published(self) -> str:
-        """The published figures as text, or the reason why there are none."""
-        step = ""
-        if self.claim:
-            step = change(self.claim.before, self.claim.after, self.claim.unit)
-        if self.share is not None:
-            return f"{number(self.share)} ({step})" if step else "the published start"
-        if step:
-            return f"{step} published, on another problem"
-        if self.source == "shardbench":
-            return "ours, not upstream"
-        return f"no figure published ({self.source})" if self.source else "no figure published"
-
-
-def published_shares(claims: Iterable[Claim | None]) -> list[float | None]:
-    """Return the claimed share of the ladder's starting cost after each rung; None if unknown.
-
-    A rung's share is the product of after / before over the claims so far, or only its own
-    after / before if its `before` is the starting cost. A claim under other conditions than those
-    of the first claim has no share.
-    """
-    first: Claim | None = None
-    share = 1.0
-    shares: list[float | None] = []
-    for claim in claims:
-        if claim is None or not (claim.before > 0 and claim.after > 0):
-            shares.append(None)
-            continue
-        first = first or claim
-        if claim.conditions != first.conditions:
-            shares.append(None)
-            continue
-        starts = (claim.before, claim.unit) == (first.before, first.unit)
-        share = (1.0 if starts else share) * claim.ratio
-        shares.append(share)
-    return shares
 
 
 @dataclass(frozen=True)
@@ -89,7 +31,7 @@ class FamilyView(Results):
         """The name in characters that ids and file names allow, with a hash if it had to change."""
         # Lower case, because some file systems do not distinguish it from upper case.
         plain = re.sub(r"[^a-z0-9_-]+", "-", self.name.lower())[:_LONGEST_SLUG]
-        if plain == self.name and plain not in _IDS_OF_THE_PAGE:
+        if plain == self.name:
             return plain
         return f"{plain}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
 
@@ -117,13 +59,18 @@ class FamilyView(Results):
         """Return the cells of one problem, by variant."""
         return self._by_problem.get(problem, {})
 
+    def data_on(self, problem: str, variants: list[str]) -> pd.DataFrame:
+        """Return the cells of some variants on a problem as data for users, a row per variant."""
+        frame = self.cells[self.cells["problem"] == problem].set_index("variant")
+        return frame.reindex(variants).reset_index()
+
     @cached_property
     def _by_problem(self) -> dict[str, dict[str, Cell]]:
         return {str(problem): cells for problem, cells in by_problem(self.records).items()}
 
     @cached_property
-    def _rungs(self) -> list[str]:
-        """The reference, and the variants compared with it that must make its decision."""
+    def rungs(self) -> list[str]:
+        """The ladder: the reference, and the variants compared with it that must decide like it."""
         models = {cell.variant: cell.same_as for cell in self.records}
         compared = (cell.variant for cell in self.records if cell.against == self.reference)
         return [
@@ -133,24 +80,11 @@ class FamilyView(Results):
         ]
 
     @cached_property
-    def ladder(self) -> list[Rung]:
-        """The rungs of the ladder; the reference has the share 1 if any rung has a claim."""
-        last = {cell.variant: cell for cell in self.records}
-        measured = self.variants_on(self.ladder_problem)
-        shares = published_shares(last[rung].claim for rung in self._rungs)
-        if any(shares) and shares[0] is None and self._rungs[0] == self.reference:
-            shares[0] = 1.0
-        return [
-            Rung(name, last[name].source, last[name].claim, share, measured.get(name))
-            for name, share in zip(self._rungs, shares, strict=True)
-        ]
-
-    @cached_property
     def ladder_problem(self) -> str:
         """The problem with ratios for most rungs; of several, the largest."""
         return self._problem_with_most(
             lambda cell: (
-                cell.variant in self._rungs
+                cell.variant in self.rungs
                 and cell.against == self.reference
                 and compared(cell) is not None
             )
@@ -173,18 +107,6 @@ class FamilyView(Results):
 
         return max(self._by_problem, key=score)
 
-    @cached_property
-    def goals(self) -> list[Reading]:
-        """The declared goals whose variant was measured on their problem."""
-        cells = {cell.id: cell for cell in self.records}
-        goals = (evaluate(found, cells) for found in self.statements if found.use == "goal")
-        return [goal for goal in goals if goal.after]
-
-    @cached_property
-    def series(self) -> list[Series]:
-        """The times of variants on problems that differ only in size."""
-        return series_of(self.records)
-
 
 def families(
     results: Results, declared: Mapping[str, Sequence[Statement]] | None = None
@@ -197,21 +119,18 @@ def families(
     """
     declared = installed_statements() if declared is None else declared
     by_family: dict[str, list[Cell]] = {}
-    for cell in results.records:
+    for cell in sorted(results.records, key=lambda cell: cell.status == "not installed"):
         by_family.setdefault(cell.family, []).append(cell)
     views = []
-    for name, cells in by_family.items():
-        view = FamilyView(
-            tuple(sorted(cells, key=lambda c: c.status == "not installed")), name=name
-        )
-        statements = tuple(declared.get(name, ()))
-        measured = {str(cell.problem) for cell in cells}
-        headlines = (found for found in statements if found.use == "headline")
-        if not any(pair.problem in measured for found in headlines for pair in found.pairs):
-            statements = (*_fastest(view), *statements)
-        views.append(replace(view, statements=statements))
-    places = {name: place for place, name in enumerate(declared)}
-    return sorted(views, key=lambda view: places.get(view.name, len(places)))
+    for name in dict.fromkeys((*declared, *(cell.family for cell in results.records))):
+        if name in by_family:
+            statements = tuple(declared.get(name, ()))
+            view = FamilyView(tuple(by_family[name]), name=name, statements=statements)
+            pairs = (s.pairs for s in statements if s.use == "headline")
+            if not any(pair.problem in view.against for found in pairs for pair in found):
+                view = replace(view, statements=(*_fastest(view), *statements))
+            views.append(view)
+    return views
 
 
 def _fastest(family: FamilyView) -> Iterator[Statement]:

@@ -3,14 +3,23 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from scipy.special import stdtrit
 
 from harness.model.cell import Cell
 from harness.model.ids import WorkloadSpec
+from reports.core import canvas
+from reports.core.canvas import GREY, MARKERS, Drawing
 from reports.core.columns import median
+from reports.core.formatting import count, hundredths, number, seconds, with_interval
+from reports.core.table import Table, code, numbers, table_of, text
+from reports.family.data import FamilyView
 
 LEAST_SIZES = 5  # of a series that reports show
 _LEAST_FITTED = 3
@@ -49,7 +58,7 @@ class Point:
         return not self.is_measured and not self.is_projected
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Series:
     """The times of a variant on problems that differ only in size, in increasing order.
 
@@ -62,12 +71,12 @@ class Series:
     variant: str
     points: tuple[Point, ...]
 
-    @property
-    def measured(self) -> tuple[Point, ...]:
+    @cached_property
+    def measured(self) -> list[Point]:
         """The points of calls that ended."""
-        return tuple(point for point in self.points if point.is_measured)
+        return [point for point in self.points if point.is_measured]
 
-    @property
+    @cached_property
     def fit(self) -> PowerLaw | None:
         """The power law of the measured points, not of projections; None with fewer than three."""
         measured = self.measured
@@ -158,3 +167,97 @@ def _sweep(cell: Cell, several: bool, of_gpus: bool) -> str:
     gpus = f":{cell.problem.gpus}" if of_gpus else ""
     machine = f" on machine {cell.environment.machine}" if several else ""
     return f"{WorkloadSpec(workload.name, shared)}/{cell.problem.topology}{gpus}{machine}"
+
+
+def growth_table(family: FamilyView) -> Table:
+    """Return a row per sweep and variant, with its sizes and its fitted exponent."""
+
+    def sizes(row: Series) -> str | None:
+        sizes = [point.size for point in row.measured]
+        return f"{count(min(sizes))} to {count(max(sizes))} {row.size_name}" if sizes else None
+
+    def exponent(row: Series) -> str | None:
+        return with_interval(*row.fit, partial(number, digits=2)) if row.fit else None
+
+    return table_of(
+        series_of(family.records),
+        code("problems", "sweep"),
+        code("variant"),
+        text("sizes", sizes),
+        numbers("exponent of CPU time", exponent),
+    )
+
+
+def draw_growth(family: FamilyView) -> Iterator[Drawing]:
+    """Draw a figure per sweep: CPU time against size, with exponents and stopped calls."""
+    sweeps: dict[tuple[str, str], list[Series]] = {}
+    for series in series_of(family.records):
+        sweeps.setdefault((series.sweep, series.size_name), []).append(series)
+    for place, ((sweep, size_name), lines) in enumerate(sweeps.items(), start=1):
+        figure, axes = canvas.new_figure(4.2)
+        keys = [_draw_line(axes, line, family.variants.index(line.variant)) for line in lines]
+        points = [point for line in lines for point in line.points]
+        for budget in sorted({p.budget_s for p in points if p.budget_s}):
+            label = f"budget of a call, {seconds(budget, trim=True)} (wall)"
+            keys.append(axes.axhline(budget, label=label, color=GREY, linestyle=":", linewidth=1))
+        canvas.log_axis(axes.yaxis, canvas.write_time, canvas.TIMES)
+        canvas.log_axis(axes.xaxis, count)
+        axes.set(xlabel=size_name, ylabel="planning time (CPU)")
+        axes.grid(True)
+        caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
+        hollow = partial(canvas.key, color=GREY, linestyle="--", markerfacecolor="white")
+        if any(point.is_projected for point in points):
+            keys.append(hollow("projection, not measured", marker="o"))
+            caption += (
+                " Hollow points are projections of calls that passed their budget, from the "
+                "progress they had made; they take no part in the fit."
+            )
+        if any(point.is_stopped for point in points):
+            keys.append(hollow("stopped there, takes longer", marker="^"))
+            caption += (
+                " Hollow triangles are calls that were stopped at their budget with no progress "
+                "to project from."
+            )
+        figure.legend(handles=keys, loc="outside right upper")
+        slug, title = f"{family.slug}-size-{place}", "Planning time against size"
+        yield canvas.finish(figure, slug, title, caption, _frame(lines))
+
+
+def _draw_line(axes: Axes, line: Series, place: int) -> Line2D:
+    """Draw the times of a family's nth variant; return its entry in the legend."""
+
+    def plot(points: Sequence[Point], **look: Any) -> None:
+        axes.plot([p.size for p in points], [p.seconds for p in points], **look)
+
+    marker, colour = MARKERS[place % len(MARKERS)], canvas.colour_of(place)
+    look: dict[str, Any] = {"color": colour, "markersize": 5}
+    plot(line.measured, marker=marker, linewidth=1.5, **look)
+    if ended := [point for point in line.points if not point.is_measured]:
+        tail = sorted([*line.measured[-1:], *ended], key=lambda point: point.size)
+        plot(tail, linestyle="--", linewidth=1, color=colour)
+        hollow = {**look, "markerfacecolor": "white", "linestyle": "none"}
+        plot([point for point in ended if point.is_projected], marker=marker, **hollow)
+        plot([point for point in ended if point.is_stopped], marker="^", **hollow)
+    fit = f"\nsize^{with_interval(*line.fit, hundredths)}" if line.fit else ""
+    return canvas.key(line.variant + fit, marker=marker, **look)
+
+
+def _frame(lines: Sequence[Series]) -> pd.DataFrame:
+    """Return the points of a sweep as data for users."""
+    return pd.DataFrame(
+        [
+            {
+                "sweep": line.sweep,
+                "size_name": line.size_name,
+                "variant": line.variant,
+                "size": point.size,
+                "seconds": point.seconds,
+                "projected": point.is_projected,
+                "stopped": point.is_stopped,
+                "budget_s": point.budget_s,
+                **(line.fit or PowerLaw(math.nan, math.nan, math.nan))._asdict(),
+            }
+            for line in lines
+            for point in line.points
+        ]
+    )

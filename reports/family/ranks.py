@@ -1,16 +1,20 @@
 """The load of each rank under two plans: the reference's plan, and the best different plan."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.model.cell import Cell, RankTable
+import pandas as pd
+
+from harness.model.cell import Cell
+from reports.core import canvas
+from reports.core.canvas import BLUE, ORANGE, Drawing
 from reports.core.columns import first_quality
-from reports.core.formatting import count, percent
-from reports.core.table import Table, TableColumn, code, numbers, table_of, text
+from reports.core.formatting import count, names, number, percent
+from reports.core.table import Table, code, numbers, table_of, text
 from reports.family.data import FamilyView
 
-_MOST_ROWS = 128
-_AT_EACH_END = 8
+_MOST_STEPS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,96 +42,93 @@ class Load:
         return sum(self.values) / len(self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class RankView:
-    """The ranks' loads under one or two plans on a problem, first the variant compared with."""
+def compared_plans(family: FamilyView) -> list[Cell]:
+    """Return the cells with the loads of two plans: the baseline's, and the best that differs.
 
-    problem: str
-    plans: dict[str, RankTable]
-
-    @property
-    def ranks(self) -> int:
-        """The number of ranks."""
-        return max(len(plan.rows) for plan in self.plans.values())
-
-    @property
-    def figures(self) -> list[str]:
-        """The figures that are not 0 for all ranks, first the one that measures the load."""
-        plans = self.plans.values()
-        names = dict.fromkeys(name for plan in plans for name in (plan.bar, *plan.columns))
-        return [name for name in names if any(any(load.values) for load in self.loads(name))]
-
-    def loads(self, figure: str) -> list[Load]:
-        """Return a figure's values under each plan that has it."""
-        loads = []
-        for variant, plan in self.plans.items():
-            if figure in plan.columns:
-                place = plan.columns.index(figure)
-                values = [row[place] for row in plan.rows]
-                loads.append(Load(variant, figure, values, plan.capacities[place]))
-        return loads
-
-
-def rank_view(family: FamilyView) -> RankView | None:
-    """Return the loads of all ranks under two plans: the baseline's, and the best that differs.
-
-    They are on `quality_problem`, or on the largest problem with loads if that has none. Return
-    None if no plan has loads.
+    They are on `quality_problem`, or on the largest problem with loads if that has none. Without a
+    different plan there is one cell, without any loads none.
     """
     cells = [cell for cell in family.records if cell.ranks and cell.ranks.rows]
     if not cells:
-        return None
-    problem = family.quality_problem
-    if not any(str(cell.problem) == problem for cell in cells):
+        return []
+    here = [cell for cell in cells if str(cell.problem) == family.quality_problem]
+    if not here:
         largest = max(cells, key=lambda cell: (cell.size or 0.0, cell.problem.gpus))
-        problem = str(largest.problem)
-    here = [cell for cell in cells if str(cell.problem) == problem]
+        here = [cell for cell in cells if cell.problem == largest.problem]
     baseline = next((cell for cell in here if cell.variant == cell.against), here[0])
-    others = [
-        cell
+    rated = [
+        (value if cell.qualities[0].better == "lower" else -value, cell)
         for cell in here
-        if cell.fingerprint != baseline.fingerprint and first_quality(cell) is not None
+        if cell.fingerprint != baseline.fingerprint
+        if (value := first_quality(cell)) is not None
     ]
-
-    def rating(cell: Cell) -> float:
-        """Return the first quality, lower is better."""
-        sign = -1.0 if cell.qualities[0].better == "higher" else 1.0
-        return sign * (first_quality(cell) or 0.0)
-
-    chosen = [baseline, *sorted(others, key=rating)[:1]]
-    return RankView(problem, {cell.variant: cell.ranks for cell in chosen if cell.ranks})
+    return [baseline, *(cell for _, cell in sorted(rated, key=lambda pair: pair[0])[:1])]
 
 
-def ranks_table(view: RankView) -> Table:
-    """Return a row per rank, with the figures of both plans; of many, the ranks at both ends."""
+def loads_of(cells: Sequence[Cell]) -> dict[str, list[Load]]:
+    """Return the loads under each plan by figure, first the one that measures the load.
 
-    def column(load: Load) -> TableColumn:
-        return numbers(f"{load.figure}, {load.variant}", lambda rank: load.values[rank])
-
-    columns = (column(load) for figure in view.figures for load in view.loads(figure))
-    return table_of(_shown(view), numbers("rank", lambda rank: rank, count), *columns)
-
-
-def ranks_caption(view: RankView) -> str:
-    """Return the caption of `ranks_table`."""
-    if len(_shown(view)) == view.ranks:
-        return "Every rank."
-    baseline = next(iter(view.plans))
-    return f"The {_AT_EACH_END} heaviest and lightest of {view.ranks:,} ranks under `{baseline}`."
-
-
-def _shown(view: RankView) -> Sequence[int]:
-    if view.ranks <= _MOST_ROWS or not view.figures:
-        return range(view.ranks)
-    values = view.loads(view.figures[0])[0].values
-    heaviest = sorted(range(len(values)), key=lambda rank: -values[rank])
-    return [*heaviest[:_AT_EACH_END], *heaviest[-_AT_EACH_END:]]
+    Figures that are 0 for all ranks are left out.
+    """
+    tables = {cell.variant: cell.ranks for cell in cells if cell.ranks}
+    loads: dict[str, list[Load]] = {}
+    for name in dict.fromkeys(n for table in tables.values() for n in (table.bar, *table.columns)):
+        for variant, table in tables.items():
+            if name in table.columns:
+                place = table.columns.index(name)
+                values = [row[place] for row in table.rows]
+                load = Load(variant, name, values, table.capacities[place])
+                loads.setdefault(name, []).append(load)
+    return {name: group for name, group in loads.items() if any(any(g.values) for g in group)}
 
 
-def loads_table(view: RankView) -> Table:
+def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
+    """Draw the plans side by side: a row of steps per figure, with the capacity as a line."""
+    cells = compared_plans(family)
+    loads = loads_of(cells)
+    if not loads:
+        return
+    plans, first = [cell.variant for cell in cells], next(iter(loads))
+    figure = canvas.blank_figure(0.9 + 1.75 * len(loads))
+    grid = figure.subplots(len(loads), len(plans), sharex="col", sharey="row", squeeze=False)
+    group = math.ceil(max(len(load.values) for load in _all(loads)) / _MOST_STEPS)
+    for row, (name, of_plans) in zip(grid, loads.items(), strict=True):
+        for load in of_plans:
+            axes = row[plans.index(load.variant)]
+            starts = range(0, len(load.values), group)
+            tops = [max(load.values[start : start + group]) for start in starts]
+            edges = [place * group - 0.5 for place in range(len(tops) + 1)]
+            axes.stairs(tops, edges, fill=True, color=BLUE, baseline=min(0.0, *load.values))
+            axes.plot(load.heaviest, load.most, "v", color=ORANGE, markeredgecolor="black")
+            if load.capacity is not None:
+                axes.axhline(load.capacity, color="black", linestyle="--", linewidth=1)
+            plan = f"{canvas.short(load.variant, 34)}\n" if name == first else ""
+            title = f"{plan}most {number(float(load.most))}, mean {number(load.mean)}"
+            axes.set_title(title, loc="left")
+            axes.grid(axis="y")
+        row[0].set_ylabel(canvas.short(name, 34))
+    for axes in grid[-1]:
+        axes.set_xlabel("rank")
+    limit = canvas.key("capacity of a rank", color="black", linestyle="--")
+    canvas.legend_above(figure, {"a rank": (BLUE, "s"), "the heaviest": (ORANGE, "v")}, limit)
+    caption = f"The plans of {names(plans)} on `{cells[0].problem}`, by the planner's own estimate."
+    if group > 1:
+        caption += f" A step is the heaviest of {group} neighbours."
+    if len(plans) == 1:
+        caption += " No variant has a different plan to compare it with."
+    rows = [
+        (load.variant, rank, load.figure, value, load.capacity)
+        for load in _all(loads)
+        for rank, value in enumerate(load.values)
+    ]
+    data = pd.DataFrame(rows, columns=["variant", "rank", "figure", "value", "capacity"])
+    yield canvas.finish(figure, f"{family.slug}-ranks", "The load of each rank", caption, data)
+
+
+def loads_table(family: FamilyView) -> Table:
     """Return a row per plan and figure: the heaviest rank, the mean, and the capacity used."""
     return table_of(
-        (load for figure in view.figures for load in view.loads(figure)),
+        _all(loads_of(compared_plans(family))),
         code("plan of", "variant"),
         text("figure"),
         numbers("heaviest", "most"),
@@ -139,3 +140,7 @@ def loads_table(view: RankView) -> Table:
             "used of it", lambda load: load.most / load.capacity if load.capacity else None, percent
         ),
     )
+
+
+def _all(loads: dict[str, list[Load]]) -> list[Load]:
+    return [load for group in loads.values() for load in group]

@@ -9,16 +9,16 @@ from harness.model.cell import Cell
 from reports.core.formatting import (
     count,
     factor,
-    factor_with_interval,
     gap,
     listing,
     names,
     plural,
     quantity,
+    with_interval,
 )
 from reports.core.page import Finding
 from reports.family.data import FamilyView
-from reports.statements import System, reading_text, time_text
+from reports.statements import System, reading_text
 
 _SHORTFALLS = {
     "different decision": "made another decision than the one required, so their times are not "
@@ -28,7 +28,6 @@ _SHORTFALLS = {
     "inconclusive": "stayed inconclusive: the interval contains a limit of the noise floor",
     "not installed": "were not measured, because something is not installed",
 }
-_UNMET = ("missed", "inconclusive", "projected to be missed", "projected to be met", "not measured")
 
 
 def answers(
@@ -52,16 +51,14 @@ def answers(
     family = cells[0].family if cells else "FAMILY"
     own = f"A problem of your own: `shardbench compare {family} -w WORKLOAD -t TOPOLOGY -n GPUS`."
     answered = {
-        "What was gained?": _gained(here, recorded, bool(cells)),
-        "Can I trust it?": [*_certainty(cells, here), *goals_in_a_line(goals), *notes],
+        "What was gained?": _gained(here, recorded),
+        "Can I trust it?": [*_certainty(cells), *goals_in_a_line(goals), *notes],
         "What do I do now?": [*steps, own],
     }
     return [(question, " ".join(sentences)) for question, sentences in answered.items()]
 
 
-def _gained(
-    here: Sequence[System], recorded: Mapping[str, System], is_measured: bool
-) -> Iterator[str]:
+def _gained(here: Sequence[System], recorded: Mapping[str, System]) -> Iterator[str]:
     # A bound on the speed-up is no gain that could be named beside measured ones.
     faster = [
         row.times
@@ -71,24 +68,29 @@ def _gained(
     ]
     better = [row.better for row in here if row.better and row.better.is_gain]
     if faster:
-        times = faster[0]
-        ends = (pick(row.value for row in faster) for pick in (min, max))
-        other = "today's releases" if times.statement.claim else "the variants compared with"
-        yield (
-            "Same decision in less planning time: "
-            f"{' to '.join(dict.fromkeys(map(factor, ends)))} as fast as {other}. "
-            f"For {times.statement.name}, `{times.pair.after}` takes {time_text(times.after)} "
-            f"instead of {time_text(times.before)}."
-        )
+        values = [row.value for row in faster]
+        ends = dict.fromkeys(factor(end) for end in (min(values), max(values)))
+        yield f"Same decision in less time: {' to '.join(ends)} as fast. {_speedup(faster[0])}"
     for reading in better[:1]:
-        yield f"Better decision: for {reading.statement.name}, {_improvement(reading)}."
+        yield f"Better decision: {_improvement(reading)}"
+    if not faster and not better:
+        yield "No variant was measured to be faster or better than the one it is compared with."
     rest = [recorded[row.name] for row in here if row.times.figure is None and row.name in recorded]
     if shown := [f"{row.name} {factor(row.times.value)}" for row in rest if row.times.figure]:
         yield f"Not measured here, but recorded: {listing(shown, most=len(shown))}."
-    elif not is_measured:
-        yield "Nothing is measured yet."
-    elif not faster and not better:
-        yield "No variant is faster than the one that it is compared with, at the same decision."
+
+
+def _speedup(reading: Reading) -> str:
+    """Say how many times as fast a variant is, and whether it decides the same."""
+    figure, ours, today = reading.figure, f"`{reading.pair.after}`", f"`{reading.pair.before}`"
+    assert figure
+    if reading.statement.before_is:
+        today += f" ({reading.statement.before_is})"
+    if figure.low <= 1 <= figure.high:
+        return f"{ours} cannot be distinguished from {today} in time."
+    decides = {"same": ", with the same decision", "own": ", with a decision of its own"}
+    decided = decides.get(reading.decision, "")
+    return f"{ours} is {figure.sign}{factor(figure.value)} as fast as {today}{decided}."
 
 
 def _improvement(reading: Reading) -> str:
@@ -96,22 +98,19 @@ def _improvement(reading: Reading) -> str:
     name, after, before = reading.statement.measure, reading.after, reading.before
     assert after
     assert before
-    (quality,) = (quality for quality in after.qualities if quality.name == name)
-    values = [quantity(cell.quality[name], quality.unit) for cell in (after, before)]
-    left = gap(gap_of(after))
-    proven = "no decision can be better" if left == gap(0.0) else f"{left} from the proven bound"
+    unit = next((quality.unit for quality in after.qualities if quality.name == name), "")
+    values = [quantity(cell.quality[name], unit) for cell in (after, before)]
     return (
-        f"`{reading.pair.after}` reaches `{name}` ({quality.meaning.rstrip('.')}) of {values[0]} "
-        f"instead of {values[1]} with `{reading.pair.before}`; {proven}"
+        f"`{reading.pair.after}` reaches `{name}` of {values[0]} instead of {values[1]} with "
+        f"`{reading.pair.before}`, {gap(gap_of(after))} from the proven bound."
     )
 
 
-def _certainty(cells: Sequence[Cell], here: Sequence[System]) -> Iterator[str]:
+def _certainty(cells: Sequence[Cell]) -> Iterator[str]:
     decisions = Counter(cell.decision for cell in cells)
-    same, different = decisions["same"], decisions["different"]
-    if same or different:
+    if checks := decisions["same"] + decisions["different"]:
         yield (
-            f"{same} of {plural(same + different, 'check')} passed that a variant makes the "
+            f"{decisions['same']} of {plural(checks, 'check')} passed that a variant makes the "
             "decision that it must; times are compared only there."
         )
     compared = [cell for cell in cells if cell.ratio and cell.decision != "different"]
@@ -121,52 +120,33 @@ def _certainty(cells: Sequence[Cell], here: Sequence[System]) -> Iterator[str]:
             f"A {100 * CONFIDENCE:.0f} % interval settles {settled} of "
             f"{plural(len(compared), 'comparison')} of times as faster, slower or the same."
         )
-    if any(row.times.figure and row.times.figure.sign for row in here):
-        yield "≥ marks factors that are not measured: the other variant reached its time limit."
 
 
 def goals_in_a_line(goals: Sequence[Reading]) -> Iterator[str]:
     """Yield a sentence on goals, if there are any: how many are met, and which are not."""
-    if not goals:
-        return
-    met = sum(goal.outcome == "met" for goal in goals)
-    parts = [f"{met} of {plural(len(goals), 'goal')} {'is' if met == 1 else 'are'} met"]
-    for outcome in _UNMET:
-        unmet = [f'"{goal.statement.name}"' for goal in goals if goal.outcome == outcome]
-        parts += [f"{outcome}: {listing(unmet, most=2)}"] * bool(unmet)
-    yield "; ".join(parts) + "."
+    if goals:
+        others = [f'"{g.statement.name}" ({g.outcome})' for g in goals if g.outcome != "met"]
+        unmet = f"; not {listing(others)}" if others else ""
+        yield f"{len(goals) - len(others)} of {plural(len(goals), 'goal')} are met{unmet}."
 
 
-def family_findings(family: FamilyView, here: Sequence[System]) -> list[Finding]:
+def family_findings(
+    family: FamilyView, here: Sequence[System], goals: Sequence[Reading]
+) -> list[Finding]:
     """Return a family's findings: gains, goals, repeated work, and what could not be compared."""
     findings = []
     for row in here:
         if row.times.figure:
-            findings.append(_speedup(row.times))
+            where = f"On `{row.times.pair.problem}`: {reading_text(row.times)}."
+            findings.append(Finding("gain", _speedup(row.times), where))
         if row.better and row.better.is_gain:
             where = f"On `{row.better.pair.problem}`."
-            findings.append(Finding("better decision", f"{_improvement(row.better)}.", where))
+            findings.append(Finding("better decision", _improvement(row.better), where))
     if not findings:
         nothing = f"Nothing of `{family.name}` could be compared with `{family.reference}`."
         findings.append(Finding("gain", nothing))
-    findings += (Finding("goals", sentence) for sentence in goals_in_a_line(family.goals))
+    findings += (Finding("goals", sentence) for sentence in goals_in_a_line(goals))
     return [*findings, *repetition(family.records), *shortfalls(family.records)]
-
-
-def _speedup(reading: Reading) -> Finding:
-    """Return a finding on a speed-up, then its problem, interval and times."""
-    figure, ours, today = reading.figure, f"`{reading.pair.after}`", f"`{reading.pair.before}`"
-    assert figure
-    if reading.statement.before_is:
-        today += f" ({reading.statement.before_is})"
-    decides = {"same": ", with the same decision", "own": ", with a decision of its own"}
-    sentence = (
-        f"{ours} is {figure.sign}{factor(figure.value)} as fast as {today}"
-        f"{decides.get(reading.decision, '')}."
-    )
-    if figure.low <= 1 <= figure.high:
-        sentence = f"{ours} cannot be distinguished from {today} in time."
-    return Finding("gain", sentence, f"On `{reading.pair.problem}`: {reading_text(reading)}.")
 
 
 def repetition(cells: Sequence[Cell]) -> Iterator[Finding]:
@@ -217,16 +197,9 @@ def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
         "or machine by more than both intervals"
     )
     if apart:
-        cell, here, there = max(
-            apart,
-            key=lambda row: max(row[1].value, row[2].value) / min(row[1].value, row[2].value),
-        )
-        speedups = [
-            factor_with_interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
-            for ratio in (here, there)
-        ]
-        sentence += (
-            f", most `{cell.variant}` on `{cell.problem}`: {speedups[0]} as fast as "
-            f"`{cell.against}` here, {speedups[1]} there"
-        )
+        # Ratios are positive, so the larger over the smaller is the size of a difference.
+        size = [max(a.value, b.value) / min(a.value, b.value) for _, a, b in apart]
+        cell, here, there = apart[size.index(max(size))]
+        values = [with_interval(ratio.value, *ratio.interval) for ratio in (here, there)]
+        sentence += f", most `{cell.id}`: {values[0]} here, {values[1]} there"
     return f"{sentence}."

@@ -1,6 +1,6 @@
 """The report of a results file, which may still grow, beside the record."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -8,33 +8,23 @@ from msgspec.structs import replace
 from harness.contract.registry import installed_statements
 from harness.estimates.validation import Validation
 from harness.measuring.selftest import last_selftests
-from harness.measuring.statements import Cells, gap_of
+from harness.measuring.statements import Reading
 from harness.model.cell import Cell, Environment
 from harness.model.errors import printable
 from harness.model.statement import Statement
 from harness.suites.record import Record
 from reports.core.columns import cell_table
-from reports.core.formatting import MISSING, gap, listing, names, plural
+from reports.core.formatting import listing, names, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import CaptionedTable, Page, Section, write_page
-from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
+from reports.core.table import Table, TableColumn, numbers, table_of, text
 from reports.estimates_page import read_validations, validation_chapter
-from reports.family.data import FamilyView, families
-from reports.family.page import FlamePage, family_sections, flame_pages
-from reports.report.figure import draw_gains, draw_published
+from reports.family.data import families
+from reports.family.flames import flame_pages
+from reports.family.page import family_chapter
 from reports.report.findings import agreement, answers, family_findings
-from reports.statements import (
-    System,
-    claim_readings,
-    factor_text,
-    gpus,
-    provenance,
-    published_text,
-    read_record,
-    reading_text,
-    systems,
-    work_text,
-)
+from reports.report.systems import claims_table, draw_gains, draw_published, gains_table
+from reports.statements import gpus, provenance, read_record, readings, systems
 
 _LEAD = (
     "Planners decide how a model is spread over GPUs. This page compares them: how long they take, "
@@ -65,193 +55,109 @@ def write_report(
     Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
     is_empty = not results.exists() or not results.stat().st_size
-    measured = None if is_empty else read_results(results)
+    measured = Results(()) if is_empty else read_results(results)
     validated = read_validations(validations) if validations else []
     statements = installed_statements() if declared is None else declared
-
-    def page() -> Page:
-        more = statements if suite or not measured else {}
-        known = read_record(record)
-        return _page(measured, results.name, profiles, validated, known, title, statements, more)
-
-    return write_page(out, page)
+    known = read_record(record)
+    heading = printable(title) or "shardbench report"
+    return write_page(
+        out,
+        lambda: _page(
+            measured, results.name, heading, profiles, validated, known, statements, suite
+        ),
+    )
 
 
 def _page(
-    results: Results | None,
+    results: Results,
     name: str,
+    heading: str,
     profiles: Path | None,
     validated: Sequence[Validation],
     record: Record | None,
-    title: str,
     declared: Declared,
-    more: Declared,
+    suite: bool,
 ) -> Page:
-    views = families(results, declared) if results else []
-    records = results.records if results else ()
+    # 1. What cells say of the statements of each family, here and in the record.
+    records = results.records
+    views = families(results, declared)
     cells = {cell.id: cell for cell in records}
     recorded = record.cells() if record else {}
-    shown = {**more, **{view.name: view.statements for view in views}}
-    here = {family: systems(found, cells) for family, found in shown.items()}
-    rows = [row for found in here.values() for row in found]
-    known = {row.name: row for found in shown.values() for row in systems(found, recorded)}
-    pages = {view.name: flame_pages(view, profiles, record) for view in views}
-    notes = [agreement(records, recorded), *(results.notes if results else ())]
-    if len(by_environment(records)) > 1:
-        notes.append("The cells are of several environments; compare only times of one run.")
-    goals = [goal for view in views for goal in view.goals]
-    said = answers(rows, known, records, goals, filter(None, notes))
-    chapters = []
+    shown = dict(declared) if suite or not records else {}
+    shown |= {view.name: view.statements for view in views}
+    statements = [statement for group in shown.values() for statement in group]
+    rows = [row for group in shown.values() for row in systems(group, cells)]
+    known = {row.name: row for group in shown.values() for row in systems(group, recorded)}
+    # 2. A chapter for each family.
+    chapters: list[Section] = []
+    files: dict[str, bytes] = {}
+    goals: list[Reading] = []
     for view in views:
-        findings = family_findings(view, here[view.name])
-        sections = list(family_sections(view, pages[view.name]))
+        of_family = [row for row in rows if row.statement.family == view.name]
+        reached = [goal for goal in readings("goal", view.statements, cells) if goal.after]
+        pages = flame_pages(view, profiles, record)
+        findings = family_findings(view, of_family, reached)
+        chapters.append(family_chapter(view, findings, reached, pages))
+        goals += reached
+        files |= {page.link: page.content for page in pages}
+    # 3. The other chapters.
+    claims = readings("claim", statements, cells)
+    if claims:
+        table = claims_table(claims, readings("claim", statements, recorded))
         chapters.append(
-            Section(view.slug, view.name, view.compared_with, findings, sections=sections)
+            Section(
+                "published",
+                "Published changes",
+                "What was published about each system, and what became of it.",
+                drawings=list(draw_published(rows)),
+                tables=[CaptionedTable(table, provenance(record) if record else "")],
+            )
         )
-    claims = [found for group in shown.values() for found in group if found.use == "claim"]
-    chapters += _published(claims, rows, cells, recorded, provenance(record) if record else "")
     if validated:
         chapters.append(validation_chapter(validated))
-    if results:
-        chapters.append(_provenance(results, name, views))
-    slugs = {view.name: view.slug for view in views}
-    gains = CaptionedTable(gains_table(rows, known, _flame_links(rows, pages), slugs))
+    if records:
+        chapters.append(_provenance(results, name))
+    # 4. The first screen.
+    notes = [agreement(records, recorded), *results.notes]
+    if len(by_environment(records)) > 1:
+        notes.append("The cells are of several environments; compare only times of one run.")
     lead = [" ".join(filter(None, (_LEAD, gpus(record.folder) if record else "")))]
     if records:
         made = records[-1].environment
         cores = plural(made.cores, "core") if made.cores else ""
         parts = (made.cpu, cores, f"python {made.python}", *_versions(made)[:_VERSIONS])
         lead.append(" · ".join(filter(None, parts)))
-    frames = ("cells", "qualities", "counters", "phases") if results else ()
+    gains = CaptionedTable(gains_table(rows, known))
+    frames = ("cells", "qualities", "counters", "phases") if records else ()
     return Page(
         name=printable(name),
-        heading=printable(title) or "shardbench report",
+        heading=heading,
         lead=lead,
-        answers=said,
+        answers=answers(rows, known, records, goals, filter(None, notes)),
         opening=Section("overview", "Overview", drawings=list(draw_gains(rows)), tables=[gains]),
         sections=chapters,
         data={frame: getattr(results, frame) for frame in frames},
-        files={page.link: page.content for group in pages.values() for page in group},
+        files=files,
     )
 
 
-def gains_table(
-    rows: Sequence[System],
-    recorded: Mapping[str, System],
-    flames: Mapping[str, str],
-    slugs: Mapping[str, str],
-) -> Table:
-    """Return a row per system: what it is compared with, the speed-up, and what explains it.
-
-    What was not measured here is of the record, and marked as recorded. `flames` has the address
-    of a page of flame graphs by system, and `slugs` the ids of chapters by family.
-    """
-
-    def known(row: System) -> System:
-        return row if row.times.figure else recorded.get(row.name, row)
-
-    def name(row: System) -> Entry:
-        slug = slugs.get(row.statement.family)
-        return Entry(row.name, link=f"#{slug}" if slug else "")
-
-    def speedup(row: System) -> Entry:
-        times = known(row).times
-        decides = {"own": ", another decision", "different": ", different decision"}
-        mark = "" if row.times.figure else " (recorded)"
-        return Entry(
-            f"{factor_text(times.figure)}{decides.get(times.decision, '')}{mark}", times.value
-        )
-
-    def gaps(row: System) -> Entry | None:
-        for better, mark in ((row.better, ""), (known(row).better, " (recorded)")):
-            if better and better.figure:
-                shares = [gap_of(cell) for cell in (better.before, better.after)]
-                return Entry(f"{' → '.join(map(gap, shares))}{mark}", shares[1])
-        return None
-
-    def flame_graphs(row: System) -> Entry | None:
-        page = flames.get(row.name)
-        return Entry("both", link=page) if page else None
-
-    return table_of(
-        (row for row in rows if known(row).times.figure),
-        text("system", name),
-        text("compared with", lambda row: row.statement.before_is or row.times.pair.before),
-        numbers("times as fast", speedup),
-        numbers("gap to the proven bound: of that, of the best", gaps),
-        text("repeated work of that", lambda row: work_text(row if row.work else known(row))),
-        *([text("flame graphs", flame_graphs)] if flames else []),
-        code("problem", lambda row: known(row).times.pair.problem),
-    )
-
-
-def _published(
-    claims: Sequence[Statement],
-    rows: Sequence[System],
-    cells: Cells,
-    recorded: Cells,
-    recorded_on: str,
-) -> Iterator[Section]:
-    """Yield a chapter on published changes, if there are any."""
-    there = {reading.statement.name: reading for reading in claim_readings(claims, recorded)}
-    table = table_of(
-        claim_readings(claims, cells),
-        text("claim", lambda row: row.statement.name),
-        text("source", lambda row: row.statement.source),
-        text("published", lambda row: published_text(row.statement)),
-        *([
-            text("recorded", lambda row: reading_text(there[row.statement.name])),
-            text("verdict", lambda row: there[row.statement.name].outcome),
-        ] if recorded else []),
-        text("measured here", reading_text),
-        code("measured on", lambda row: row.pair.problem if row.figure else MISSING),
-    )  # fmt: skip
-    if claims:
-        yield Section(
-            "published",
-            "Published changes",
-            "What was published about each system, and what became of it.",
-            drawings=list(draw_published(rows)),
-            tables=[CaptionedTable(table, recorded_on)],
-        )
-
-
-def _flame_links(
-    rows: Sequence[System], pages: Mapping[str, Sequence[FlamePage]]
-) -> dict[str, str]:
-    """Return the link to the flame graphs of today's release and ours, by system."""
-    links: dict[str, str] = {}
-    for row in rows:
-        pairs = {(pair.before, pair.after) for pair in row.statement.pairs}
-        made = [
-            page
-            for page in pages.get(row.statement.family, ())
-            if (page.pair.before, page.pair.after) in pairs
-        ]
-        if made:
-            first = min(made, key=lambda page: page.pair.problem != row.times.pair.problem)
-            links[row.name] = first.link
-    return links
-
-
-def _provenance(results: Results, name: str, views: Sequence[FamilyView]) -> Section:
+def _provenance(results: Results, name: str) -> Section:
     records = results.records
     machines = dict.fromkeys(cell.environment.machine for cell in records)
     selftests = [test.sentence() for name in machines if name for test in last_selftests(name)]
-    environments = CaptionedTable(environment_table(records))
-    sections = [
-        Section(
-            "environment",
-            "Environment",
-            tables=[environments],
-            remarks=[*results.notes, *selftests],
-        ),
-        Section("sources", "Sources", tables=[CaptionedTable(sources_table(records))]),
-    ]
     cells = plural(len(records), "cell")
     problems = plural(len({(cell.family, cell.problem) for cell in records}), "problem")
-    lead = f"{printable(name)}: {cells}, {problems}, {names(view.name for view in views)}."
-    return Section("provenance", "Provenance", lead, sections=sections)
+    family_names = names(dict.fromkeys(cell.family for cell in records))
+    return Section(
+        "provenance",
+        "Provenance",
+        f"{printable(name)}: {cells}, {problems}, {family_names}.",
+        tables=[
+            CaptionedTable(environment_table(records), "Environments."),
+            CaptionedTable(sources_table(records), "Sources."),
+        ],
+        remarks=[*results.notes, *selftests],
+    )
 
 
 def by_environment(cells: Iterable[Cell]) -> list[list[Cell]]:

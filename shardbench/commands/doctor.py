@@ -11,7 +11,12 @@ from rich.console import Group, RenderableType
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest import SHORT, SelfTest, selftest
+<<<<<<< HEAD
 from harness.series.installing import INSTALLED, kept_releases
+=======
+from harness.model.cell import Environment
+from harness.series.installing import INSTALLED, RELEASES_FOLDER, kept_releases
+>>>>>>> main
 from harness.series.points import libraries
 from harness.topologies import probe
 from reports.core.formatting import plural
@@ -19,7 +24,6 @@ from reports.core.table import code, table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import options
 from shardbench.command import command
-from shardbench.commands.releases import DEFAULT_FOLDER
 from shardbench.progress import progress_display
 
 _BUDGET = 60.0
@@ -43,7 +47,16 @@ def doctor(seconds: float, json: str) -> None:
     """
     registry = options.found_registry()
     gpus, no_gpu = probe.read_gpus()
+<<<<<<< HEAD
     here = to_builtins(environment(0))  # the load before this command adds its own
+=======
+    here = environment(0)
+    releases = {
+        library: [INSTALLED, *kept_releases(library, RELEASES_FOLDER)]
+        for library in libraries(registry, "releases")
+    }
+    skipped = [*_skipped(registry, bool(gpus))]
+>>>>>>> main
     settings = options.settings_of(_BUDGET, seconds, 0)
     settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
     with progress_display() as listen:

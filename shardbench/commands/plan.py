@@ -211,7 +211,7 @@ def _remedies_shown(remedies: Remedies[Any, Any], unit: str) -> RenderableType:
 
 def _write_front(request: Request, near: Near, seconds: float | None, folder: Path) -> None:
     """Write plans that move increasing numbers of bytes into a folder, with table and figure."""
-    from reports.family.figures import draw_front
+    from reports.family.quality import draw_front
 
     options.check_folder(folder)
     made: list[Planned] = []

@@ -135,12 +135,12 @@ def report(
         f"Measures for at most {minutes:g} min, the headlines first; meanwhile the page grows: "
         f"{(out or Path('report')) / 'index.html'}"
     )
-    page = GrowingPage(lambda: write(results), minutes)
     store = CellStore(results)
-    with measuring_into(store, fresh), page.time_limit():
-        measure(headlines(requests), store, settings, then=page.grow)
+    grow = growing(lambda: write(results))
+    with measuring_into(store, fresh), time_limit(minutes):
+        measure(headlines(requests), store, settings, then=grow)
         _profile(results, profiles, settings, with_ladders=flames)
-        measure(requests, store, settings, then=page.grow)
+        measure(requests, store, settings, then=grow)
     _tell(write(results))
 
 
@@ -148,51 +148,37 @@ class TimeIsUp(KeyboardInterrupt):
     """The end of the time for measuring; what is running ends as by an interrupt."""
 
 
-class GrowingPage:
-    """A page that is written again and again while its results are measured, for some minutes.
+@contextmanager
+def time_limit(minutes: float) -> Iterator[None]:
+    """End the block after some minutes of wall time; finished cells count, child processes end."""
 
-    The minutes are wall time, and begin now.
-    """
+    def end(*_: Any) -> None:
+        raise TimeIsUp
 
-    def __init__(self, write: Callable[[], Path], minutes: float) -> None:
-        self._write = write
-        self._end = time.monotonic() + 60 * minutes
-        self._next = 0.0
-        self._is_writing = False
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, 60 * minutes))
+    try:
+        yield
+    except TimeIsUp:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
-    @contextmanager
-    def time_limit(self) -> Iterator[None]:
-        """End the block when the minutes are over, after writing if the page is being written.
 
-        Finished cells count, and child processes end.
-        """
+def growing(write: Callable[[], Any]) -> Callable[[], None]:
+    """Return a function that writes a page, unless that would take over a fifth of the time."""
+    next_at = 0.0
 
-        def end(*_: Any) -> None:
-            if not self._is_writing:
-                raise TimeIsUp
-
-        before = signal.signal(signal.SIGALRM, end)
-        signal.setitimer(signal.ITIMER_REAL, max(0.001, self._end - time.monotonic()))
-        try:
-            yield
-        except TimeIsUp:
-            pass
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-
-    def grow(self) -> None:
-        """Write the page, unless writing would take more than a fifth of the time."""
+    def grow() -> None:
+        nonlocal next_at
         began = time.monotonic()
-        if began < self._next:
-            return
-        self._is_writing = True
-        self._write()
-        self._is_writing = False
-        now = time.monotonic()
-        self._next = now + _WRITING_PAUSE * (now - began)
-        if now >= self._end:
-            raise TimeIsUp
+        if began >= next_at:
+            write()
+            now = time.monotonic()
+            next_at = now + _WRITING_PAUSE * (now - began)
+
+    return grow
 
 
 def headlines(requests: Sequence[Request]) -> list[Request]:
@@ -220,40 +206,39 @@ def _tell(page: Path) -> None:
 
 
 def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bool) -> None:
-    """Write a page of flame graphs of today's release and ours for each family, unless up to date.
+    """Write pages of flame graphs that are missing or older than the results.
 
-    `with_ladders` adds a page for each step of the published changes. If a problem cannot be
-    profiled, this warns and goes on.
+    Each family has one of today's release and ours, and `with_ladders` one of each step of the
+    published changes. If a problem cannot be profiled, this warns and goes on.
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.page import ladder_pairs, main_pair, page_name
+    from reports.family.flames import ladder_pairs, main_pair, page_name
     from reports.flames import flame_page
 
     try:
         views = families(read_results(results))
     except UsageError:  # no cell was finished in time
         return
+    options.check_folder(profiles)
+    registry = options.found_registry()
     measured = results.stat().st_mtime
-    pages: dict[tuple[str, str], dict[Pair, Path]] = {}
     for family in views:
+        by_problem: dict[str, dict[Pair, Path]] = {}
         for pair in (*main_pair(family), *(ladder_pairs(family) if with_ladders else ())):
             page = profiles / page_name(family.name, pair)
             if not page.exists() or page.stat().st_mtime < measured:
-                pages.setdefault((family.name, pair.problem), {})[pair] = page
-    options.check_folder(profiles)
-    registry = options.found_registry()
-    with progress_display() as progress:
-        for (family_name, problem), made in pages.items():
-            names = dict.fromkeys(name for pair in made for name in (pair.before, pair.after))
-            progress.stage(f"profiling {family_name} on {problem}")
+                by_problem.setdefault(pair.problem, {})[pair] = page
+        for problem, pages in by_problem.items():
+            names = dict.fromkeys(name for pair in pages for name in (pair.before, pair.after))
             try:
-                request = find_problem(registry, f"{family_name}@{problem}")
+                request = find_problem(registry, f"{family.name}@{problem}")
                 request = replace(request, variants=tuple(filter(None, names)))
-                profiled = profile_variants(request, settings, _PROFILED_SECONDS)
+                with progress_display(f"profiling {family.name} on {problem}") as listen:
+                    profiled = profile_variants(request, settings, _PROFILED_SECONDS, listen)
             except ShardbenchError as error:
-                options.warn(f"No flame graphs of {family_name}: {error}")
+                options.warn(f"No flame graphs of {family.name}: {error}")
                 continue
-            for pair, page in made.items():
+            for pair, page in pages.items():
                 both = [profiled[name] for name in (pair.after, pair.before) if name]
                 options.write(page, flame_page(both, problem))

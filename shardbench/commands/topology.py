@@ -74,7 +74,9 @@ def capture_command(
     name = name or out.stem
     if not re.fullmatch(r"[\w.+-]+", name):
         raise UsageError(f"A topology's name must be of letters, digits and '_.+-', not '{name}'.")
-    host = _saved_host(from_topo, gpu) if from_topo else _this_host(gpu)
+    if gpu and not from_topo:
+        raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
+    host = _saved_host(from_topo, gpu) if from_topo else _this_host()
     captured = capture(host, name, hosts_per_domain, nic_gbits, host_memory_gib)
     text = captured.as_csv()
     read_topologies(text, str(out))
@@ -85,9 +87,9 @@ def capture_command(
 
 def _saved_host(file: Path, gpu: str) -> Host:
     """Return the host of a saved link matrix, without reading anything from this machine."""
-    matrix = _read_matrix(file)
     if not gpu:
         raise UsageError(f"{file} does not tell which GPUs it joins: name them with --gpu.")
+    matrix = _read_matrix(file)
     return Host(
         gpus=(GpuDevice(require_gpu_kind(gpu).name),) * len(matrix.gpus),
         matrix=matrix,
@@ -95,10 +97,8 @@ def _saved_host(file: Path, gpu: str) -> Host:
     )
 
 
-def _this_host(gpu: str) -> Host:
+def _this_host() -> Host:
     """Return this machine as a host, and print the detected devices and the errors."""
-    if gpu:
-        raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
     host = probe.read_host()
     options.messages.print(topology_views.probed(host))
     if host.matrix is None:
@@ -125,19 +125,17 @@ def _read_matrix(file: Path) -> LinkMatrix:
 def show(topology: str, gpus: int | None, gpu: str) -> None:
     """Show the links between a topology's GPUs and their speed."""
     path = Path(topology)
-    is_topology = path.suffix == ".csv" or ".csv#" in topology or topology in presets()
-    if not is_topology and (path.suffix == ".txt" or path.exists()):
-        links = _read_matrix(path)
+    is_matrix = path.suffix == ".txt" or (path.suffix != ".csv" and path.is_file())
+    if is_matrix and topology not in presets():
         if gpus is not None:
             raise UsageError("--gpus goes with a topology; a matrix has the GPUs that it has.")
         kind = require_gpu_kind(gpu) if gpu else None
-        display.show(topology_views.matrix(path.name, links, kind))
-    else:
-        if gpu:
-            raise UsageError("--gpu goes with a saved matrix; a topology names its GPU.")
-        found = find_topology(topology, 1)
-        found = found.sized(gpus or 2 * found.domain_size)
-        display.show(topology_views.topology(found))
+        display.show(topology_views.matrix(path.name, _read_matrix(path), kind))
+        return
+    if gpu:
+        raise UsageError("--gpu goes with a saved matrix; a topology names its GPU.")
+    domain = find_topology(topology, 1).domain_size
+    display.show(topology_views.topology(find_topology(topology, gpus or 2 * domain)))
 
 
 @command("shardbench topology check machine.csv -n 16")
@@ -152,24 +150,25 @@ def check(topology: str, gpus: int | None) -> None:
 
     Exits with 0 if there are none, with 1 if there are some, and with 2 if it cannot be read.
     """
-    declared = (load(family.abilities.topology) for family in options.found_registry().families)
-    libraries: list[LibraryTopology] = list(filter(None, declared))
     is_json = topology.endswith(".json")
-    rows = [_read_arguments(topology, libraries)] if is_json else find_rows(topology)
-    found = [(row, find_traps(row, gpus, libraries)) for row in rows]
-    display.show(topology_views.traps(found))
-    if any(traps for _, traps in found):
+    rows = [_read_arguments(topology)] if is_json else find_rows(topology)
+    checked = [(row, find_traps(row, gpus)) for row in rows]
+    display.show(topology_views.traps(checked))
+    if any(traps for _, traps in checked):
         raise click.exceptions.Exit(1)
 
 
-def _read_arguments(file: str, libraries: list[LibraryTopology]) -> TopologyRow:
+def _read_arguments(file: str) -> TopologyRow:
     """Read a library's own topology arguments, with the first library that accepts the file."""
+    content = read_file(file)
     error = UsageError(f"{file} cannot be read: no family reads topologies from JSON.")
-    for library in libraries:
-        try:
-            return library.read(read_file(file), file)
-        except UsageError as refused:
-            error = refused
+    for family in options.found_registry().families:
+        library: LibraryTopology | None = load(family.abilities.topology)
+        if library:
+            try:
+                return library.read(content, file)
+            except UsageError as refused:
+                error = refused
     raise error
 
 

@@ -37,8 +37,7 @@ def rows(folder: str = "history/toylib") -> list[dict[str, str]]:
 def declare(monkeypatch, series: Series) -> None:
     """Make `releases` and `history` find this library."""
     registry = Registry([family(series)])
-    for command in ("releases", "history"):
-        monkeypatch.setattr(f"shardbench.commands.{command}.found_registry", lambda: registry)
+    monkeypatch.setattr("shardbench.commands.series.found_registry", lambda: registry)
 
 
 @pytest.fixture(autouse=True)
@@ -114,15 +113,12 @@ def test_without_an_index_a_range_has_what_is_installed(releases, monkeypatch, t
 def test_a_history_names_the_commits_that_change_calls_and_plans(history, repository):
     repository.version("the first")
     repository.version("a comment", steps=5)
-    dearer = repository.version("Scan each option more (#41)", scans=9)
+    dearer = repository.version("Scan more (#41)", scans=9)
     other = repository.version("Plan otherwise", scans=9, plan=4)
     code, out, _ = history("toylib", "-r", "clone")
     assert code == 0
-    calls, _, decisions = out.partition("Commits that changed decisions")
-    assert re.search(rf"{dearer[:9]} +2026-01-02 +\d\.\d\d +same +#41 ", calls)
-    assert other[:9] not in calls
-    assert f"{other[:9]}" in decisions
-    assert "other plan" in decisions
+    assert re.search(rf"{dearer[:9]} +2026-01-02 +\d\.\d\d +same +Scan more \(#41\)", out)
+    assert re.search(rf"{other[:9]} +2026-01-02 +1\.00 +other plan +Plan otherwise", out)
     assert "planning.look" in out
     assert [row["status"] for row in rows()] == ["ok"] * 3  # one touched nothing that decides
 
@@ -158,12 +154,12 @@ def test_counts_of_another_machine_are_used_and_times_are_not(
     counts = rows()[0]["enumerate_calls"]
     code, _, err = history("toylib", "-r", "clone")
     assert (code, len(stored())) == (0, 2)
-    assert "Used without times: 2 stored commits" in err
+    assert "2 stored commits used without times of another machine" in err
     assert [row["cpu_s"] for row in rows()] == ["", ""]
     assert rows()[0]["enumerate_calls"] == counts
 
     _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
-    assert "Not used: 2 stored commits, with times of another machine" in err
+    assert "2 stored commits not used: times of another machine" in err
     assert [float(row["cpu_s"]) for row in rows()] == [
         pytest.approx(cell["cpu_s"]["median"]) for cell in stored()[2:]
     ]
@@ -195,7 +191,7 @@ def test_commits_that_do_not_run_are_grouped_and_cast_doubt(history, repository)
     code, out, _ = history("toylib", "-r", "clone")
     out = " ".join(out.split())
     assert code == 0
-    assert "2 of 5 commits could be run, or have the same files as one that could (40 %)." in out
+    assert "2 of 5 commits could be run." in out
     assert re.search(r"\w{9}, \w{9} and \w{9} could not be run", out)
     assert "ImportError: needs CUDA." in out
     assert re.search(r"or one of \w+, \w+ and \w+ before it, which could not be run", out)
@@ -223,12 +219,12 @@ def test_find_bisects_to_the_commit_and_says_what_it_did(history, repository):
     ]
     code, out, err = history("toylib", f"{first}..", "-r", "clone", "--find", "enumerate_calls")
     assert code == 0
-    assert out.startswith(f"{names[22][:9]} 2026-01-02 version 22")
-    assert "enumerate_calls: " in out
+    assert re.search(rf"{names[22][:9]} +2026-01-02 .* version 22", out)
+    assert f"{names[22][:9]}: enumerate_calls: " in out
     assert "planning.look" in out
     assert int(err.split()[0]) <= 10
     _, out, err = history("toylib", f"{first}..", "-r", "clone", "--find", "copies")
-    assert "copies: 9 after 1, 9.00 times" in out
+    assert "copies: 9 after 1, 9.00 times" in " ".join(out.split())
     assert err.startswith("0 commits run")
 
 
@@ -264,12 +260,12 @@ def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
     ("command", "named"),
     [
         ("releases toylid 1.0.0", "'toylid'"),
-        ("releases toylib 1.0.0 --budget nan", "is not a positive"),
+        ("releases toylib 1.0.0 --budget nan", "nan is not a finite number"),
         ("releases toylib 1.0.0 -p toy/none:8", "topology 'none'"),
         ("releases toylib 1.0.0 --out driver/driver.py", "cannot be written"),
         ("history toylid", "'toylid'"),
-        ("history toylib -r nowhere", "nowhere is no folder"),
-        ("history toylib -r empty", "empty is no git repository"),
+        ("history toylib -r nowhere", "No such file"),
+        ("history toylib -r empty", "not a git repository"),
         ("history toylib main -r clone", "RANGE must be A..B"),
         ("history toylib ..--all -r clone", "'--all' names no commit"),
         ("history toylib main..main~1 -r clone", "main does not come before main~1"),

@@ -15,8 +15,9 @@ from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.page import ALL, goals_table, problems_table
 from reports.report.findings import answers, family_findings
-from reports.report.page import environment_table, gains_table, write_report
-from reports.statements import systems
+from reports.report.page import environment_table, write_report
+from reports.report.systems import gains_table
+from reports.statements import readings, systems
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
 OTHER = cell(decision="reference")
@@ -34,11 +35,12 @@ def told(path):
     cells = {cell.id: cell for cell in results.records}
     for family in families(results, DECLARED):
         rows = systems(family.statements, cells)
-        answers(rows, {}, results.records, family.goals, results.notes)
-        gains_table(rows, {}, {}, {})
-        family_findings(family, rows)
+        goals = readings("goal", family.statements, cells)
+        answers(rows, {}, results.records, goals, results.notes)
+        gains_table(rows, {})
+        family_findings(family, rows, goals)
         cell_table(family.records, *ALL)
-        goals_table(family.goals)
+        goals_table(goals)
         problems_table(family)
     return results
 

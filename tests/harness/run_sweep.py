@@ -35,7 +35,7 @@ def main(path: str, workers: str = "") -> None:
     results = Path(path)
     store = CellStore(results)
     with hold(results):
-        assert store.set_damaged_aside() == []
+        assert all(damage.torn for damage in store.damaged)
         left = resumed(tasks_of(requests(), SETTINGS), store)
         at_once = int(workers or 1)
         for _ in sweep(left, store, SETTINGS, registry=toy.toy_registry, at_once=at_once):

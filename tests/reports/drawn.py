@@ -5,7 +5,7 @@ from made_up_results import family_of
 from matplotlib.text import Text
 
 from reports.core import canvas
-from reports.family.figures import figures
+from reports.family.page import family_chapter
 
 
 def draw(folder, lines, kind=None):
@@ -22,7 +22,8 @@ def draw(folder, lines, kind=None):
     family = family_of(folder, lines)
     with pytest.MonkeyPatch.context() as patch, canvas.style():
         patch.setattr(canvas, "finish", keep)
-        found = list(kind(family)) if kind else [d for ds in figures(family).values() for d in ds]
+        chapter = None if kind else family_chapter(family, [], [])
+        found = list(kind(family)) if kind else [d for s in chapter.sections for d in s.drawings]
     return {d.slug: (d, figure) for d, figure in zip(found, made, strict=True)}
 
 

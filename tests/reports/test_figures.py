@@ -6,9 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 from drawn import draw, said_in, texts_of
-from made_up_results import cell, family_lines, past_lines
+from made_up_results import cell, family_lines, family_of, past_lines
 
-from reports.family.figures import draw_growth
+from reports.family.growth import draw_growth
+from reports.family.ladder import ladder
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_no_text_is_cut_or_lies_on_another(tmp_path, lines):
 
 def test_figures_are_svg_with_their_data_and_repeat_to_the_byte(whole, tmp_path):
     """Every figure is well-formed, keeps texts as texts, loads nothing, and is drawn the same."""
-    assert list(whole) == ["boxing-ladder", "boxing-size-1", "boxing-quality"]
+    assert list(whole) == ["boxing-quality", "boxing-size-1", "boxing-ladder"]
     again = draw(tmp_path, family_lines())
     for slug, (drawing, _) in whole.items():
         assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
@@ -78,6 +79,32 @@ def test_the_ladder_shows_claims_beside_measurements(whole, past):
     drawing = past["boxing-ladder"][0]
     assert "Measured on `crates[boxes=80,seed=1]/toy_rack:4`" in drawing.caption
     assert set(drawing.data["variant"]) == {"slow-copy", "half-copy", "quick-copy", "no-copy"}
+
+
+@pytest.mark.parametrize(
+    ("claims", "shares"),
+    [
+        ([None, (1200, 600), (600, 150)], [1.0, 0.5, 0.125]),
+        ([(1200, 600), None, (600, 150)], [0.5, None, 0.125]),
+        ([(100, 50), (100, 25), (8, 2, "ms")], [0.5, 0.25, None]),
+        ([(100, 50), (20, 10, "s", "another"), (50, 25)], [0.5, None, 0.25]),
+        ([None, None], [None, None]),
+    ],
+)
+def test_published_shares_are_of_the_first_published_cost(tmp_path, claims, shares):
+    """A claim of another problem takes no part, nor do variants that decide on their own."""
+    fields = ("before", "after", "unit", "conditions")
+    lines = [
+        cell(
+            f"step-{place}" if place else "slow-copy",
+            same_as=f"step-{place - 1}" if place > 1 else "slow-copy" if place else None,
+            claim=claim
+            and dict(zip(fields, (*claim, "s", "")[: max(4, len(claim))], strict=False)),
+        )
+        for place, claim in enumerate(claims)
+    ]
+    rungs = ladder(family_of(tmp_path, [*lines, cell("own")]))
+    assert [rung.share for rung in rungs] == shares
 
 
 def test_a_different_decision_has_no_mark(tmp_path):

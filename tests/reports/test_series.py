@@ -70,7 +70,7 @@ def test_a_large_step_names_who_makes_the_calls_and_a_small_one_is_not_told():
     assert "11 times the calls of 1.9.0 (1,100 after 100)" in sentences[0]
     assert "90 % of those added are made by notes.scan (900)" in sentences[0]
     assert sentences[-1] == "All 2 releases make the same decision."
-    assert not view(release("1.0", {"m.f": 100}), release("1.1", {"m.f": 119})).large
+    assert len(findings(view(release("1.0", {"m.f": 100}), release("1.1", {"m.f": 119})))) == 1
     down = view(release("1.0", {"m.f": 100}), release("1.1", {"m.f": 10}))
     assert "0.1 times the calls of 1.0 (10 after 100)" in findings(down)[0]
 

@@ -1,9 +1,7 @@
 """Files of lines: whatever happens to a writer or to a file, whole lines stay and can be read."""
 
-import errno
 import json
 import multiprocessing
-import os
 import resource
 import subprocess
 import sys
@@ -14,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec import Struct
 
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError
 from harness.store.lines import Entry, Store, hold
 
 
@@ -41,7 +39,7 @@ def add(path: Path, *texts: str) -> None:
 
 
 def texts(path: Path) -> list[str]:
-    return [note.text for note in store(path).values()]
+    return [entry.value.text for entry in store(path).entries]
 
 
 def test_values_are_read_as_they_were_added_by_kind(path: Path):
@@ -98,68 +96,26 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", DAMAGED)
-def test_damaged_lines_are_named_and_moved_byte_for_byte(path: Path, line: bytes):
+def test_damaged_lines_are_named_and_left_out(path: Path, line: bytes):
     add(path, "a")
     path.write_bytes(line + b"\n" + path.read_bytes() + b" \n" + line + b"\n")
-    with pytest.raises(UsageError) as refused:
-        texts(path)
-    assert str(refused.value).startswith(f"{path}, line 1: it is no")
-    assert len(str(refused.value)) < 400 + len(str(path))
-    damaged = store(path)
-    assert [entry.value.text for entry in damaged.entries] == ["a"]
-    assert [damage.line for damage in damaged.set_damaged_aside()] == [1, 4]
-    assert damaged.damaged == store(path).set_damaged_aside() == []
-    assert texts(path) == ["a"]
-    assert path.with_name("results.jsonl.damaged").read_bytes() == 2 * (line + b"\n")
-
-
-def test_a_torn_line_stays_for_the_next_line_to_replace(path: Path):
-    add(path, "a")
-    with path.open("a") as file:
-        file.write('{"torn')
-    before, written = path.read_bytes(), path.stat().st_mtime_ns
-    assert store(path).set_damaged_aside() == []
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, written)
     add(path, "b")
     assert texts(path) == ["a", "b"]
+    damaged = store(path).damaged
+    assert [damage.line for damage in damaged] == [1, 4]
+    assert str(damaged[0]).startswith(f"{path}, line 1: it is no")
+    assert len(str(damaged[0])) < 400 + len(str(path))
+    assert not any(damage.torn for damage in damaged)
 
 
-def test_a_kill_between_the_two_files_moves_a_line_once(path: Path, monkeypatch):
-    path.write_text("damaged\n")
-    with monkeypatch.context() as patched:
-        patched.setattr("harness.store.lines.replace_file", lambda *_: exit())
-        with pytest.raises(SystemExit):
-            store(path).set_damaged_aside()
-    assert path.read_text() == "damaged\n"
-    store(path).set_damaged_aside()
-    assert path.with_name("results.jsonl.damaged").read_text() == "damaged\n"
-
-
-def test_a_file_is_set_aside_but_for_some_entries(path: Path):
+def test_earlier_values_are_set_aside_but_for_those_that_are_kept(path: Path):
     assert store(path).set_aside() is None
-    add(path, "a", "b")
-    kept, before = store(path), path.read_bytes()
+    add(path, "a", "b", "c")
+    kept = store(path)
     renamed = kept.set_aside(kept.entries[1:])
     assert renamed is not None
-    assert renamed.read_bytes() == before
-    assert texts(path) == ["b"] == [entry.value.text for entry in kept.entries]
-
-
-def test_a_failed_sync_leaves_the_file_unchanged(path: Path, monkeypatch):
-    add(path, "before")
-    with path.open("a") as file:
-        file.write("damaged\n")
-    before = path.read_bytes()
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    for change in (lambda: add(path, "a"), store(path).set_damaged_aside):
-        with pytest.raises(ShardbenchError) as failed:
-            change()
-        assert str(failed.value) == f"Results cannot be written to {path}: No space left on device."
-        assert path.read_bytes() == before
+    assert texts(renamed) == ["a", "b", "c"]
+    assert texts(path) == ["b", "c"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9999])

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from harness.model.errors import UsageError
 from harness.topologies.lookup import data_text, find_topology, presets, read_topologies
 
-BANDWIDTHS = ("intra_host_bw", "intra_host_bw_nccl", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw")
+BANDWIDTHS = ("intra_host_bw", "inter_host_bw", "hbm_bw", "hbm_to_ddr_bw")
 REQUIRED = ("name", "gpus_per_host", "hbm_bytes", "intra_host_bw", "hbm_bw", "hbm_to_ddr_bw")
 MINE = {
     "name": "mine",
@@ -18,11 +18,12 @@ MINE = {
     "hbm_bytes": "85000000000",
     "ddr_bytes": "270000000000",
     "intra_host_bw": "450000000",
-    "intra_host_bw_nccl": "370000000",
     "inter_host_bw": "50000000",
     "hbm_bw": "3350000000",
     "hbm_to_ddr_bw": "31500000",
 }
+LINES = data_text("topologies.csv").splitlines()
+ROWS = {row["name"]: row for row in csv.DictReader(line for line in LINES if line[:1] != "#")}
 
 
 def as_csv(*rows: dict[str, str]) -> str:
@@ -34,35 +35,30 @@ def as_csv(*rows: dict[str, str]) -> str:
     return text.getvalue()
 
 
-def preset_rows() -> dict[str, dict[str, str]]:
-    lines = data_text("topologies.csv").splitlines()
-    return {r["name"]: r for r in csv.DictReader(line for line in lines if line[:1] != "#")}
-
-
 def refusal(text: str) -> str:
     with pytest.raises(UsageError) as refused:
         read_topologies(text, "mine.csv")
     return str(refused.value)
 
 
-@pytest.mark.parametrize("name", sorted(presets()))
-def test_each_preset_is_read_as_it_is_written(name: str):
-    preset, row = presets()[name], preset_rows()[name]
-    for field in ("gpus_per_host", "hosts_per_nvlink_domain", "hbm_bytes", *BANDWIDTHS):
-        value = getattr(preset, field)
-        assert row[field] == "" if value is None else value == float(row[field]), field
-    assert preset.source != "not stated"
-    assert preset.gpu
-    assert preset.hbm_basis
+def test_each_preset_is_read_as_it_is_written():
+    for name, row in ROWS.items():
+        preset = presets()[name]
+        for field in ("gpus_per_host", "hosts_per_nvlink_domain", "hbm_bytes", *BANDWIDTHS):
+            value = getattr(preset, field)
+            assert row[field] == "" if value is None else value == float(row[field]), field
+        assert preset.source != "not stated"
+        assert preset.gpu
+        assert preset.hbm_basis
 
 
 @given(
-    st.sampled_from(sorted(presets())),
+    st.sampled_from(sorted(ROWS)),
     st.sampled_from(BANDWIDTHS),
     st.sampled_from([(1e3, "bytes per second"), (1e-6, "GB/s")]),
 )
 def test_no_bandwidth_passes_in_another_unit(name, field, unit):
-    row, (factor, wrong) = preset_rows()[name], unit
+    row, (factor, wrong) = ROWS[name], unit
     if row[field]:
         said = refusal(as_csv(row | {field: repr(float(row[field]) * factor)}))
         assert said.startswith(f"mine.csv, row 1 ({name}): {field} must be bytes")
@@ -95,27 +91,24 @@ def test_an_impossible_field_is_refused(field: str, text: str, sentence: str):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (as_csv(MINE).replace("hbm_bw", "hbm_bytes"), "column 'hbm_bytes' must be there once"),
-        ("", "column 'name' must be"),
-        ("a\x00b\n", "column 'name' must be"),
-        ("x" * 2**18, "field larger than field limit (131072)."),
-        (",".join(MINE) + "\n", "mine.csv: no topology is listed."),
-        (as_csv(MINE, MINE), "mine.csv: topology 'mine' is listed twice."),
-        (as_csv(MINE).rstrip() + ",7\n", "mine.csv, line 2: more fields than columns."),
+        (as_csv(MINE).replace("hbm_bw", "hbm_bytes"), "mine.csv: a column is there twice."),
+        ("", "mine.csv: no topology is listed."),
+        ("gpu,hbm_bytes\nH100,1\n", "mine.csv, row 1 (no name): name is missing."),
+        (f"{as_csv(MINE)[:-2]},1,2\r\n", "line 2: more fields than columns."),
     ],
 )
-def test_a_file_of_another_form_is_refused(text: str, sentence: str):
+def test_what_is_no_topology_file_is_refused(text: str, sentence: str):
     assert sentence in refusal(text)
 
 
-def test_comments_blank_fields_and_more_columns_are_accepted(tmp_path):
-    needed = {field: MINE[field] for field in REQUIRED} | {"ddr_bytes": "", "remark": "cheap"}
+def test_a_spreadsheets_file_is_read_with_defaults_for_blank_fields(tmp_path):
     path = tmp_path / "mine.csv"
-    path.write_text("# a comment\n" + as_csv(needed) + "\n# another\n", "utf-8-sig")
-    found = find_topology(str(path), 16)
-    assert (found.name, found.gpus, found.hbm_bw) == ("mine", 16, 3.35e9)
-    assert (found.ddr_bytes, found.inter_host_bw, found.intra_host_bw_nccl) == (None,) * 3
-    assert (found.hosts_per_nvlink_domain, found.confidence) == (1, "not stated")
+    blank = dict.fromkeys(("ddr_bytes", "inter_host_bw", "hosts_per_nvlink_domain"), "")
+    path.write_text(f"# a comment\n{as_csv(MINE | blank)},,,\n# another\n", "utf-8-sig")
+    topology = find_topology(str(path), 16)
+    assert (topology.name, topology.gpus, topology.hbm_bw) == ("mine", 16, 3.35e9)
+    assert (topology.ddr_bytes, topology.inter_host_bw) == (None, None)
+    assert (topology.hosts_per_nvlink_domain, topology.confidence) == (1, "not stated")
 
 
 def test_one_of_several_is_named(tmp_path):
@@ -123,7 +116,7 @@ def test_one_of_several_is_named(tmp_path):
     path.write_text(as_csv(MINE, {**MINE, "name": "yours", "hbm_bw": "8e9"}))
     assert find_topology(f"{path}#yours", 8).hbm_bw == 8e9
     for name, said in (
-        (f"{path}", "#NAME for one of them"),
+        (f"{path}", "names 2 topologies; write .*#NAME for one of them"),
         (f"{path}#mime", "did you mean mine?"),
         ("dgx_h10", r"^Unknown topology 'dgx_h10'; did you mean .*dgx_h100"),
     ):

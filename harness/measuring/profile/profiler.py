@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from time import perf_counter
@@ -17,9 +17,8 @@ from harness.execution.worker import Failed, Report
 from harness.measuring.jobs import (
     Event,
     Listener,
-    OverBudget,
-    observer_of,
     run_job,
+    set_up,
     start_server_for,
 )
 from harness.measuring.profile.flame_graph import (
@@ -32,7 +31,7 @@ from harness.measuring.profile.flame_graph import (
 )
 from harness.measuring.request import AFTER_CALL, BUILDING, CALL, Job, Request
 from harness.measuring.timing.turns import SystemClock, Turn, timed_turn
-from harness.measuring.timing.ways import Observer
+from harness.measuring.timing.ways import Timing
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.settings import Settings
 
@@ -76,14 +75,12 @@ def profile_variants(
         listen=listen,
         together=len(request.variants),
     )
-    if isinstance(outcome, OverBudget):
-        raise ShardbenchError(f"'{outcome.subject}' was stopped after {settings.budget:g} s.")
     if isinstance(outcome, Failed):
         if (outcome.stage.what, outcome.cause) == (BUILDING, "usage"):
             raise UsageError(outcome.reason)
         how = "is not applicable" if outcome.cause == "not applicable" else "failed"
         of_variant = f"'{outcome.subject}' {how}: " if outcome.subject else ""
-        raise ShardbenchError(of_variant + outcome.reason)
+        raise ShardbenchError(f"{of_variant}{outcome.reason.rstrip('.')}.")
     profiles: dict[str, Profile] = outcome
     return profiles
 
@@ -91,35 +88,27 @@ def profile_variants(
 def run_profile(job: Job, seconds: float, report: Report) -> dict[str, Profile]:
     """Call variants in turns, with and without a profiler; return the profiles by name."""
     request = job.request()
-    problem = request.build()
-    prepared = job.prepare(request, problem, request.variants, report)
-    return profile(request.family.name, prepared, SystemClock(), seconds, observer_of(job, report))
+    timing = set_up(job, request.family, request.build(), request.variants, report)
+    return profile(request.family.name, timing, seconds)
 
 
-def profile(
-    family: str,
-    prepared: Mapping[str, Prepared[Any]],
-    clock: SystemClock,
-    seconds: float,
-    observer: Observer | None = None,
-) -> dict[str, Profile]:
+def profile(family: str, timing: Timing, seconds: float) -> dict[str, Profile]:
     """Profile each prepared variant for at least `seconds`; return the profiles by name.
 
     The variants take turns (`timed_turn`), each once without the profiler and then once with it.
     Profiling slows dense Python code two- to threefold, so only shares of the time are meaningful.
     """
-    begins = (observer or Observer()).begins
     turn_seconds = min(_TURN_SECONDS, seconds / _LEAST_TURNS)
     recordings: dict[str, _Recording] = {}
-    for name, variant in prepared.items():
-        begins(CALL, name)
-        recordings[name] = _begin(variant, clock, turn_seconds)
+    for name, variant in timing.prepared.items():
+        timing.begins(CALL, name)
+        recordings[name] = _begin(variant, timing.clock, turn_seconds)
     order = list(recordings)
     while order:
         for name in order:
-            begins(CALL, name)
+            timing.begins(CALL, name)
             recordings[name].take_turns()
-            begins(AFTER_CALL, name)
+            timing.begins(AFTER_CALL, name)
         # In reverse order, so that a drift of the machine's speed affects all variants alike.
         order = [name for name in reversed(order) if recordings[name].lacks(seconds)]
     return {name: recording.profile(family, name) for name, recording in recordings.items()}

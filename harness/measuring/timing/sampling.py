@@ -17,7 +17,6 @@ from harness.execution.forks import Fork, Send
 from harness.execution.usage import helpers
 from harness.measuring.request import CALL, COUNTING
 from harness.measuring.timing.turns import (
-    SystemClock,
     Turn,
     long_lived_objects_left_alone,
     timed_turn,
@@ -31,10 +30,9 @@ from harness.measuring.timing.verdict import (
 )
 from harness.measuring.timing.ways import (
     BLOCK_SECONDS,
-    Observer,
     SideBySide,
     TimeBlock,
-    Variants,
+    Timing,
     cores,
     in_forks,
     in_turns,
@@ -63,18 +61,15 @@ _SHARE_FOR_COUNTING, _COUNTED = 0.1, 3.0
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """Prepared variants to time and compare, quickest first, and the rule to stop.
+    """The ratios that are wanted: of the times that `compared` names, to `reference`, by `rule`.
 
-    `reference` is the variant to compare with, None if it is not in `prepared`. `limits` has ratios
-    to it by variant: timing goes on until the measured ratio is clearly above or below each.
-    `compared` is the time that ratios compare; wall time is compared in this process.
+    Without a reference, variants are only timed. `limits` has ratios by variant: timing goes on
+    until the measured ratio is clearly above or below each. Wall time is compared in one process.
     """
 
-    prepared: Mapping[str, Prepared[Any]]
     reference: str | None
     rule: SamplingRule
     limits: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    clock: SystemClock = field(default_factory=SystemClock)
     compared: ClockName = "cpu"
 
 
@@ -208,21 +203,21 @@ class Call(NamedTuple):
     wall_s: float
 
 
-def _warm_up(request: SamplingRequest, observer: Observer) -> dict[str, Call]:
+def _warm_up(timing: Timing, seconds: float) -> dict[str, Call]:
     """Call each variant twice, and return its last call by name.
 
-    The first call imports modules and fills caches. After `warmup_seconds` each variant is called
+    The first call imports modules and fills caches. After `seconds` each variant is called
     once: calls of seconds hardly depend on a warm-up, but must show whether they can be forked.
     """
-    clock = request.clock
+    clock = timing.clock
     started = clock.wall()
     calls: dict[str, Call] = {}
-    for name, prepared in request.prepared.items():
+    for name, prepared in timing.prepared.items():
         helpers_before = helpers()
         for number in range(2):
-            if number and clock.wall() - started > request.rule.warmup_seconds:
+            if number and clock.wall() - started > seconds:
                 break
-            observer.begins(CALL, name)
+            timing.begins(CALL, name)
             turn = timed_turn(prepared, clock)
             is_here = turn.thread_cpu_s is not None  # else another process measures the call
             # A fork has no threads but its own, and would share its parent's child processes.
@@ -251,16 +246,16 @@ class Group:
         self._least = 0 if request.reference is None else min(least, most)
         self._next_look = min(max(self._rule.least_blocks, least if self._is_forked else 0), most)
 
-    def time_block(self, variants: Variants, rng: random.Random, until: float) -> None:
+    def time_block(self, timing: Timing, rng: random.Random, until: float) -> None:
         """Time one block of the active variants; then remove those that need no more.
 
         No variant does if another block would end after `until`, a time of the clock.
         """
         # 1. Time a block in random order.
-        clock, reference = variants.clock, self._request.reference
+        clock, reference = timing.clock, self._request.reference
         started = clock.wall()
         rng.shuffle(self.active)
-        for name, turns in self._time_block(variants, self.active, rng).items():
+        for name, turns in self._time_block(timing, self.active, rng).items():
             for turn in turns:
                 self.times[name].add(self._blocks, turn)
         self._blocks += 1
@@ -297,48 +292,46 @@ class Group:
         return judge(wider, rule.noise_floor) != "inconclusive"
 
 
-def time_groups(groups: Sequence[Group], variants: Variants, rule: SamplingRule) -> None:
+def time_groups(groups: Sequence[Group], timing: Timing, rule: SamplingRule) -> None:
     """Time one block of each group in turn, until no variant is active or the time is spent."""
     rng = random.Random(rule.seed)
-    until = variants.clock.wall() + rule.seconds
+    until = timing.clock.wall() + rule.seconds
     while active := [group for group in groups if group.active]:
         for group in active:
-            group.time_block(variants, rng, until)
+            group.time_block(timing, rng, until)
 
 
 @long_lived_objects_left_alone()
-def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[str, Times]:
+def sample(timing: Timing, request: SamplingRequest) -> dict[str, Times]:
     """Time prepared variants in blocks, and return their times by name.
 
-    The `observer` hears of each stage. A block interleaves the variants, so that a slow spell of
+    A block interleaves the variants, so that a slow spell of
     the machine affects all alike. Verdicts are computed after `least_blocks`, and again whenever
     the number of blocks has grown by a tenth. A variant is then dropped if its verdict is settled
     and its ratio is clearly above or below each of its limits; the reference runs until all others
     are dropped. Without a reference, every variant runs the least blocks, if there is time. The
     `reference` of each result has the reference's times.
     """
-    observer, rule = observer or Observer(), request.rule
+    rule = request.rule
     # 1. Warm up, and choose how many calls make a turn long enough to be timed.
-    warm = _warm_up(request, observer)
-    calls: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    warm = _warm_up(timing, rule.warmup_seconds)
     for name, call in warm.items():
         installing = min(_LONGEST_TURN_SECONDS, call.install_s * _SHARE_OF_INSTALLING)
         lasts = max(rule.turn_seconds, installing)
-        calls[name] = min(_MOST_CALLS, math.ceil(lasts / call.lasts_s)) if call.lasts_s > 0 else 1
-        seconds[name] = calls[name] * call.lasts_s + call.install_s
-    variants = Variants(request.prepared, calls, seconds, request.clock, observer)
+        calls = min(_MOST_CALLS, math.ceil(lasts / call.lasts_s)) if call.lasts_s > 0 else 1
+        timing.calls[name] = calls
+        timing.seconds[name] = calls * call.lasts_s + call.install_s
     # 2. Time blocks of the groups, each in its way, until all is settled or the time is spent.
     block_seconds = min(BLOCK_SECONDS, rule.seconds / _BLOCKS_IN_TIME)
     groups = []
-    for way, names in _ways(warm, calls, request):
+    for way, names in _ways(warm, timing.calls, request):
         time_block: TimeBlock = in_turns
         if way == "turns":
             time_block = partial(in_forks, block_seconds)
         elif way != "turns in one process":
             time_block = SideBySide(cores(), block_seconds, request.reference is not None)
         groups.append(Group(request, way, names, time_block))
-    time_groups(groups, variants, rule)
+    time_groups(groups, timing, rule)
     times: dict[str, Times] = {}
     for group in groups:
         for name, timed in group.times.items():
@@ -351,15 +344,11 @@ def sample(request: SamplingRequest, observer: Observer | None = None) -> dict[s
         counted_s = _COUNTED * max(call.lasts_s, 1e-9)
         counts = min(2, int(_SHARE_FOR_COUNTING * rule.seconds / counted_s))
         if counts and call.is_alone and rule.counts_work:
-            observer.begins(COUNTING, name)
-            work = partial(_counted, request.prepared[name], counts > 1)
-            with Fork(work, observer.report) as fork:
+            timing.begins(COUNTING, name)
+            work = partial(count_work, timing.prepared[name], counts > 1)
+            with Fork(work, timing.report) as fork:
                 times[name].work = fork.result()
     return times
-
-
-def _counted(prepared: Prepared[Any], is_counted_twice: bool, _: Send) -> CountedWork:
-    return count_work(prepared, is_counted_twice)
 
 
 def _ways(
@@ -408,7 +397,9 @@ def _ways(
     ]
 
 
-def count_work(prepared: Prepared[Any], is_counted_twice: bool = True) -> CountedWork:
+def count_work(
+    prepared: Prepared[Any], is_counted_twice: bool = True, _send: Send | None = None
+) -> CountedWork:
     """Count the function calls in one or two untimed runs; return the lower count, and the spread.
 
     Only calls in this thread count. `spread` is the difference between the two counts, None for one

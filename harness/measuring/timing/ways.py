@@ -33,67 +33,58 @@ _FAR_SHORTER, _STEPS_BEHIND, _SHARE_OF_SHORT = 20, 4, 0.2
 _MOST_PIECES, _MOST_PIECE_BYTES = 500, 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Observer:
-    """The functions to call while variants are timed; by default they do nothing.
+@dataclass(slots=True)
+class Timing:
+    """Prepared variants to time, and the functions to call meanwhile; by default they do nothing.
 
     `begins` is called with each stage, and with the name of its variant; or with the number of
     processes that share a core, or the seconds that calls in a fork are expected to take. `check`
     is called with a variant's name and decision after a turn. On `report`, forks send messages to
-    the parent process.
-    """
-
-    begins: Callable[..., None] = lambda stage, name="", processes=1, lasts_s=0.0: None
-    check: Callable[[str, Any], None] = lambda name, decision: None
-    report: Report | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Variants:
-    """The prepared variants to time, with the number of calls in a turn of each.
-
-    `seconds` is the expected duration of a turn, including entering the variant's context.
+    the parent process. By variant, `calls` is the number of calls in a turn, and `seconds` the
+    expected duration of a turn, including entering the variant's context.
     """
 
     prepared: Mapping[str, Prepared[Any]]
-    calls: Mapping[str, int]
-    seconds: Mapping[str, float] = field(default_factory=dict)
     clock: SystemClock = field(default_factory=SystemClock)
-    observer: Observer = field(default_factory=Observer)
+    begins: Callable[..., None] = lambda stage, name="", processes=1, lasts_s=0.0: None
+    check: Callable[[str, Any], None] = lambda name, decision: None
+    report: Report | None = None
+    calls: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def turn(self, name: str, is_checked: bool = False) -> Turn:
         """Time a turn of variant `name`; return it without its decision, which may be checked.
 
-        In a fork, the observer only hears of the variant if the turn fails.
+        In a fork, the stage of the variant is only announced if the turn fails.
         """
         try:
             turn = timed_turn(self.prepared[name], self.clock, self.calls[name])
             if is_checked:
-                self.observer.check(name, turn.decision)
+                self.check(name, turn.decision)
         except BaseException:
-            self.observer.begins(CALL, name)
+            self.begins(CALL, name)
             raise
         return turn._replace(decision=None)
 
 
-TimeBlock = Callable[[Variants, Sequence[str], random.Random], dict[str, list[Turn]]]
+TimeBlock = Callable[[Timing, Sequence[str], random.Random], dict[str, list[Turn]]]
 """Time a block of turns of the named variants; return each variant's turns."""
 
 
-def in_turns(variants: Variants, names: Sequence[str], _: random.Random) -> dict[str, list[Turn]]:
+def in_turns(timing: Timing, names: Sequence[str], _: random.Random) -> dict[str, list[Turn]]:
     """Time a turn of each variant in the order of `names`, then another in reverse order."""
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     for name in (*names, *reversed(names)):
-        variants.observer.begins(CALL, name)
-        turn = timed_turn(variants.prepared[name], variants.clock, variants.calls[name])
-        variants.observer.begins(AFTER_CALL, name)
-        variants.observer.check(name, turn.decision)
+        timing.begins(CALL, name)
+        turn = timed_turn(timing.prepared[name], timing.clock, timing.calls[name])
+        timing.begins(AFTER_CALL, name)
+        timing.check(name, turn.decision)
         turns[name].append(turn._replace(decision=None))
     return turns
 
 
 def in_forks(
-    seconds: float, variants: Variants, names: Sequence[str], rng: random.Random
+    seconds: float, timing: Timing, names: Sequence[str], rng: random.Random
 ) -> dict[str, list[Turn]]:
     """Time rounds of turns for `seconds` in a new fork, so that blocks differ in memory layout."""
     seed = rng.random()  # drawn here, because all forks would draw the same numbers
@@ -104,21 +95,21 @@ def in_forks(
         until = time.monotonic() + seconds
         order = list(names)
         for name in order:  # untimed: first writes to shared pages copy them into the fork
-            variants.turn(name, is_checked=True)
+            timing.turn(name, is_checked=True)
         turns: dict[str, list[Turn]] = {name: [] for name in names}
         while not turns[names[0]] or time.monotonic() < until:
             rng.shuffle(order)
             for name in (*order, *reversed(order)):
-                turns[name].append(variants.turn(name))
+                turns[name].append(timing.turn(name))
         for name in order:
-            variants.turn(name, is_checked=True)
+            timing.turn(name, is_checked=True)
         del kept
         return turns
 
     # Each variant has an untimed turn, two timed ones at least, and one more to check.
-    lasts_s = seconds + 4 * sum(variants.seconds[name] for name in names)
-    variants.observer.begins(TOGETHER, lasts_s=lasts_s)
-    with Fork(work, variants.observer.report) as fork:
+    lasts_s = seconds + 4 * sum(timing.seconds[name] for name in names)
+    timing.begins(TOGETHER, lasts_s=lasts_s)
+    with Fork(work, timing.report) as fork:
         turns: dict[str, list[Turn]] = fork.result()
     return turns
 
@@ -132,7 +123,7 @@ class SideBySide:
     the core to itself while it is timed.
 
     Durations of warm-up calls are inexact, and wrong shares triple the noise. So shares are updated
-    after each block, and a first block with wrong shares is repeated, if it `compares` variants.
+    after each block, and a first block with wrong shares is repeated, if it `compares` timing.
 
     A turn that is far shorter than the longest, or has several calls, would be interrupted often
     and run with cold caches. Such a fork keeps its normal priority, and sleeps between turns.
@@ -149,37 +140,37 @@ class SideBySide:
         self._took: dict[str, list[float]] = {}
 
     def __call__(
-        self, variants: Variants, names: Sequence[str], rng: random.Random
+        self, timing: Timing, names: Sequence[str], rng: random.Random
     ) -> dict[str, list[Turn]]:
         """Time one turn of each variant in its own fork, or several turns if they are short."""
         is_first = self._compares and not self._blocks
         while True:
-            shares = self._shares(variants, names)
-            turns = self._time_block(variants, names, rng, shares)
+            shares = self._shares(timing, names)
+            turns = self._time_block(timing, names, rng, shares)
             for name in names:
                 self._took.setdefault(name, []).extend(turn.turn_s for turn in turns[name])
-            if not is_first or self._shares(variants, names) == shares:
+            if not is_first or self._shares(timing, names) == shares:
                 return turns
             is_first = False
 
-    def _seconds(self, variants: Variants, names: Sequence[str]) -> dict[str, float]:
+    def _seconds(self, timing: Timing, names: Sequence[str]) -> dict[str, float]:
         """Return the median seconds of past turns, or the expected seconds before the first."""
         return {
-            name: statistics.median(self._took.get(name) or [variants.seconds[name]])
+            name: statistics.median(self._took.get(name) or [timing.seconds[name]])
             for name in names
         }
 
-    def _shares(self, variants: Variants, names: Sequence[str]) -> dict[str, int]:
+    def _shares(self, timing: Timing, names: Sequence[str]) -> dict[str, int]:
         """Return the niceness to add for each variant, so that all turns end at about one time.
 
         Short turns, whose forks sleep between them, have 0.
         """
-        seconds = self._seconds(variants, names)
+        seconds = self._seconds(timing, names)
         longest = max(seconds.values())
         short = [
             name
             for name, turn_s in seconds.items()
-            if longest > _FAR_SHORTER * turn_s or (turn_s < longest and variants.calls[name] > 1)
+            if longest > _FAR_SHORTER * turn_s or (turn_s < longest and timing.calls[name] > 1)
         ]
         behind = _STEPS_BEHIND if short else 0
         shares = {
@@ -190,14 +181,13 @@ class SideBySide:
 
     def _time_block(
         self,
-        variants: Variants,
+        timing: Timing,
         names: Sequence[str],
         rng: random.Random,
         shares: Mapping[str, int],
     ) -> dict[str, list[Turn]]:
         self._blocks += 1
-        observer = variants.observer
-        longest = max(self._seconds(variants, names).values())
+        longest = max(self._seconds(timing, names).values())
         turns_of_fork = max(1, math.ceil(self._seconds_of_block / longest))
         done = mmap.mmap(-1, len(names))  # shared with the forks: 1 once a fork has its turns
         short = sum(not steps for steps in shares.values())
@@ -218,7 +208,7 @@ class SideBySide:
             # 3. Take turns until the last fork has done its own.
             needed = turns_of_fork if shares[name] else 1
             for count in itertools.count(1):
-                turn = variants.turn(name, is_checked=count in (1, needed))
+                turn = timing.turn(name, is_checked=count in (1, needed))
                 if count > needed and all(done[:]):
                     break  # this turn ended after the block, so it is dropped
                 send((name, turn))
@@ -232,7 +222,7 @@ class SideBySide:
             messages = [message for _, message in listen(forks, seconds)]
             return [message.content for message in messages if isinstance(message, Note)]
 
-        observer.begins(TOGETHER, processes=len(names))
+        timing.begins(TOGETHER, processes=len(names))
         with ExitStack() as stack:
             stack.callback(os.close, waiting)
             stack.callback(os.close, release)
@@ -240,9 +230,9 @@ class SideBySide:
                 name: stack.enter_context(
                     Fork(
                         partial(work, place, name),
-                        observer.report,
+                        timing.report,
                         is_apart=True,
-                        failing=partial(observer.begins, CALL, name),
+                        failing=partial(timing.begins, CALL, name),
                     )
                 )
                 for place, name in enumerate(names)
@@ -261,7 +251,7 @@ class SideBySide:
                 ]
                 if len(left) == 1 and left[0] != announced:
                     announced = left[0]
-                    observer.begins(CALL, announced)
+                    timing.begins(CALL, announced)
             while messages := heard(0.0):
                 for name, turn in messages:
                     turns[name].append(turn)

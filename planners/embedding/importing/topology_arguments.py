@@ -57,6 +57,9 @@ def _traps(row: TopologyRow, values: Mapping[str, Any], gpus: int | None) -> Ite
         wrong = f"is left out, so torchrec assumes all {row.gpus} ranks are in one host"
         yield TopologyTrap("gpus_per_host", wrong, "the GPUs that NVLink joins")
     local, hosts = values.get("gpus_per_host"), values.get("hosts_per_nvlink_domain", 1)
+    if local and hosts == 1 and gpus and local > gpus:
+        wrong = f"local_world_size={local} is larger than the world of {gpus}"
+        yield TopologyTrap("gpus_per_host", wrong, f"local_world_size={gpus}")
     if not local or hosts == 1:
         return
     domain = local * hosts

@@ -3,14 +3,13 @@
 import pytest
 
 from harness.model.errors import UsageError
-from harness.topologies.lookup import read_rows
 from harness.topologies.traps import find_traps
 from planners.embedding.importing.topology_arguments import TOPOLOGY
 
 
 def traps(text: str):
     row = TOPOLOGY.read(text.encode("utf-8", "surrogateescape"), "bad.json")
-    return find_traps(row, None, [TOPOLOGY])
+    return find_traps(row)
 
 
 NVL72 = '{"gpu": "GB200", "world_size": %d, "local_world_size": 4, "pod_size": 18, "hbm_cap": 197283282944, "hbm_mem_bw": 8e9, "hbm_to_ddr_mem_bw": 225e6, "intra_host_bw": 9e8, "inter_host_bw": 5e7}'  # noqa: E501
@@ -75,13 +74,3 @@ def test_what_is_wrong_is_told_by_torchrecs_names():
     assert trap.column == "hbm_to_ddr_mem_bw"
     (trap,) = (trap for trap in traps('{"hbm_mem_bw": 3350}') if "left out" not in trap.wrong)
     assert (trap.column, trap.write) == ("hbm_mem_bw", "3350000000 if GB/s were meant")
-
-
-def test_rows_of_files_are_told_of_torchrecs_rules():
-    text = (
-        "name,gpu,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw\n"
-        "mine,H100 SXM,8,85020639232,450000000,3350000000,63000000\n"
-    )
-    network, link = find_traps(read_rows(text, "mine.csv")[0], 16, [TOPOLOGY])
-    assert network.wrong.endswith("is not given, so torchrec plans with 12.5 GiB/s")
-    assert link.write == "31500000, half of it"

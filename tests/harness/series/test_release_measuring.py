@@ -1,12 +1,9 @@
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from toy_library import LIBRARY, PROBLEM, declared, family, write_installed
 
 from harness.contract import Series
-from harness.contract.recorder import count_calls
 from harness.model.cell import Cell
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
@@ -133,27 +130,3 @@ def test_where_the_oldest_fails_the_others_are_measured_and_it_is_tried_again(
     assert first["0.1.0"].reason == "It is gone."
     assert all(again[name] == first[name] for name in ("1.0.0", "2.0.0"))
     assert "needs CUDA" in (again["0.5.0"].reason or "")
-
-
-def recursive(depth: int) -> int:
-    return recursive(depth - 1) if depth else 0
-
-
-def looping(times: int) -> None:
-    for _ in range(times):
-        len("x")
-
-
-def failing() -> None:
-    os.getpid()
-    raise ValueError
-
-
-@pytest.mark.parametrize(("function", "made"), [(recursive, 5), (looping, 7)])
-def test_calls_are_counted_by_who_makes_them(function: Callable[[int], object], made: int) -> None:
-    """Counting ends where a function raises."""
-    with pytest.raises(ValueError):
-        count_calls(failing)
-    _, calls = count_calls(lambda: function(made))
-    assert calls[f"{Path(__file__).stem}.{function.__name__}"] == made
-    assert sum(calls.values()) == made + 1

@@ -111,7 +111,7 @@ class TestStatuses:
         assert None not in (here.code, here.packages, here.cpu, here.load, here.seed)
         path = tmp_path / "results.jsonl"
         CellStore(path).add_cells(cells.values())
-        assert [stored.variant for stored in CellStore(path).values()] == list(cells)
+        assert [entry.value.variant for entry in CellStore(path).entries] == list(cells)
         assert list(cells) == [name for name in toy.TOY.variants if name in cells]
         assert server_children() == []
 

@@ -7,7 +7,7 @@ import toy
 from comparing import SHORT, TOLD, compare, ends, left_pid
 from processes import server_children
 
-from harness.measuring.jobs import OverBudget
+from harness.measuring.jobs import Pace
 from harness.model.cell import Progress
 
 
@@ -87,12 +87,12 @@ class TestOverBudget:
 )
 def test_a_call_goes_on_at_the_pace_between_first_and_last(told, seconds):
     """A projection needs two reports of one step."""
-    over = OverBudget(10.0)
+    pace = Pace()
     for elapsed_s, done, total in told:
-        over.report(elapsed_s, Progress(done, total, "items"))
-    assert over.projection() == seconds
-    over.report(100.0, Progress(1, 10, "proposals"))
-    assert over.projection() is None, "another step has a pace of its own"
+        pace.report(elapsed_s, Progress(done, total, "items"))
+    assert pace.projection() == seconds
+    pace.report(100.0, Progress(1, 10, "proposals"))
+    assert pace.projection() is None, "another step has a pace of its own"
 
 
 @pytest.mark.parametrize(

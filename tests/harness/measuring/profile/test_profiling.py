@@ -16,8 +16,7 @@ from harness.contract import Measured, Prepared
 from harness.measuring.profile.flame_graph import BUILT_IN, Frame, Profile
 from harness.measuring.profile.profiler import profile, profile_variants
 from harness.measuring.request import CALL, Request
-from harness.measuring.timing.turns import SystemClock
-from harness.measuring.timing.ways import Observer
+from harness.measuring.timing.ways import Timing
 from harness.model.errors import ShardbenchError
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import Settings
@@ -50,7 +49,7 @@ class QuickPlanner(Planner):
 def profile_of(run: Callable[[], object], **fields) -> Profile:
     """Profile calls; repeat for longer if a busy machine left the profiler without samples."""
     for seconds in (0.05, 0.5, 5.0):
-        found = profile("toy", {"mine": Prepared(run, **fields)}, SystemClock(), seconds)["mine"]
+        found = profile("toy", Timing({"mine": Prepared(run, **fields)}), seconds)["mine"]
         if any(found.stacks):
             break
     return found
@@ -95,7 +94,7 @@ class TestStacks:
 
 def made_up(clock: FakeClock, run: Callable[[], object], seconds: float, **fields) -> Profile:
     """Profile calls that a made-up clock times."""
-    return profile("toy", {"mine": Prepared(run, **fields)}, clock, seconds)["mine"]
+    return profile("toy", Timing({"mine": Prepared(run, **fields)}, clock), seconds)["mine"]
 
 
 class TestTurns:
@@ -110,7 +109,7 @@ class TestTurns:
 
         renew = partial(seen.update, ["renewed"])
         prepared = Prepared(run, installed=toy.changed_world, renew=renew)
-        profiled = profile("toy", {"mine": prepared}, SystemClock(), 0.001)["mine"]
+        profiled = profile("toy", Timing({"mine": prepared}), 0.001)["mine"]
         assert seen["renewed"] == seen["profiled"] + seen["plain"]
         assert seen["profiled"] == profiled.calls == seen["plain"] - 2, "two to warm up"
 
@@ -125,7 +124,7 @@ class TestTurns:
             return Prepared(lambda: (calls.update([name]), clock.advance(lasts)))
 
         both = {"a": prepared("a", 1.0), "b": prepared("b", 1.5), "slow": prepared("slow", 4.0)}
-        profile("toy", both, clock, 3.0, Observer(begins))
+        profile("toy", Timing(both, clock, begins), 3.0)
         assert turns == ["a", "b", "slow", "a", "b", "slow", "slow", "b", "a", "a"]
         assert calls == {"a": 8, "b": 6, "slow": 6}
 
@@ -198,7 +197,7 @@ class TestProfileOfAVariant:
             (["raises-later"], "'raises-later' failed: ValueError: worn out"),
             (["aloof"], "'aloof' is not applicable: It has no part in this."),
             (["killed"], "'killed' failed: The child process was killed by signal 9"),
-            (["silent"], "'silent' was stopped after 1 s."),
+            (["silent"], "'silent' failed: the call was stopped after 1 s."),
         ],
     )
     def test_failures_say_why_and_of_whom(self, variants: list[str], reason: str):

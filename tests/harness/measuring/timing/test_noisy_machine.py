@@ -13,7 +13,7 @@ from noisy_machine import Calls, NoisyMachine
 from harness.measuring.timing.sampling import Group, SamplingRequest, Times, time_groups
 from harness.measuring.timing.turns import Turn
 from harness.measuring.timing.verdict import judge
-from harness.measuring.timing.ways import Variants
+from harness.measuring.timing.ways import Timing
 from harness.model.settings import SamplingRule
 
 
@@ -28,9 +28,9 @@ def verdicts(way: str, call: float, more: float, seconds: float, rounds: int) ->
             "side by side": (calls.side_by_side, "side by side"),
         }[way]
         rule = SamplingRule(seconds=seconds, seed=seed)
-        request = SamplingRequest({}, "reference", rule, clock=machine)
+        request = SamplingRequest("reference", rule)
         group = Group(request, named, ["reference", "variant"], time_block)
-        time_groups([group], Variants({}, {}, {}, machine), rule)
+        time_groups([group], Timing({}, machine), rule)
         ratio = group.times["variant"].ratio_to(group.times["reference"])
         found[judge(ratio)] += 1
     return found

@@ -18,7 +18,7 @@ from harness.measuring.request import CALL as A_CALL
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import Turn
 from harness.measuring.timing.verdict import judge
-from harness.measuring.timing.ways import Observer
+from harness.measuring.timing.ways import Timing
 from harness.model.cell import Cell, ClockName, Ratio
 from harness.model.ids import CellId
 from harness.model.settings import SamplingRule
@@ -67,8 +67,8 @@ def timed(
             began.append(name)
 
     rule = SamplingRule(**{"seconds": 1e9, "warmup_seconds": 1e9, **HERE, **rule})
-    request = SamplingRequest(prepared, reference, rule, limits or {}, clock=clock)
-    return sample(request, Observer(begins)), began
+    request = SamplingRequest(reference, rule, limits or {})
+    return sample(Timing(prepared, clock, begins), request), began
 
 
 def ratio(times: dict[str, Times], name: str) -> Ratio:
@@ -225,8 +225,8 @@ class TestComparedTime:
         """Time a variant and its reference, and return the variant's cell."""
         rule = SamplingRule(seconds=1e9, warmup_seconds=1e9, **HERE)
         prepared = {"reference": reference, "variant": variant}
-        request = SamplingRequest(prepared, "reference", rule, clock=clock, compared=by)
-        times = sample(request)["variant"]
+        request = SamplingRequest("reference", rule, compared=by)
+        times = sample(Timing(prepared, clock), request)["variant"]
         cell_id = CellId.parse("toy/variant@toy/dgx_h100:8")
         cell = Cell(id=cell_id, reference="reference", status="ok", decision="same", clock=by)
         fill_from_times(cell, times, rule)

@@ -24,7 +24,7 @@ from harness.execution.worker import Report, Stage
 from harness.measuring.timing import ways
 from harness.measuring.timing.sampling import SamplingRequest, Times, sample
 from harness.measuring.timing.turns import Turn
-from harness.measuring.timing.ways import Observer, SideBySide, Variants, cores
+from harness.measuring.timing.ways import SideBySide, Timing, cores
 from harness.model.cell import Ratio, Way
 from harness.model.settings import SamplingRule
 
@@ -47,19 +47,16 @@ def busy(seconds: float) -> Prepared[str]:
     return Prepared(run)
 
 
-def variants(took: dict[str, float], known: dict[str, float], **more: Any) -> Variants:
+def variants(took: dict[str, float], known: dict[str, float], **more: Any) -> Timing:
     """Return variants that take `took` seconds; `known` are the seconds assumed beforehand."""
     prepared = {name: busy(seconds) for name, seconds in took.items()}
-    return Variants(prepared, dict.fromkeys(took, 1), known, **more)
+    return Timing(prepared, calls=dict.fromkeys(took, 1), seconds=known, **more)
 
 
-def compared(
-    prepared: dict[str, Prepared[str]], observer: Observer | None = None, **rule: Any
-) -> dict[str, Times]:
+def compared(prepared: dict[str, Prepared[str]], **rule: Any) -> dict[str, Times]:
     """Time variants for a fraction of a second, and compare them with the first."""
     rule = SamplingRule(**{"seconds": 0.2, "counts_work": False, **rule})
-    request = SamplingRequest(prepared, next(iter(prepared)), rule)
-    return sample(request, observer)
+    return sample(Timing(prepared), SamplingRequest(next(iter(prepared)), rule))
 
 
 def block_of(took: dict[str, float], _: Report) -> dict[str, list[Turn]]:

@@ -1,0 +1,153 @@
+"""Systems and published changes in a report: their figures, also for the docs, and tables."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from harness.measuring.statements import Reading, gap_of
+from harness.measuring.timing.verdict import CONFIDENCE
+from reports.core import canvas
+from reports.core.canvas import BLUE, GREY, VERMILION, WIDTH, Drawing, Looks, Mark
+from reports.core.formatting import factor, gap
+from reports.core.table import Entry, Table, code, numbers, table_of, text
+from reports.statements import System, factor_text, published_text, reading_text, work_text
+
+_LOOKS: Looks = {"published": (GREY, "s"), "measured": (BLUE, "o"), "ours": (VERMILION, "D")}
+_CAPTION = (
+    f"Lines longer than their mark are {100 * CONFIDENCE:.0f} % intervals. Published figures are "
+    "of other machines and problems. A hollow mark is a bound: the other call was stopped."
+)
+_NARROW = 4.7  # inches; such a figure can be read on a phone without scrolling
+
+
+def draw_gains(rows: Sequence[System]) -> Iterator[Drawing]:
+    """Draw the speed-ups of ours over what each system is compared with, if any is known."""
+    drawn = [row for row in rows if row.times.figure]
+    is_ours = any(row.statement.claim for row in drawn)
+    other = "today's release" if is_ours else "the variant compared with"
+    panels = {f"times as fast as {other}, log scale": ["ours"]}
+    yield from _draw("gains", "Speed-ups", drawn, panels, _NARROW)
+
+
+def draw_published(rows: Sequence[System]) -> Iterator[Drawing]:
+    """Draw the published and the measured speed-ups of systems, if any is published."""
+    drawn = [row for row in rows if row.claim and row.claim.statement.published]
+    panels = {"times as fast as before the change, log scale": ["published", "measured"]}
+    yield from _draw("published", "Published and measured", drawn, panels)
+
+
+def draw_overview(rows: Sequence[System]) -> Iterator[Drawing]:
+    """Draw both, each with its own baseline, for the docs."""
+    panels = {
+        "times as fast as before the change": ["published", "measured"],
+        "times as fast as today's release": ["ours"],
+    }
+    yield from _draw("overview-times", "Published, reproduced, ours", rows, panels)
+
+
+def _draw(
+    slug: str,
+    title: str,
+    rows: Sequence[System],
+    panels: Mapping[str, Sequence[str]],
+    width: float = WIDTH,
+) -> Iterator[Drawing]:
+    """Draw a row per system; a panel has the label of its axis, and the names of its series."""
+    if not rows:
+        return
+    # A long name is broken after its parts.
+    names = [
+        re.sub(r"(?<=[,:]) |(?= against) ", "\n", row.name) if len(row.name) > 18 else row.name
+        for row in rows
+    ]
+    with canvas.style():
+        figure = canvas.blank_figure(1.1 + 0.5 * len(rows), width)
+        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (scale, drawn) in zip(grid, panels.items(), strict=True):
+            series = {name: [_mark(row, name) for row in rows] for name in drawn}
+            canvas.draw_rows(axes, names, series, _LOOKS, scale)
+        for axes in grid[1:]:
+            axes.tick_params(labelleft=False)
+        shown = {name: _LOOKS[name] for drawn in panels.values() for name in drawn}
+        canvas.legend_above(figure, shown)
+        yield canvas.finish(figure, slug, title, _CAPTION, _frame(rows))
+
+
+def _mark(row: System, name: str) -> Mark:
+    """Return the mark of a speed-up, with NaN for what is unknown."""
+    value = low = high = math.nan
+    reading = row.times if name == "ours" else row.claim
+    if name == "published":
+        published = reading.statement.published if reading else None
+        value = 1 / published.ratio if published else math.nan
+    elif reading:
+        value, (low, high) = reading.value, reading.interval
+    is_hollow = bool(name == "ours" and row.times.figure and row.times.figure.sign)
+    text = "" if math.isnan(value) else f"{'≥ ' if is_hollow else ''}{factor(value)}"
+    return Mark(value, text, low, high, is_hollow)
+
+
+def _frame(rows: Sequence[System]) -> pd.DataFrame:
+    """Return the drawn figures as data for users, a row per system."""
+    lines = []
+    for row in rows:
+        line: dict[str, object] = {"system": row.name}
+        for name in _LOOKS:
+            mark = _mark(row, name)
+            line |= {name: mark.value, f"{name}_low": mark.low, f"{name}_high": mark.high}
+        lines.append(line | {"basis": row.times.figure.basis if row.times.figure else ""})
+    return pd.DataFrame(lines)
+
+
+def gains_table(rows: Sequence[System], recorded: Mapping[str, System]) -> Table:
+    """Return a row per system: what it is compared with, the speed-up, and what explains it.
+
+    A system that was not measured here is of the record (`recorded`, by name), and marked so.
+    """
+    shown = {row.name: row if row.times.figure else recorded.get(row.name, row) for row in rows}
+    here = {row.name for row in rows if row.times.figure}
+
+    def speedup(row: System) -> Entry:
+        decides = {"own": ", another decision", "different": ", different decision"}
+        decided = decides.get(row.times.decision, "")
+        mark = "" if row.name in here else " (recorded)"
+        return Entry(f"{factor_text(row.times.figure)}{decided}{mark}", row.times.value)
+
+    def gaps(row: System) -> Entry | None:
+        if row.better is None or row.better.figure is None:
+            return None
+        before, after = gap_of(row.better.before), gap_of(row.better.after)
+        return Entry(f"{gap(before)} → {gap(after)}", after)
+
+    return table_of(
+        (row for row in shown.values() if row.times.figure),
+        text("system", "name"),
+        text("compared with", lambda row: row.statement.before_is or row.times.pair.before),
+        numbers("times as fast", speedup),
+        numbers("gap to the proven bound: of that, of the best", gaps),
+        text("repeated work of that", work_text),
+        code("problem", lambda row: row.times.pair.problem),
+    )
+
+
+def claims_table(here: Sequence[Reading], recorded: Sequence[Reading]) -> Table:
+    """Return a row per published change: what was published, and what became of it.
+
+    `here` and `recorded` have the same claims. What was not measured here is of the record, and
+    marked so.
+    """
+    rows = [
+        (row, "") if row.figure or not known.figure else (known, " (recorded)")
+        for row, known in zip(here, recorded, strict=True)
+    ]
+    return table_of(
+        rows,
+        text("claim", lambda row: row[0].statement.name),
+        text("source", lambda row: row[0].statement.source),
+        text("published", lambda row: published_text(row[0].statement)),
+        text("measured", lambda row: reading_text(row[0]) + row[1]),
+        text("verdict", lambda row: row[0].outcome),
+        code("measured on", lambda row: row[0].pair.problem),
+    )
