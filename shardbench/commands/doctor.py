@@ -11,12 +11,7 @@ from rich.console import Group, RenderableType
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest import SHORT, SelfTest, selftest
-<<<<<<< HEAD
-from harness.series.installing import INSTALLED, kept_releases
-=======
-from harness.model.cell import Environment
 from harness.series.installing import INSTALLED, RELEASES_FOLDER, kept_releases
->>>>>>> main
 from harness.series.points import libraries
 from harness.topologies import probe
 from reports.core.formatting import plural
@@ -47,16 +42,7 @@ def doctor(seconds: float, json: str) -> None:
     """
     registry = options.found_registry()
     gpus, no_gpu = probe.read_gpus()
-<<<<<<< HEAD
     here = to_builtins(environment(0))  # the load before this command adds its own
-=======
-    here = environment(0)
-    releases = {
-        library: [INSTALLED, *kept_releases(library, RELEASES_FOLDER)]
-        for library in libraries(registry, "releases")
-    }
-    skipped = [*_skipped(registry, bool(gpus))]
->>>>>>> main
     settings = options.settings_of(_BUDGET, seconds, 0)
     settings = replace(settings, sampling=replace(settings.sampling, warmup_seconds=0.5))
     with progress_display() as listen:
@@ -67,7 +53,7 @@ def doctor(seconds: float, json: str) -> None:
         "gpus": [gpu.name for gpu in gpus],
         "no_gpu": no_gpu,
         "releases": {
-            library: [INSTALLED, *kept_releases(library, DEFAULT_FOLDER)]
+            library: [INSTALLED, *kept_releases(library, RELEASES_FOLDER)]
             for library in libraries(registry, "releases")
         },
         "skipped": list(_skipped(registry, bool(gpus))),
