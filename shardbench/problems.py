@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.contract import Family
-from harness.contract.abilities import load
 from harness.contract.registry import Registry
 from harness.measuring.request import Request
 from harness.model.errors import UnknownName, UsageError, unknown
@@ -20,26 +19,24 @@ _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))",
 _FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
-def find_able(
+def able_family(
     registry: Registry, name: str, ability: str, verb: str, workload: WorkloadSpec | None = None
-) -> tuple[Family[Any, Any], Any]:
-    """Return the family called `name`, or else the only family with the ability, and the ability.
+) -> Family[Any, Any]:
+    """Return the family called `name`, or else the only family with the ability.
 
     If several have the ability, the workload must be one of a single family. Raises UsageError for
-    an unknown name, if the family lacks the ability, or if not exactly one family is left.
+    an unknown name, a family without the ability, or if not exactly one family is left.
     """
-    if name:
-        family = registry.find(name)
-        if not getattr(family.abilities, ability):
-            raise UsageError(f"Family '{name}' cannot {verb}.")
-        return family, load(getattr(family.abilities, ability))
-    able = [family for family in registry.families if getattr(family.abilities, ability)]
+    families = [registry.find(name)] if name else registry.families
+    able = [family for family in families if getattr(family.abilities, ability)]
+    if name and not able:
+        raise UsageError(f"Family '{name}' cannot {verb}.")
     if workload is not None and len(able) > 1:
         able = _taking(able, workload)
     if len(able) != 1:
         names = ", ".join(family.name for family in able) or "none"
         raise UsageError(f"Name a family with --family; those that can {verb} are: {names}.")
-    return able[0], load(getattr(able[0].abilities, ability))
+    return able[0]
 
 
 def _taking(families: Sequence[Family[Any, Any]], workload: WorkloadSpec) -> list[Family[Any, Any]]:

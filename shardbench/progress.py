@@ -24,8 +24,9 @@ class ProgressDisplay:
         self._done = self._failures = 0
         self._running: dict[str, None] = {}
         self._printed = ""
-        self._overall = bar.add_task(self._standing(), total=total) if total else None
+        self._overall = bar.add_task("", total=total, visible=total > 0)
         self._call = bar.add_task("starting", total=None)
+        self._show_problems()
 
     def stage(self, name: str, done: int = 0, total: int | None = None) -> None:
         """Show the name of a stage, and how much of it is done; a new one gets a line in a pipe."""
@@ -40,8 +41,9 @@ class ProgressDisplay:
             text += f" {event.variant}"
         if not self._bar.console.is_terminal:
             if not self._total:
-                limit = f", at most {event.at_most_s:g} s" if event.at_most_s else ""
-                self._print_new(text, limit)
+                self._print_new(
+                    text + (f", at most {event.at_most_s:g} s" if event.at_most_s else "")
+                )
             return
         done, total = event.step - 1, event.steps or None
         if event.progress is not None:
@@ -52,43 +54,36 @@ class ProgressDisplay:
             text += f": {event.doing}"
         elif not event.steps:
             text += f", block {event.step}"
-        text = ", ".join(filter(None, (text, self._now_running())))
         self._bar.update(self._call, description=text, total=total, completed=done)
 
     def begun(self, name: str) -> None:
-        """Show the first running problem, and the number of others."""
+        """Show a running problem."""
         self._running[name] = None
-        self._show_running()
+        self._show_problems()
 
     def finished(self, name: str, outcome: str, failures: int = 0) -> None:
         """Print the outcome of a finished problem, and update the counts."""
         self._done += 1
         self._failures += failures
         self._running.pop(name, None)
-        if self._overall is not None:
-            self._bar.update(self._overall, advance=1, description=self._standing())
-        _print(self._bar.console, f"{self._done}/{self._total} {name}: {outcome}")
-        self._show_running()
+        self._print(f"{self._done}/{self._total} {name}: {outcome}")
+        self._show_problems()
 
-    def _print_new(self, text: str, more: str = "") -> None:
+    def _show_problems(self) -> None:
+        """Show the counts of problems, the first that runs, and the number of others."""
+        first = next(iter(self._running), "")
+        more = f" and {len(self._running) - 1} more" if len(self._running) > 1 else ""
+        failed = f", {self._failures} failed" if self._failures else ""
+        text = f"{self._done} of {self._total} problems{failed} {first}{more}"
+        self._bar.update(self._overall, description=text, completed=self._done)
+
+    def _print_new(self, text: str) -> None:
         if not self._bar.console.is_terminal and text != self._printed:
-            _print(self._bar.console, text + more)
+            self._print(text)
         self._printed = text
 
-    def _show_running(self) -> None:
-        self._bar.update(self._call, description=f"measuring {self._now_running()}", total=None)
-
-    def _now_running(self) -> str:
-        first = next(iter(self._running), "")
-        return first + (f" and {len(self._running) - 1} more" if len(self._running) > 1 else "")
-
-    def _standing(self) -> str:
-        failed = f", {self._failures} failed" if self._failures else ""
-        return f"{self._done} of {self._total} problems{failed}"
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True, highlight=False)
+    def _print(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, soft_wrap=True, highlight=False)
 
 
 @contextmanager
@@ -96,7 +91,7 @@ def progress_display(title: str = "", total: int = 0) -> Iterator[ProgressDispla
     """Show progress on standard error while the `with` block runs; see `ProgressDisplay`."""
     console = Console(stderr=True)
     if title and console.is_terminal:
-        _print(console, title)
+        console.print(title, markup=False, highlight=False)
     width = max(20, console.width - _OTHER_COLUMNS)
     column = Column(no_wrap=True, overflow="ellipsis", max_width=width)
     with Progress(

@@ -18,7 +18,6 @@ from harness.contract.estimates import (
     FittedFigure as FittedFigure,
     FittedMachine as FittedMachine,
     FormError as FormError,
-    MemoryCandidate as MemoryCandidate,
     MemorySet as MemorySet,
     RankMemory as RankMemory,
     RankWork as RankWork,

@@ -1,16 +1,19 @@
 """The types for measuring plans on this machine, and for calibrating a topology with them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from harness.contract.variants import Prepared
 
 P = TypeVar("P", contravariant=True)
 
+Bytes = Mapping[str, Mapping[str, int]]
+"""Bytes of memory by group and term; the group "" is the whole rank."""
 
-@dataclass(frozen=True, slots=True)
-class BenchOptions:
+
+class BenchOptions(Struct, frozen=True):
     """Options of a measurement: device, distribution of the inputs, memory per rank, and seed.
 
     If `memory_gib` is None, the limit is the device's default.
@@ -22,8 +25,7 @@ class BenchOptions:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TimedWork:
+class TimedWork(Struct, frozen=True):
     """A computation to time; equal computations have equal keys.
 
     `passes` prepares the passes, such as forward and backward, and returns them by name; each pass
@@ -34,8 +36,7 @@ class TimedWork:
     passes: Callable[[], Mapping[str, Prepared[Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class RankWork:
+class RankWork(Struct, frozen=True):
     """The computation of one rank under a decision, which is measured, and its communication.
 
     `estimated_ms` are the estimated milliseconds of the computation by name of the estimate,
@@ -44,13 +45,12 @@ class RankWork:
     """
 
     work: TimedWork
-    estimated_ms: Mapping[str, float]
+    estimated_ms: dict[str, float]
     modelled_ms: float
-    facts: Mapping[str, str]
+    facts: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A decision to measure: its name, its fingerprint, and the work of each rank."""
 
     name: str
@@ -58,8 +58,7 @@ class Candidate:
     ranks: Sequence[RankWork]
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateSet:
+class CandidateSet(Struct, frozen=True):
     """Decisions on one problem to measure, and notes for the reader, one sentence each.
 
     `reference_ms` is the reference's time at calibration, in milliseconds. Measured ratios are
@@ -71,20 +70,7 @@ class CandidateSet:
     reference_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
-    """The computations that a calibration measures, and a function that fits a machine to them.
-
-    `fit` takes two arguments: milliseconds by a work's key and by pass, and the milliseconds of the
-    reference.
-    """
-
-    works: Sequence[TimedWork]
-    fit: Callable[[Mapping[str, Mapping[str, float]], float], "FittedMachine"]
-
-
-@dataclass(frozen=True, slots=True)
-class FittedFigure:
+class FittedFigure(Struct, frozen=True):
     """A fitted parameter of a machine with its 95 % interval, in `unit`."""
 
     name: str
@@ -94,8 +80,7 @@ class FittedFigure:
     unit: str
 
 
-@dataclass(frozen=True, slots=True)
-class FormError:
+class FormError(Struct, frozen=True):
     """The geometric mean error of one form of the estimate, such as torchrec's.
 
     It is taken over the `points` measured for one `purpose`: to fit to, or held out.
@@ -107,8 +92,7 @@ class FormError:
     error: float
 
 
-@dataclass(frozen=True, slots=True)
-class FittedMachine:
+class FittedMachine(Struct, frozen=True):
     """A calibrated machine: its topology file's columns, fitted parameters, and mean errors."""
 
     columns: Mapping[str, str]
@@ -116,38 +100,43 @@ class FittedMachine:
     errors: Sequence[FormError]
 
 
-@dataclass(frozen=True, slots=True)
-class RankMemory:
-    """The memory of one rank under a decision, estimated, and the call that measures it.
+class Design(Struct, frozen=True):
+    """The computations that a calibration measures, and a function that fits a machine to them.
 
-    `measure`, a function of a module, is called in a child process with the picklable `job` and a
-    report. It returns bytes by group and term; the group "" is the whole rank. `estimated` has the
-    same bytes by name of the estimate; a term may be missing.
+    `fit` takes two arguments: milliseconds by a work's key and by pass, and the milliseconds of the
+    reference.
     """
 
-    rank: int
-    measure: Callable[..., Mapping[str, Mapping[str, int]]]
-    job: Any
-    estimated: Mapping[str, Mapping[str, Mapping[str, int]]]
+    works: Sequence[TimedWork]
+    fit: Callable[[Mapping[str, Mapping[str, float]], float], FittedMachine]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryCandidate:
-    """A decision under one setting, such as an optimizer, and its ranks to measure."""
+class RankMemory(Struct, frozen=True):
+    """The memory of a rank under a decision and a setting, such as an optimizer.
 
-    name: str
+    `measure`, a function of a module, is called in a child process with the picklable `job` and a
+    report, and returns the bytes. `estimated` has the same bytes by name of the estimate; a term
+    may be missing.
+    """
+
+    decision: str
     setting: str
-    ranks: Sequence[RankMemory]
+    rank: int
+    measure: Callable[..., Bytes]
+    job: Any
+    estimated: Mapping[str, Bytes]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of plan '{self.decision}' with {self.setting}"
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySet:
-    """Decisions to measure the memory of, notes for the reader, and the GiB that a rank may take.
+class MemorySet(Struct, frozen=True):
+    """Ranks to measure the memory of, notes for the reader, and the GiB that a rank may take.
 
     `whole` is the term of the group "" that is compared for whole ranks.
     """
 
-    decisions: Sequence[MemoryCandidate]
+    ranks: Sequence[RankMemory]
     notes: Sequence[str]
     gib: float
     whole: str
@@ -169,7 +158,7 @@ class Workbench(Protocol[P]):
         ...
 
     def memory(self, problem: P, number: int) -> MemorySet:
-        """Return up to `number` decisions to measure the memory of; raise UsageError if none.
+        """Return the ranks of up to `number` decisions; raise UsageError if there are none.
 
         A workbench may lack this method; then `validate --memory` refuses the family.
         """

@@ -1,12 +1,10 @@
-"""Time computations beside a reference, calibrate a machine by them, and time steps of ranks."""
+"""Time computations beside a reference, and calibrate a machine by them."""
 
 import csv
 import io
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -14,8 +12,6 @@ from msgspec import Meta, Struct
 
 from harness.contract import Prepared
 from harness.contract.estimates import Design, FittedMachine, TimedWork, Workbench
-from harness.execution.child import run
-from harness.execution.worker import Failed, Stage
 from harness.measuring.timing.turns import (
     SystemClock,
     long_lived_objects_left_alone,
@@ -29,8 +25,6 @@ from harness.store.keys import Key
 from harness.store.lines import Entry, Store
 
 _ROUNDS, _PAIRS = 2, 3  # of a calibration, and in each round
-_WARM_UP, _STEPS = 3, 10
-_SECONDS = 300.0
 
 Seconds = Annotated[float, Meta(gt=0)]
 OnProgress = Callable[[str, int, int], None]
@@ -61,14 +55,18 @@ class Stopwatch:
     ) -> None:
         self.device, self.clock, self.on_progress = bench.device, clock, on_progress
         self._store, self._key = store, str(key)
-        # The pairs by work and pass.
-        self._pairs: dict[str, dict[str, list[Pair]]] = defaultdict(lambda: defaultdict(list))
+        self._all: list[Pair] = []
+        self._by_work: dict[str, dict[str, list[Pair]]] = {}  # and by pass
         for entry in store.entries:
             if entry.key == self._key:
-                self._pairs[entry.id][entry.value.call].append(entry.value)
+                self._keep(entry.id, entry.value)
         store.add()  # fails before measuring if the file cannot be written
         self._seconds = attrgetter("wall_s" if bench.is_asynchronous else "cpu_s")
         (self._reference,) = self._prepared(bench.reference).values()
+
+    def _keep(self, key: str, pair: Pair) -> None:
+        self._all.append(pair)
+        self._by_work.setdefault(key, {}).setdefault(pair.call, []).append(pair)
 
     def _prepared(self, work: TimedWork) -> Mapping[str, Prepared[Any]]:
         """Prepare the passes of a work, and call each once to warm up."""
@@ -84,39 +82,34 @@ class Stopwatch:
         passes = self._prepared(work)
         while self.pairs(work.key) < pairs:
             for name, prepared in passes.items():
-                reference, seconds = (
-                    self._seconds(timed_turn(call, self.clock))
-                    for call in (self._reference, prepared)
-                )
+                reference = self._seconds(timed_turn(self._reference, self.clock))
+                seconds = self._seconds(timed_turn(prepared, self.clock))
                 if min(reference, seconds) <= 0:
                     raise ShardbenchError("A call is too short for the clock.")
                 pair = Pair(name, seconds, reference)
-                self._pairs[work.key][name].append(pair)
+                self._keep(work.key, pair)
                 self._store.add(Entry(work.key, self._key, pair))
 
     def pairs(self, key: str) -> int:
         """Return the smallest number of pairs that a pass of work `key` has; 0 for unknown work."""
-        return min(map(len, self._pairs[key].values()), default=0)
+        return min(map(len, self._by_work.get(key, {}).values()), default=0)
 
     def ratios(self, key: str) -> dict[str, Ratio]:
         """Return, by pass of work `key`, its time over the reference's, with a 99 % interval."""
         return {
             call: estimate_ratio([p.seconds for p in pairs], [p.reference for p in pairs])
-            for call, pairs in self._pairs[key].items()
+            for call, pairs in self._by_work[key].items()
         }
-
-    def _all(self) -> list[Pair]:
-        return [pair for calls in self._pairs.values() for kept in calls.values() for pair in kept]
 
     @property
     def seconds(self) -> float:
         """The total seconds of all stored calls, including those of the reference."""
-        return sum(pair.seconds + pair.reference for pair in self._all())
+        return sum(pair.seconds + pair.reference for pair in self._all)
 
     @property
     def reference_ms(self) -> float:
         """The reference's median milliseconds, the factor that converts ratios to milliseconds."""
-        return 1000 * statistics.median(pair.reference for pair in self._all())
+        return 1000 * statistics.median(pair.reference for pair in self._all)
 
 
 @long_lived_objects_left_alone()
@@ -138,90 +131,28 @@ def topology_file(
     name: str, base: Topology, machine: FittedMachine, device: str, environment: Environment
 ) -> str:
     """Return a topology file as CSV text: the measured columns, and the other columns of `base`."""
-    date = (environment.started or "")[:10]
-    packages = ", ".join(
-        f"{package} {version}" for package, version in environment.packages.items()
-    )
+    packages = ", ".join(" ".join(package) for package in environment.packages.items())
+    date, kept = (environment.started or "")[:10], "capacities and links"
     measured = f"measured {date} on {device} ({environment.cpu}) with {packages}"
     columns = {
-        field.name: str(value)
-        for field in fields(Topology)
-        if field.name != "gpus" and (value := getattr(base, field.name)) not in (None, "")
+        column: str(value)
+        for column, value in asdict(base).items()
+        if column != "gpus" and value not in (None, "")
     }
     columns |= {"name": name, "confidence": "measured", **machine.columns}
-    kept = "capacities and links"
     columns["source"] = f"shardbench calibrate: {measured}; {kept} of {base.name}: {base.source}"
     lines = [
         f"# Written by `shardbench calibrate`: {measured}.",
         f"# Not measured: {kept}, which are those of {base.name}.",
     ]
-    for found in machine.figures:
-        span = f", 95 % interval {found.low:.4g} to {found.high:.4g}" * (found.low < found.high)
-        unit = f" {found.unit}" if found.unit else ""
-        lines.append(f"# {found.name}: {found.value:.4g}{unit}, measured{span}")
+    for figure in machine.figures:
+        span = f", 95 % interval {figure.low:.4g} to {figure.high:.4g}"
+        unit = f" {figure.unit}" if figure.unit else ""
+        value = f"{figure.value:.4g}{unit}, measured"
+        lines.append(f"# {figure.name}: {value}{span if figure.low < figure.high else ''}")
     for error in machine.errors:
-        lines.append(
-            f"# {error.form} on {error.purpose} ({error.points} points): "
-            f"geometric mean error {error.error:.1%}"
-        )
+        points = f"{error.form} on {error.purpose} ({error.points} points)"
+        lines.append(f"# {points}: geometric mean error {error.error:.1%}")
     rows = io.StringIO()
-    writer = csv.writer(rows, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerow(columns.values())
+    csv.writer(rows, lineterminator="\n").writerows([columns, columns.values()])
     return "\n".join(lines) + "\n" + rows.getvalue()
-
-
-Play = Callable[[Any], AbstractContextManager[Callable[[], None]]]
-"""A function of a module. Its context sets a rank up, and yields a function that runs a step."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlowestRank:
-    """The slowest rank of a decision, and its seconds a step: a median for each process."""
-
-    rank: int
-    seconds: tuple[float, ...]
-
-    @property
-    def milliseconds(self) -> float:
-        """The median of the processes' times."""
-        return 1000 * statistics.median(self.seconds)
-
-    def over(self, other: "SlowestRank") -> Ratio:
-        """Return the ratio of the times to another's, paired by the order of measuring."""
-        return estimate_ratio(self.seconds, other.seconds)
-
-
-def time_slowest(
-    play: Play, decisions: Sequence[dict[int, Any]], again: int, is_asynchronous: bool
-) -> list[SlowestRank]:
-    """Time every rank of each decision once, and the slowest rank of each `again` times, in turns.
-
-    `decisions` have the picklable argument of `play` by rank. Wall time is measured on an
-    asynchronous device, else CPU time. Raises ShardbenchError if a rank fails.
-    """
-
-    def seconds(job: Any) -> float:
-        found = run(steps, play, job, is_asynchronous, first=Stage("playing a rank", _SECONDS))
-        if isinstance(found, Failed):
-            raise ShardbenchError(f"Playing a rank failed: {found.reason}")
-        return float(found)
-
-    once = [{rank: seconds(job) for rank, job in jobs.items()} for jobs in decisions]
-    slowest = [max(times, key=times.__getitem__) for times in once]
-    measured: list[list[float]] = [[] for _ in decisions]
-    turns = [*range(len(decisions))]
-    for _ in range(again):
-        for number in turns:
-            measured[number].append(seconds(decisions[number][slowest[number]]))
-        turns.reverse()
-    return [SlowestRank(*one) for one in zip(slowest, map(tuple, measured), strict=True)]
-
-
-def steps(play: Play, job: Any, is_asynchronous: bool, *_report: object) -> float:
-    """Return the median seconds of a step of a rank that this process plays."""
-    clock = SystemClock()
-    with play(job) as step:
-        turns = [timed_turn(Prepared(step), clock) for _ in range(_WARM_UP + _STEPS)]
-    times = [turn.wall_s if is_asynchronous else turn.cpu_s for turn in turns]
-    return statistics.median(times[_WARM_UP:])

@@ -6,24 +6,22 @@ A comparison has the rank correlation, the plan that the estimate picks, and its
 import math
 import random
 import statistics
+import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Meta, Struct
 
-from harness.contract.estimates import Candidate, CandidateSet, RankWork
+from harness.contract.estimates import Candidate, CandidateSet, RankWork, TimedWork
 from harness.estimates.timing import Stopwatch
 from harness.measuring.environment import environment
 from harness.measuring.timing.turns import long_lived_objects_left_alone
 from harness.model.cell import Environment, Ratio
 
-if TYPE_CHECKING:  # every command imports this module, and numpy would double the time of that
-    import numpy as np
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 
 # A rank may be its decision's slowest if it takes at least this share of the slowest rank's time;
 # at most three ranks of a decision are considered.
@@ -89,7 +87,7 @@ class MeasuredMs(Struct, frozen=True):
         return cls(*(reference_ms * factor for factor in (ratio.value, low, high)))
 
 
-class RankFound(Struct, frozen=True):
+class MeasuredRank(Struct, frozen=True):
     """A rank's computation time in milliseconds: measured, and by name of the estimate."""
 
     rank: int
@@ -98,7 +96,7 @@ class RankFound(Struct, frozen=True):
     facts: dict[str, str]
 
 
-class DecisionFound(Struct, frozen=True):
+class MeasuredDecision(Struct, frozen=True):
     """The computation time of a decision's slowest rank in milliseconds, estimated and measured.
 
     `modelled_ms` is the largest estimated communication time of a rank, which is not measured.
@@ -111,7 +109,7 @@ class DecisionFound(Struct, frozen=True):
     pairs: int
     slowest_rank: int
     modelled_ms: float
-    ranks: tuple[RankFound, ...]
+    ranks: tuple[MeasuredRank, ...]
 
 
 class Residual(Struct, frozen=True):
@@ -135,7 +133,7 @@ class Validation(Struct, frozen=True):
     device: str
     inputs: str
     notes: tuple[str, ...]
-    decisions: tuple[DecisionFound, ...]
+    decisions: tuple[MeasuredDecision, ...]
     agreements: tuple[Agreement, ...]
     residuals: tuple[Residual, ...]
     reference_ms: float
@@ -158,40 +156,39 @@ def validate(
     repeatedly, in random order across decisions, until `seconds` are spent.
     """
     end = stopwatch.clock.wall() + seconds - stopwatch.seconds
-    measured = _time_once(candidates, stopwatch, end - _LATER * seconds)
-    _time_slowest(measured.decisions, stopwatch, end, random.Random(seed))
-    _confirm_slowest(measured.decisions, stopwatch)
+    timed = _time_once(candidates.decisions, stopwatch, end - _LATER * seconds)
+    _time_slowest(timed, stopwatch, end, random.Random(seed))
+    notes, number = [*candidates.notes], len(candidates.decisions)
+    if len(timed) < number:
+        notes.append(
+            f"{number - len(timed)} of {number} plans are left out for lack of time; the same "
+            "command with more --seconds goes on with them."
+        )
     reference_ms = candidates.reference_ms or stopwatch.reference_ms
-    decisions = [_found(decision, stopwatch, reference_ms) for decision in measured.decisions]
-    names, times = [d.name for d in decisions], [d.measured for d in decisions]
+    decisions = [_measured(decision, stopwatch, reference_ms) for decision in timed]
     estimates = list(decisions[0].estimated_ms) if decisions else []
-    agreements = [
-        agreement(name, names, [d.estimated_ms[name] for d in decisions], times, seed)
-        for name in estimates
-    ]
     return Validation(
         problem=problem,
         device=stopwatch.device,
         inputs=inputs,
-        notes=tuple(measured.notes),
+        notes=tuple(notes),
         decisions=tuple(decisions),
-        agreements=tuple(agreements),
-        residuals=tuple(_residuals(decisions, estimates)),
+        agreements=tuple(agreement(name, decisions, seed) for name in estimates),
+        residuals=tuple(residual for name in estimates for residual in residuals(name, decisions)),
         reference_ms=reference_ms,
         measured_s=stopwatch.seconds,
         environment=environment(seed),
     )
 
 
-def _time_once(candidates: CandidateSet, stopwatch: Stopwatch, end: float) -> CandidateSet:
+def _time_once(decisions: Sequence[Candidate], stopwatch: Stopwatch, end: float) -> list[Candidate]:
     """Time all ranks once, decision by decision; return the decisions measured before `end`."""
-    number = len(candidates.decisions)
+    number = len(decisions)
     # The first decisions tend to be the best. Alternating between both ends of the list makes the
     # decisions that are measured before the deadline a fair mix.
-    turns = sorted(range(number), key=lambda turn: min(turn, number - 1 - turn))
     done: list[int] = []
-    for turn in turns:
-        works = [rank.work for rank in candidates.decisions[turn].ranks]
+    for turn in sorted(range(number), key=lambda turn: min(turn, number - 1 - turn)):
+        works = [rank.work for rank in decisions[turn].ranks]
         is_measured = all(stopwatch.pairs(work.key) for work in works)
         if not is_measured and stopwatch.clock.wall() > end and len(done) >= _FEWEST:
             continue
@@ -199,53 +196,40 @@ def _time_once(candidates: CandidateSet, stopwatch: Stopwatch, end: float) -> Ca
         for work in works:
             stopwatch.time(work, 1)
         done.append(turn)
-    notes = [*candidates.notes]
-    if left := number - len(done):
-        notes.append(
-            f"{left} of {number} plans are left out for lack of time; the same command with more "
-            "--seconds goes on with them."
-        )
-    decisions = [candidates.decisions[turn] for turn in sorted(done)]
-    return replace(candidates, decisions=decisions, notes=notes)
+    return [decisions[turn] for turn in sorted(done)]
 
 
 def _time_slowest(
     decisions: Sequence[Candidate], stopwatch: Stopwatch, end: float, rng: random.Random
 ) -> None:
     """Time the ranks that may be their decision's slowest, in rounds over all decisions."""
-    for pairs in range(1 + _PAIRS_AT_ONCE, _MOST_PAIRS + 1, _PAIRS_AT_ONCE):
-        slowest = {
-            rank.work.key: rank.work
-            for decision in decisions
-            for rank in _maybe_slowest(decision, stopwatch)
-        }
-        waiting = [work for work in slowest.values() if stopwatch.pairs(work.key) < pairs]
-        rng.shuffle(waiting)
-        for number, work in enumerate(waiting):
+
+    def waiting(pairs: int) -> list[TimedWork]:
+        works = (r.work for decision in decisions for r in _maybe_slowest(decision, stopwatch))
+        return list({w.key: w for w in works if stopwatch.pairs(w.key) < pairs}.values())
+
+    for pairs in range(_LEAST_PAIRS, _MOST_PAIRS + 1, _PAIRS_AT_ONCE):
+        works = waiting(pairs)
+        rng.shuffle(works)
+        for number, work in enumerate(works):
             if pairs > _LEAST_PAIRS and stopwatch.clock.wall() > end:
-                return
-            current = f"slowest ranks, round {pairs // _PAIRS_AT_ONCE}"
-            stopwatch.on_progress(current, number, len(waiting))
-            stopwatch.time(work, pairs)
-
-
-def _confirm_slowest(decisions: Sequence[Candidate], stopwatch: Stopwatch) -> None:
-    """Time each decision's slowest rank at least 5 times, also if another rank becomes it."""
-    for number, decision in enumerate(decisions):
-        stopwatch.on_progress("slowest ranks, once more", number, len(decisions))
-        while True:
-            work = _maybe_slowest(decision, stopwatch)[0].work
-            if stopwatch.pairs(work.key) >= _LEAST_PAIRS:
                 break
+            current = f"slowest ranks, round {pairs // _PAIRS_AT_ONCE}"
+            stopwatch.on_progress(current, number, len(works))
+            stopwatch.time(work, pairs)
+    # By its further times, another rank may have become the slowest.
+    while works := waiting(_LEAST_PAIRS):
+        for work in works:
             stopwatch.time(work, _LEAST_PAIRS)
 
 
 def _maybe_slowest(candidate: Candidate, stopwatch: Stopwatch) -> list[RankWork]:
     """Return the ranks of a decision that may be its slowest rank, by falling time so far."""
-    by_time = sorted(candidate.ranks, key=lambda rank: -_ratio(stopwatch, rank).value)
-    distinct = list({rank.work.key: rank for rank in by_time}.values())
-    least = _NEARLY_SLOWEST * _ratio(stopwatch, distinct[0]).value
-    near = [rank for rank in distinct if _ratio(stopwatch, rank).value >= least]
+    ratios = {rank.work.key: _ratio(stopwatch, rank).value for rank in candidate.ranks}
+    distinct = {rank.work.key: rank for rank in reversed(candidate.ranks)}.values()
+    by_time = sorted(distinct, key=lambda rank: -ratios[rank.work.key])
+    least = _NEARLY_SLOWEST * max(ratios.values())
+    near = [rank for rank in by_time if ratios[rank.work.key] >= least]
     return near[:_MOST_OF_A_DECISION]
 
 
@@ -253,11 +237,14 @@ def _ratio(stopwatch: Stopwatch, rank: RankWork) -> Ratio:
     return stopwatch.ratios(rank.work.key)[_WHOLE]
 
 
-def _found(candidate: Candidate, stopwatch: Stopwatch, reference_ms: float) -> DecisionFound:
+def _measured(candidate: Candidate, stopwatch: Stopwatch, reference_ms: float) -> MeasuredDecision:
     slowest = _maybe_slowest(candidate, stopwatch)[0]
     ratio = _ratio(stopwatch, slowest)
-    ranks = candidate.ranks
-    return DecisionFound(
+    ranks = []
+    for number, rank in enumerate(candidate.ranks):
+        measured_ms = _ratio(stopwatch, rank).value * reference_ms
+        ranks.append(MeasuredRank(number, rank.estimated_ms, measured_ms, rank.facts))
+    return MeasuredDecision(
         name=candidate.name,
         fingerprint=candidate.fingerprint,
         estimated_ms={
@@ -265,35 +252,32 @@ def _found(candidate: Candidate, stopwatch: Stopwatch, reference_ms: float) -> D
         },
         measured=MeasuredMs.of(ratio, reference_ms),
         pairs=ratio.pairs,
-        slowest_rank=ranks.index(slowest),
-        modelled_ms=max(rank.modelled_ms for rank in ranks),
-        ranks=tuple(
-            RankFound(
-                number,
-                {**rank.estimated_ms},
-                _ratio(stopwatch, rank).value * reference_ms,
-                {**rank.facts},
-            )
-            for number, rank in enumerate(ranks)
-        ),
+        slowest_rank=candidate.ranks.index(slowest),
+        modelled_ms=max(rank.modelled_ms for rank in candidate.ranks),
+        ranks=tuple(ranks),
     )
 
 
-def _residuals(decisions: Sequence[DecisionFound], estimates: Sequence[str]) -> Iterator[Residual]:
-    """Yield the residuals of each estimate, for each value of each property of the ranks."""
-    ranks = [rank for decision in decisions for rank in decision.ranks if rank.measured_ms > 0]
-    for estimate in estimates:
-        estimated = [rank for rank in ranks if rank.estimated_ms[estimate] > 0]
-        logs = [math.log(rank.estimated_ms[estimate] / rank.measured_ms) for rank in estimated]
-        common = statistics.fmean(logs) if logs else 0.0
-        groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for rank, log in zip(estimated, logs, strict=True):
+def residuals(estimate: str, decisions: Sequence[MeasuredDecision]) -> list[Residual]:
+    """Return the residuals of an estimate, for each value of each property of the ranks."""
+    logs: list[float] = []
+    groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for rank in (rank for decision in decisions for rank in decision.ranks):
+        if rank.measured_ms > 0 and rank.estimated_ms[estimate] > 0:
+            logs.append(math.log(rank.estimated_ms[estimate] / rank.measured_ms))
             for fact, value in rank.facts.items():
-                groups[fact][value].append(log - common)
-        for fact, by_value in groups.items():
-            for value in sorted(by_value, key=_order):
-                factor = math.exp(statistics.fmean(by_value[value]))
-                yield Residual(estimate, fact, value, len(by_value[value]), factor)
+                groups[fact][value].append(logs[-1])
+    return [
+        Residual(
+            estimate,
+            fact,
+            value,
+            len(of_value),
+            math.exp(statistics.fmean(of_value) - statistics.fmean(logs)),
+        )
+        for fact, by_value in groups.items()
+        for value, of_value in sorted(by_value.items(), key=lambda item: _order(item[0]))
+    ]
 
 
 def _order(value: str) -> tuple[float, str]:
@@ -304,18 +288,11 @@ def _order(value: str) -> tuple[float, str]:
         return math.inf, value
 
 
-def agreement(
-    estimate: str,
-    names: Sequence[str],
-    estimated: Sequence[float],
-    measured: Sequence[MeasuredMs],
-    seed: int = 0,
-) -> Agreement:
-    """Compare estimated with measured milliseconds; the sequences have an entry per decision."""
-    import numpy as np
-
-    values = np.array([decision.value for decision in measured])
-    guesses = np.array(estimated, dtype=np.float64)
+def agreement(estimate: str, decisions: Sequence[MeasuredDecision], seed: int = 0) -> Agreement:
+    """Compare the estimated with the measured milliseconds of decisions."""
+    measured = [decision.measured for decision in decisions]
+    values = np.array([time.value for time in measured])
+    guesses = np.array([decision.estimated_ms[estimate] for decision in decisions])
     low, high = _interval(guesses, measured, seed)
     kept = _apart(measured)
     pick, fastest = int(guesses.argmin()), int(values.argmin())
@@ -327,8 +304,8 @@ def agreement(
         spearman_high=high,
         apart=len(kept),
         spearman_apart=float(_spearman(guesses[kept], values[kept])) if len(kept) > 2 else None,
-        picks=names[pick],
-        fastest=names[fastest],
+        picks=decisions[pick].name,
+        fastest=decisions[fastest].name,
         is_top=bool(guesses[fastest] == guesses[pick]),
         is_top_within_noise=bool(measured[pick].low <= measured[fastest].high),
         regret=float(values[pick] / values[fastest] - 1),
@@ -337,32 +314,26 @@ def agreement(
     )
 
 
-def _spearman(one: "Floats", other: "Floats") -> "Floats":
+def _spearman(one: Floats, other: Floats) -> Floats:
     """Return the rank correlation of `one` and `other` along the last axis, 0 for constant rows.
 
     `scipy.stats.spearmanr` compares the columns of one matrix, not two matrices row by row.
     """
-    import warnings
-
-    import numpy as np
+    # Imported here, because the report reads validations, and scipy.stats takes a second.
     from scipy.stats import ConstantInputWarning, pearsonr, rankdata
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConstantInputWarning)
-        found = pearsonr(rankdata(one, axis=-1), rankdata(other, axis=-1), axis=-1)
-    return np.nan_to_num(np.asarray(found.statistic, np.float64))
+        correlation = pearsonr(rankdata(one, axis=-1), rankdata(other, axis=-1), axis=-1)
+    return np.nan_to_num(np.asarray(correlation.statistic, np.float64))
 
 
-def _interval(
-    estimated: "Floats", measured: Sequence[MeasuredMs], seed: int
-) -> tuple[float, float]:
+def _interval(estimated: Floats, measured: Sequence[MeasuredMs], seed: int) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of the rank correlation.
 
     Decisions are drawn with replacement; each measured time is drawn from a log-normal distribution
     with the spread of its interval.
     """
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     logs = np.log([decision.value for decision in measured])
     spread = np.log([decision.high / decision.low for decision in measured]) / (2 * _NORMAL_99)

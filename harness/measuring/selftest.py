@@ -6,9 +6,11 @@ planners. No entry point names it, so no list, suite or report contains it.
 
 import copy
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,13 +38,8 @@ SELFTESTS = Path("results/selftests.jsonl")
 # Planners mostly copy small objects; this many copies take about a second.
 _UNITS_IN_A_SECOND = 50_000
 _TABLES: list[dict[str, Any]] = [
-    {
-        "name": f"table_{index}",
-        "rows": 1000 * index,
-        "ranks": list(range(8)),
-        "costs": {"perf": 1.0},
-    }
-    for index in range(4)
+    {"name": f"table_{n}", "rows": 1000 * n, "ranks": list(range(8)), "costs": {"perf": 1.0}}
+    for n in range(4)
 ]
 
 SHORT = 2.0
@@ -104,16 +101,17 @@ def variant_of(percent: int) -> str:
     return f"slower-{percent}" if percent else "identical"
 
 
-def _register(name: str, percent: int, **options: Any) -> None:
+def _variant(name: str, percent: int, **options: Any) -> None:
+    summary = f"{percent} % more work than the reference"
+
+    @FAMILY.variant(name, summary=summary, **options)
     def prepare(milliseconds: float) -> Prepared[int]:
         return Prepared(partial(copies, milliseconds, percent))
 
-    FAMILY.variant(name, summary=f"{percent} % more work than the reference", **options)(prepare)
 
-
-_register("reference", 0, reference=True)
+_variant("reference", 0, reference=True)
 for _percent in ADDED:
-    _register(variant_of(_percent), _percent, same_as="reference")
+    _variant(variant_of(_percent), _percent, same_as="reference")
 
 
 def selftest_registry() -> Registry:
@@ -151,11 +149,12 @@ class SelfTest(Struct, frozen=True):
         cls, rounds: Sequence[Sequence[Cell]], call_seconds: float, round_seconds: float
     ) -> "SelfTest":
         """Summarise the cells of all rounds of a self-test."""
-        cells = [cell for of_round in rounds for cell in of_round]
-        identical = [cell for cell in cells if cell.variant == variant_of(0)]
-        verdicts = [cell.verdict for cell in identical]
-        ratios = [cell.ratio for cell in identical if cell.ratio]
-        ways = [cell.ratio.way for cell in cells if cell.ratio]
+        cells: dict[str, list[Cell]] = defaultdict(list)
+        for cell in chain(*rounds):
+            cells[cell.variant].append(cell)
+        verdicts = {name: [cell.verdict for cell in cells[name]] for name in cells}
+        identical = verdicts[variant_of(0)]
+        ratios = [cell.ratio for cell in cells[variant_of(0)] if cell.ratio]
 
         def median(figure: Callable[[Ratio], float | None]) -> float:
             return statistics.median(figure(ratio) or 0.0 for ratio in ratios)
@@ -166,18 +165,15 @@ class SelfTest(Struct, frozen=True):
             started=where.started or "",
             load=where.load or 0.0,
             call_seconds=call_seconds,
-            way=max(set(ways), key=ways.count),
+            way=statistics.mode(cell.ratio.way for cell in chain(*rounds) if cell.ratio),
             rounds=len(rounds),
             round_seconds=round_seconds,
-            differing=verdicts.count("faster") + verdicts.count("slower"),
-            undecided=verdicts.count("inconclusive") + verdicts.count(None),
+            differing=identical.count("faster") + identical.count("slower"),
+            undecided=identical.count("inconclusive") + identical.count(None),
             found={
-                percent: sum(
-                    cell.verdict == "slower" and cell.variant == variant_of(percent)
-                    for cell in cells
-                )
+                percent: verdicts[variant_of(percent)].count("slower")
                 for percent in ADDED[1:]
-                if any(cell.variant == variant_of(percent) for cell in cells)
+                if variant_of(percent) in verdicts
             },
             reach=median(lambda ratio: (ratio.high - ratio.low) / 2 / ratio.value),
             pair_spread=median(lambda ratio: ratio.pair_spread),
@@ -197,16 +193,14 @@ class SelfTest(Struct, frozen=True):
 
     def sentence(self) -> str:
         """Return a sentence with the hits for added work nearest to 5 %, and the false alarms."""
-        day, length = self.started[:10], f"{1000 * self.call_seconds:g} ms"
         slower = ""
         if self.found:
             percent = min(self.found, key=lambda percent: abs(percent - 5))
-            slower = (
-                f"{percent} % more work was found {self.found[percent]} times of {self.rounds}, "
-            )
+            slower = f"{percent} % more work was found {self.found[percent]} times, "
         return (
-            f"Self-test of {day} on this machine, calls of {length}: {slower}identical variants "
-            f"were called different {self.differing} times of {self.rounds}."
+            f"Self-test of {self.started[:10]} on this machine, {self.rounds} rounds, calls of "
+            f"{1000 * self.call_seconds:g} ms: {slower}identical variants were called different "
+            f"{self.differing} times."
         )
 
 
@@ -249,11 +243,8 @@ def note_selftest(result: SelfTest, path: Path = SELFTESTS) -> None:
 
 def last_selftests(machine: str, path: Path = SELFTESTS) -> list[SelfTest]:
     """Return a machine's last self-test for each call length, shortest first; skip other lines."""
-    last = {
-        test.call_seconds: test
-        for test in (entry.value for entry in _stored(path).entries)
-        if test.machine == machine
-    }
+    tests = [entry.value for entry in _stored(path).entries if entry.value.machine == machine]
+    last = {test.call_seconds: test for test in tests}
     return [last[length] for length in sorted(last)]
 
 

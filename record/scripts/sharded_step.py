@@ -9,23 +9,26 @@ kernel `fused` only. With `validations/gpu-cuda.csv`, which estimates.py writes,
 calibrated machine are added.
 """
 
+import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common import device_of, print_table
 
 from harness.contract import ShardbenchError, WorkloadSpec
 from harness.contract.registry import load_registry
-from harness.estimates.timing import time_slowest
+from harness.execution.child import run
+from harness.execution.worker import Failed, Stage
 from harness.measuring.jobs import start_server_for
+from harness.measuring.timing.verdict import estimate_ratio
 from harness.topologies.lookup import find_topology
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet
 from planners.embedding.estimates.memory_candidates import rank_jobs
 from planners.embedding.estimates.workbench import with_kernels
-from planners.embedding.memory.rank_model import steps_of
+from planners.embedding.memory.rank_model import RankJob, seconds_of_step
 from planners.embedding.problem import EmbeddingProblem
 from reports.core.formatting import figure, interval
 
@@ -37,6 +40,7 @@ WORKLOADS = (
 )
 MIB = {"cpu": 300, "cuda": 8192}
 AGAIN = 5
+SECONDS_OF_A_RANK = 300.0
 SECONDS = 200.0  # no further problem is begun later than this
 COLUMNS = ("problem", "plan", "estimated ms", "measured ms", "rank", "over TorchRec's")
 FAMILY = load_registry().find("embedding")
@@ -54,6 +58,31 @@ def plans_of(problem: EmbeddingProblem) -> dict[str, Plan]:
     return dict(plans.values())
 
 
+def seconds_of(job: RankJob) -> float:
+    """Return the seconds of a step of a rank, played in a new process."""
+    seconds = run(seconds_of_step, job, first=Stage("playing a rank", SECONDS_OF_A_RANK))
+    if isinstance(seconds, Failed):
+        raise ShardbenchError(f"Playing a rank failed: {seconds.reason}")
+    return float(seconds)
+
+
+def time_slowest(plans: Sequence[dict[int, RankJob]], again: int) -> list[tuple[int, list[float]]]:
+    """Time each rank of each plan once, and `again` times, in turns, the slowest ones.
+
+    Return the slowest rank of each plan with its seconds.
+    """
+    slowest: list[tuple[int, list[float]]] = []
+    for jobs in plans:
+        once = {rank: seconds_of(job) for rank, job in jobs.items()}
+        slowest.append((max(once, key=once.__getitem__), []))
+    turns = list(zip(plans, slowest, strict=True))
+    for _ in range(again):
+        for jobs, (rank, seconds) in turns:
+            seconds.append(seconds_of(jobs[rank]))
+        turns.reverse()
+    return slowest
+
+
 def rows(workload: str, topology: str, device: str, again: int = AGAIN) -> Iterator[list[str]]:
     """Yield a row for each different plan of a problem."""
     machines = find_topology(topology, RANKS)
@@ -61,18 +90,18 @@ def rows(workload: str, topology: str, device: str, again: int = AGAIN) -> Itera
     problem = with_kernels(built, ["fused"])
     plans = plans_of(problem)
     jobs = [rank_jobs(problem, plan, "rowwise_adagrad", device) for plan in plans.values()]
-    measured = time_slowest(steps_of, jobs, again, device == "cuda")
-    for (name, plan), slowest in zip(plans.items(), measured, strict=True):
+    measured = time_slowest(jobs, again)
+    for (name, plan), (rank, seconds) in zip(plans.items(), measured, strict=True):
         estimated = Counter[int]()  # computation, by rank
         for option in plan.options:
             for shard in option.shards:
                 estimated[shard.rank] += shard.perf.fwd_compute + shard.perf.bwd_compute
         over = "-"
-        if slowest is not measured[0]:
-            ratio = slowest.over(measured[0])
+        if seconds is not measured[0][1]:
+            ratio = estimate_ratio(seconds, measured[0][1])
             over = f"{ratio.value:.2f} ({interval(ratio.low, ratio.high)})"
-        times = figure(max(estimated.values())), figure(slowest.milliseconds)
-        yield [f"`{workload}`", name, *times, str(slowest.rank), over]
+        times = figure(max(estimated.values())), figure(1000 * statistics.median(seconds))
+        yield [f"`{workload}`", name, *times, str(rank), over]
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from reports.core.formatting import listing, names, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import CaptionedTable, Page, Section, write_page
 from reports.core.table import Table, TableColumn, numbers, table_of, text
-from reports.estimates_page import read_validations, validation_chapter
+from reports.estimates import read_validations, validation_chapter
 from reports.family.data import families
 from reports.family.flames import flame_pages
 from reports.family.page import family_chapter

@@ -22,7 +22,7 @@ from harness.model.settings import Settings
 from harness.store.cells import CellStore
 from harness.suites.sweep import resumed, tasks_of
 from reports.core.columns import COMPARISON, cell_table, note
-from reports.core.formatting import fact, listing, number, plural
+from reports.core.formatting import fact, listing, plural, quantity
 from reports.core.table import Table, code, outcome_entry, table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import completion, options
@@ -100,11 +100,7 @@ def compare(
                 )
         if store:
             store.add()  # fails before measuring if the file is not writable
-
-        def keep(cell: Cell) -> None:
-            if store:
-                store.add_cells([cell])
-
+        keep = (lambda cell: store.add_cells([cell])) if store else (lambda cell: None)
         comparison = Comparison(request, settings)
         with progress_display(str(comparison.problem)) as listen:
             cells = [*request.stored, *comparison.run(listen, keep)]
@@ -142,32 +138,29 @@ def _facts(cells: Sequence[Cell]) -> dict[str, Any]:
 
 def shown(cells: Sequence[Cell], details: bool) -> RenderableType:
     """Render a comparison: times, decisions and failures; with `details`, counts too."""
-    first = cells[0]
     facts = [fact(name, value) for name, value in _facts(cells).items() if value != ""]
-    parts: list[RenderableType] = [
-        Text(f"{first.family} on {first.problem}", style="bold"),
-        Text(", ".join(facts)),
-        "",
-        as_terminal(cell_table(cells, *COMPARISON)),
-        *_decisions(cells),
-        *_notes(cells),
-    ]
     proven = [cell.variant for cell in cells if cell.bound and cell.bound.is_reached(cell.quality)]
-    if proven:
-        parts.append(Text(f"Proven best: {listing(proven)}."))
-    parts += _selftest(cells)
     tables = {"Goals": _goals(cells)}
     if details:
         ran = [cell for cell in cells if cell.status not in ("not installed", "not applicable")]
         tables |= {
             title: cell_table(ran, "variant", *columns) for title, columns in _DETAILS.items()
         }
-    parts += [
-        as_terminal(table, f"\n{title}")
-        for title, table in tables.items()
-        if table.rows and len(table.columns) > 1
-    ]
-    return Group(*parts)
+    return Group(
+        Text(f"{cells[0].family} on {cells[0].problem}", style="bold"),
+        Text(", ".join(facts)),
+        "",
+        as_terminal(cell_table(cells, *COMPARISON)),
+        *_decisions(cells),
+        *_notes(cells),
+        *([Text(f"Proven best: {listing(proven)}.")] if proven else []),
+        *_selftest(cells),
+        *(
+            as_terminal(table, f"\n{title}")
+            for title, table in tables.items()
+            if table.rows and len(table.columns) > 1
+        ),
+    )
 
 
 def _decisions(cells: Sequence[Cell]) -> list[RenderableType]:
@@ -215,12 +208,9 @@ def goals(cells: Sequence[Cell]) -> list[Reading]:
 
 
 def _goals(cells: Sequence[Cell]) -> Table:
-    def measured(value: float, unit: str) -> str:
-        return f"{number(value)} {unit}".strip()
-
     return table_of(
         goals(cells),
         text("goal", lambda row: row.statement.name),
-        text("measured", lambda row: row.measured(measured)),
+        text("measured", lambda row: row.measured(quantity)),
         text("outcome", lambda row: outcome_entry(row.outcome)),
     )

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import to_builtins
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Family
 from harness.contract.abilities import load
 from harness.contract.estimates import BenchOptions, Workbench
-from harness.estimates.memory import MemoryValidation, RankMemoryFound, validate_memory
+from harness.estimates.memory import MeasuredMemory, MemoryValidation, validate_memory
 from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate, topology_file
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
@@ -30,13 +29,13 @@ from reports import estimates as tables
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options
 from shardbench.command import command
-from shardbench.problems import find_able
+from shardbench.problems import able_family
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
 _FOLDER = Path("validations")
-_FEWEST, _MOST = 3, 200
-_PLANS, _PLANS_FOR_MEMORY = 20, 4
+# How many plans are measured: at least, by default, at most.
+_PLANS, _MEMORY_PLANS, _MOST = (3, 20), (1, 4), 200
 
 device = click.option("--device", default="cpu", help="What kernels run on: cpu or cuda.")
 indices = click.option(
@@ -117,61 +116,59 @@ def validate_command(
         raise UsageError("--figure is of one workload; the report draws all.")
     if memory and (figure is not None or indices != "uniform"):
         raise UsageError("--figure and --indices are of times; --memory has neither.")
-    fewest = 1 if memory else _FEWEST
-    plans = plans if plans is not None else (_PLANS_FOR_MEMORY if memory else _PLANS)
+    fewest, usual = _MEMORY_PLANS if memory else _PLANS
+    plans = usual if plans is None else plans
     if not fewest <= plans <= _MOST:
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
-    found, _ = find_able(options.found_registry(), family, "measuring", "measure")
+    able = able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
-    problems = [(spec, placed_on(found, spec, topology, gpus)) for spec in specs]
+    problems = [(spec, placed_on(able, spec, topology, gpus)) for spec in specs]
     given = BenchOptions(device, indices, gib, seed)
     options.check_folder(out)
     if memory:
-        start_server_for([found])
-    done: list[Any] = []
+        start_server_for([able])
+    results: list[Any] = []
     for spec, placed in problems:
-        problem = str(ProblemId(found.label(spec), placed.name, placed.gpus))
-        stem = re.sub(r"[^A-Za-z0-9_.=-]+", "_", problem).strip("_")
+        problem = str(ProblemId(able.label(spec), placed.name, placed.gpus))
+        path = out / re.sub(r"[^A-Za-z0-9_.=-]+", "_", f"{problem}.json")
+        if memory:
+            path = path.with_suffix(".memory.json")
         try:
             if memory:
-                path = out / f"{stem}.memory.json"
-                ranks = Store(path.with_suffix(".jsonl"), "memory", RankMemoryFound)
-                with _measuring(found, ranks, given, fresh) as (bench, on_progress):
+                ranks = Store(path.with_suffix(".jsonl"), "memory", MeasuredMemory)
+                with _measuring(able, ranks, given, fresh) as (bench, on_progress):
                     if not hasattr(bench, "memory"):
-                        raise UsageError(f"Family '{found.name}' measures no memory.")
-                    memories = bench.memory(found.work.build(spec, placed), plans)
+                        raise UsageError(f"Family '{able.name}' measures no memory.")
+                    memories = bench.memory(able.work.build(spec, placed), plans)
                     arguments = (problem, bench.device, plans, memories, seed, ranks, on_progress)
-                    done.append(validate_memory(*arguments))
+                    results.append(validate_memory(*arguments))
             else:
-                path = out / f"{stem}.json"
                 times = Store(path.with_suffix(".times.jsonl"), "time", Pair)
-                with _measuring(found, times, given, fresh) as (bench, on_progress):
-                    candidates = bench.candidates(found.work.build(spec, placed), plans)
+                with _measuring(able, times, given, fresh) as (bench, on_progress):
+                    candidates = bench.candidates(able.work.build(spec, placed), plans)
                     stopwatch = _stopwatch(bench, times, given, on_progress)
-                    done.append(validate(problem, indices, candidates, stopwatch, seconds, seed))
+                    results.append(validate(problem, indices, candidates, stopwatch, seconds, seed))
         except ShardbenchError as error:
             if len(problems) == 1:
                 raise
             options.warn(f"{spec}: {error}")  # go on with the other problems
             continue
-        options.write(path, to_json(done[-1], indent=1) + "\n")
+        options.write(path, to_json(results[-1], indent=1) + "\n")
         options.messages.print(f"Wrote {path}")
         if json != "-" and len(problems) > 1 and not memory:
-            display.show(_shown(done[-1]))
-    if not done:
+            display.show(_times_shown(results[-1]))
+    if not results:
         raise click.exceptions.Exit(2)
     if figure is not None:
-        from reports.estimates_page import draw_validation
-
-        options.write(figure, draw_validation(done[0]).svg)
+        options.write(figure, tables.draw_validation(results[0]).svg)
     if memory:
-        shown = _memory_shown(done)
+        shown = _memory_shown(results)
     elif len(problems) > 1:
-        shown = as_terminal(tables.summary_table(done), f"{len(done)} problems\n")
+        shown = as_terminal(tables.summary_table(results), f"{len(results)} problems\n")
     else:
-        shown = _shown(done[0])
-    options.show_or_write(json, to_builtins(done if len(problems) > 1 else done[0]), shown)
-    if len(done) < len(problems):
+        shown = _times_shown(results[0])
+    options.show_or_write(json, results if len(problems) > 1 else results[0], shown)
+    if len(results) < len(problems):
         raise click.exceptions.Exit(2)
 
 
@@ -218,18 +215,17 @@ def calibrate_command(
     Measures kernels of many sizes, fits coefficients, and tests them on kernels of other sizes.
     """
     base = find_topology(topology, 1)
-    found, _ = find_able(options.found_registry(), family, "measuring", "measure")
+    able = able_family(options.found_registry(), family, "measuring", "measure")
     given = BenchOptions(device, indices, None, seed)
     store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
-    with _measuring(found, store, given, fresh) as (bench, on_progress):
-        stopwatch = _stopwatch(bench, store, given, on_progress)
-        machine = calibrate(bench.design(share), stopwatch)
+    with _measuring(able, store, given, fresh) as (bench, on_progress):
+        machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
     text = topology_file(out.stem, base, machine, bench.device, environment(seed))
     read_topologies(text, str(out))
     options.write(out, text)
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
-    options.show_or_write(json, to_builtins(machine), Group(fitted, "", errors))
+    options.show_or_write(json, machine, Group(fitted, "", errors))
     options.messages.print(f"Wrote {out}")
 
 
@@ -238,11 +234,9 @@ def _measuring(
     family: Family[Any, Any], store: Store[Any], given: BenchOptions, fresh: bool
 ) -> Iterator[tuple[Workbench[Any], OnProgress]]:
     """Lock a file of measurements, and yield a workbench and a function that shows progress."""
-    workbench = load(family.abilities.measuring)
-    if workbench is None:
-        raise UsageError(f"Family '{family.name}' does not measure its decisions.")
+    workbench = load(family.abilities.measuring)(given)
     with measuring_into(store, fresh), progress_display() as progress:
-        yield workbench(given), lambda what, done, of: progress.stage(f"measuring {what}", done, of)
+        yield workbench, lambda what, done, of: progress.stage(f"measuring {what}", done, of)
 
 
 def _stopwatch(
@@ -253,32 +247,32 @@ def _stopwatch(
     return Stopwatch(bench, store, key, SystemClock(), on_progress)
 
 
-def _shown(found: Validation) -> RenderableType:
+def _times_shown(validation: Validation) -> RenderableType:
     """Render the plans of a problem, and the agreement of estimates with measurements."""
+    title, seconds = Text(validation.problem, style="bold"), f"{validation.measured_s:.0f} s"
     return Group(
-        Text(found.problem, style="bold"),
-        Text(f"{found.device}, indices {found.inputs}, {found.measured_s:.0f} s of timing"),
-        *(Text(note) for note in found.notes),
+        title,
+        Text(f"{validation.device}, indices {validation.inputs}, {seconds} of timing"),
+        *map(Text, validation.notes),
         "",
-        as_terminal(tables.decisions_table(found)),
+        as_terminal(tables.decisions_table(validation)),
         "",
-        as_terminal(tables.agreements_table([found])),
+        as_terminal(tables.agreements_table([validation])),
         "",
-        as_terminal(tables.residuals_table(found), "Factors by which the estimates are off\n"),
+        as_terminal(tables.residuals_table(validation), "Factors by which the estimates are off\n"),
         "",
         Text("Communication is modelled: it is in neither estimate nor measurement here."),
     )
 
 
-def _memory_shown(found: Sequence[MemoryValidation]) -> RenderableType:
-    notes = dict.fromkeys(note for one in found for note in one.notes)
+def _memory_shown(validations: Sequence[MemoryValidation]) -> RenderableType:
+    """Render the terms and the peaks of all problems together."""
+    title = "Estimated over measured bytes, all ranks together\n"
     return Group(
-        as_terminal(
-            tables.terms_table(found), "Estimated over measured bytes, all ranks together\n"
-        ),
+        as_terminal(tables.terms_table(validations), title),
         "",
-        as_terminal(tables.peaks_table(found), "Peak of a step, by rank\n"),
+        as_terminal(tables.peaks_table(validations), "Peak of a step, by rank\n"),
         "",
-        *(Text(note) for note in notes),
-        Text(f"{found[0].device}; counted by torch's allocator, one rank at a time."),
+        *map(Text, dict.fromkeys(note for result in validations for note in result.notes)),
+        Text(f"{validations[0].device}; counted by torch's allocator, one rank at a time."),
     )

@@ -120,7 +120,7 @@ def plan(
     if pareto and move_gib is not None:
         raise UsageError("--pareto takes no --move-gib: its plans move more and more.")
     workload = WorkloadSpec.parse(tables)
-    able, _ = problems.find_able(options.found_registry(), family, "planning", "plan", workload)
+    able = problems.able_family(options.found_registry(), family, "planning", "plan", workload)
     placed = placed_on(able, workload, topology, gpus)
     request = Request(able, workload, placed, (variant,) if variant else ())
     if near and pareto:

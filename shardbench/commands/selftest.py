@@ -21,14 +21,13 @@ from harness.measuring.selftest import (
 )
 from harness.measuring.timing.verdict import NOISE_FLOOR
 from harness.model.errors import UsageError
-from reports.core.table import numbers, table_of, text
+from reports.core.table import numbers, table_of
 from reports.core.terminal import as_terminal
 from shardbench import options
 from shardbench.command import command
 from shardbench.progress import progress_display
 
 _WAYS = ("best", "turns", "turns-in-one-process", "side-by-side")
-_MOST_FALSE_ALARMS = 1
 _LEAST_FOUND = 95
 _NAMED = ", ".join(str(percent) for percent in ADDED if percent)
 # A round takes at least these seconds, or this many calls of each variant with their overhead.
@@ -82,75 +81,59 @@ def selftest_command(
 
     Compares equal variants, and variants with a few per cent more work, and counts the verdicts.
     """
-    lengths = call or [SHORT / 1000]
     if unknown := set(added) - set(ADDED):
         raise UsageError(f"--added must be one of {_NAMED}, not {min(unknown)}.")
     results, rules = [], []
-    for length in lengths:
+    for length in call or [SHORT / 1000]:
         usual = LONG_SLOWDOWNS if 1000 * length > LONG else SLOWDOWNS
         percents = (0, *dict.fromkeys(percent for percent in added if percent)) if added else usual
         enough = max(_SECONDS, _CALLS * _OVERHEAD * (1 + len(percents)) * length)
-        settings = options.settings_of(
-            max(60.0, 20 * length), enough if seconds is None else seconds, seed
-        )
-        rule = replace(
-            settings.sampling,
-            way=cast("Any", way.replace("-", " ")),
-            noise_floor=noise_floor,
-        )
-        settings = replace(settings, sampling=rule)
+        settings = options.settings_of(max(60.0, 20 * length), seconds or enough, seed)
+        chosen = cast("Any", way.replace("-", " "))
+        rule = replace(settings.sampling, way=chosen, noise_floor=noise_floor)
         measured = []
         started = time.monotonic()
         with progress_display(total=rounds) as listen:
-            for cells in selftest(rounds, settings, 1000 * length, listen, percents):
+            limits = replace(settings, sampling=rule)
+            for cells in selftest(rounds, limits, 1000 * length, listen, percents):
                 measured.append(cells)
                 verdicts = (f"{cell.variant} {cell.verdict}" for cell in cells if cell.verdict)
                 listen.finished("rounds", ", ".join(verdicts))
         results.append(SelfTest.of(measured, length, (time.monotonic() - started) / rounds))
         rules.append(rule)
         note_selftest(results[-1])
-    document = {
-        "selftests": [to_builtins(result) for result in results],
-        "sampling": [to_builtins(rule) for rule in rules],
-        "environment": to_builtins(environment(seed)),
-    }
+    document = to_builtins(
+        {"selftests": results, "sampling": rules, "environment": environment(seed)}
+    )
     shown = [_shown(result, noise_floor) for result in results]
     options.show_or_write(json, document, Group(*shown))
 
 
 def _shown(result: SelfTest, noise_floor: float) -> RenderableType:
     """Return a table of the verdicts, and what this machine resolves."""
-    rows = [
-        (percent, hits, "{:.1f} to {:.1f}".format(*result.in_a_hundred(hits)))
-        for percent, hits in {0: result.differing, **result.found}.items()
-    ]
-    goals = {0: f"at most {_MOST_FALSE_ALARMS}", 5: f"at least {_LEAST_FOUND}"}
-    floor = 100 * noise_floor
-
-    def goal(percent: int) -> str:
-        return f"none: within {floor:g} %" if 0 < percent <= floor else goals.get(percent, "")
-
     table = table_of(
-        rows,
+        {0: result.differing, **result.found}.items(),
         numbers("work added", lambda row: f"{row[0]} %"),
-        numbers("judged slower", lambda row: f"{row[1]} of {result.rounds}"),
-        numbers("in 100 rounds", 2),
-        text("goal", lambda row: goal(row[0])),
+        numbers("judged different", lambda row: f"{row[1]} of {result.rounds}"),
+        numbers(
+            "in 100 rounds", lambda row: "{:.1f} to {:.1f}".format(*result.in_a_hundred(row[1]))
+        ),
     )
     title = (
         f"{result.rounds} rounds, {result.round_seconds:.0f} s each; calls of "
         f"{1000 * result.call_seconds:g} ms, {result.way}\n"
     )
-    process = f", a process by {100 * result.process_spread:.1f} % beyond that"
     resolved = [
         percent
         for percent, hits in result.found.items()
-        if percent > floor and 100 * hits >= _LEAST_FOUND * result.rounds
+        if percent > 100 * noise_floor and 100 * hits >= _LEAST_FOUND * result.rounds
     ]
+    process = f", a process by {100 * result.process_spread:.1f} % beyond that"
     return Group(
-        as_terminal(table, title),
+        title,
+        as_terminal(table),
         "",
-        "With 0 % added, a verdict of slower or faster is a false alarm; "
+        "With 0 % added, a difference is a false alarm, of which there should be at most 1 in 100; "
         f"{result.undecided} were inconclusive.",
         f"A pair varies by {100 * result.pair_spread:.1f} %"
         f"{process if result.process_spread else ''}; {result.pairs:.0f} pairs give a ratio to "

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from harness.contract.abilities import load
 from harness.contract.workloads import (
     Bar,
     Cell,
@@ -63,15 +64,13 @@ def show(
     """Draw a workload's contents: distributions and the largest parts."""
     spec = WorkloadSpec.parse(workload)
     registry = options.found_registry()
-    taking, inventory_of = problems.find_able(
-        registry, family, "inventory", "show what its workloads contain", spec
-    )
+    taking = problems.able_family(registry, family, "inventory", "show this", spec)
     if topology is None and gpus is None:
         taking.label(spec)  # raises UsageError if the workload does not exist
         placed = taking.brings(spec)
     else:
         placed = placed_on(taking, spec, topology, gpus)
-    inventory: Inventory = inventory_of(spec, placed)
+    inventory = load(taking.abilities.inventory)(spec, placed)
     sort = sort or inventory.sort
     inventory.place(sort)  # raises UsageError for an unknown column
     if out is None:
@@ -103,21 +102,19 @@ def import_workload(
     source: str, out: Path, form: str, column: tuple[str, ...], assume: tuple[str, ...], family: str
 ) -> None:
     """Import a workload from another tool's format."""
-    registry = options.found_registry()
-    able, read = problems.find_able(registry, family, "importing", "import workloads")
+    able = problems.able_family(options.found_registry(), family, "importing", "import")
     if any(sign in str(out) for sign in "[]@"):
         raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
     if out.exists() and Path(source).exists() and out.samefile(source):
         raise UsageError(f"{out} is the source itself; write to another file.")
-    imported: Imported = read(
-        ImportRequest(
-            source=source,
-            target=str(out),
-            format="" if form == "auto" else form,
-            columns=_pairs("--column", column),
-            assumed=_pairs("--assume", assume),
-        )
+    request = ImportRequest(
+        source=source,
+        target=str(out),
+        format="" if form == "auto" else form,
+        columns=_pairs("--column", column),
+        assumed=_pairs("--assume", assume),
     )
+    imported: Imported = load(able.abilities.importing)(request)
     options.write(out, imported.content)
     display.show(outcome(imported))
     options.messages.print(

@@ -8,7 +8,7 @@ import toy
 from harness.contract.registry import Registry
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
-from shardbench.problems import find_able
+from shardbench.problems import able_family
 
 
 def family_of(workload: str) -> str:
@@ -24,7 +24,7 @@ def family_of(workload: str) -> str:
 
     families = Registry([known("cat"), known("cattle"), known("dog")])
     spec = WorkloadSpec.parse(workload)
-    return find_able(families, "", "planning", "plan", spec)[0].name
+    return able_family(families, "", "planning", "plan", spec).name
 
 
 def test_a_workload_of_one_family_needs_no_name():

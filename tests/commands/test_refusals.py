@@ -73,7 +73,7 @@ def benchmark(name: str, parameters: str) -> str:
         ("workload import none.csv -o x.csv --format xml", "Unknown format 'xml'"),
         ("workload import none.csv -o x.csv --column rows", "must be given as FIELD=..."),
         ("workload import n.csv -o x.csv --assume dim=5 --assume dim=5", "gives 'dim' twice"),
-        ("workload import none.csv -o x.csv --family reshard", "cannot import workloads"),
+        ("workload import none.csv -o x.csv --family reshard", "cannot import"),
         ("workload import none.data -o x.csv", "cannot be told from its name"),
         # topology capture
         ("topology capture -o m.txt", "m.txt must end in .csv"),

@@ -11,7 +11,6 @@ def test_it_says_what_this_machine_resolves(shardbench) -> None:
     code, printed, _ = shardbench("selftest", *SHORT, "--json", "selftest.json")
     assert code == 0
     assert " of 1 " in printed
-    assert "none: within 3 %" in printed
     assert "This machine resolves" in printed
     assert max(map(len, printed.splitlines())) <= 90
     document = json.loads(Path("selftest.json").read_text())
@@ -37,5 +36,5 @@ def test_what_it_found_is_kept_and_quoted(shardbench) -> None:
     cell = "dimspec/path-cache@random[conversions=5]/dgx_h100:4"
     _, out, _ = shardbench("compare", cell, "--seconds", "0.1", "--details")
     shown = " ".join(out.split())
-    assert "on this machine, calls of 2 ms: 5 % more work was found" in shown
+    assert "calls of 2 ms: 5 % more work was found" in shown
     assert "How ratios were taken" in shown

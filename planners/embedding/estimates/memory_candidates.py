@@ -12,7 +12,7 @@ from torchrec.distributed.planner.types import (
     TrainerConfig,
 )
 
-from harness.contract import MemoryCandidate, NotApplicable, RankMemory
+from harness.contract import NotApplicable, RankMemory
 from planners.embedding.decision import Plan
 from planners.embedding.memory.rank_bytes import OF_RANK, PEAK, measure_rank
 from planners.embedding.memory.rank_model import OPTIMIZERS, RankJob
@@ -25,11 +25,11 @@ _NOT_ON_CPU = "adam"
 
 def memory_candidates(
     problem: EmbeddingProblem, plans: Sequence[tuple[str, Plan]], device: str, seed: int
-) -> list[MemoryCandidate]:
-    """Return each plan with each optimizer; raises NotApplicable unless all tables are pooled.
+) -> list[RankMemory]:
+    """Return the ranks of each plan with the most and the least memory, with each optimizer.
 
-    Of each plan, the ranks with the most and with the least memory are measured. On a CPU, ranks
-    with an empty shard are left out, because fbgemm's backward pass fails on these at random.
+    Raises NotApplicable unless all tables are pooled. On a CPU, ranks with an empty shard are left
+    out, because fbgemm's backward pass fails on these at random.
     """
     if problem.live is not None or problem.paths:
         raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
@@ -39,9 +39,10 @@ def memory_candidates(
         )
     names = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
     return [
-        MemoryCandidate(name, optimizer, [*_ranks(problem, plan, optimizer, device, seed)])
+        rank
         for name, plan in plans
         for optimizer in names
+        for rank in _ranks(problem, name, plan, optimizer, device, seed)
     ]
 
 
@@ -95,7 +96,7 @@ def _one_device(ranks: int, device: str) -> Topology:
 
 
 def _ranks(
-    problem: EmbeddingProblem, plan: Plan, optimizer: str, device: str, seed: int
+    problem: EmbeddingProblem, name: str, plan: Plan, optimizer: str, device: str, seed: int
 ) -> Iterator[RankMemory]:
     options = _in_order(problem, plan)
     estimates = {
@@ -108,7 +109,7 @@ def _ranks(
     for rank in sorted({*usable[:1], *usable[-1:]}):
         job = jobs[rank]
         estimated = {
-            name: {job.names.get(kind, kind): terms for kind, terms in by_rank[rank].items()}
-            for name, by_rank in estimates.items()
+            estimate: {job.names.get(kind, kind): terms for kind, terms in by_rank[rank].items()}
+            for estimate, by_rank in estimates.items()
         }
-        yield RankMemory(rank, measure_rank, job, estimated)
+        yield RankMemory(name, optimizer, rank, measure_rank, job, estimated)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.estimates import MemoryCandidate, MemorySet, RankMemory
-from harness.estimates.memory import RankMemoryFound, validate_memory
+from harness.contract.estimates import MemorySet, RankMemory
+from harness.estimates.memory import MeasuredMemory, validate_memory
 from harness.model.errors import ShardbenchError, UsageError
 from harness.store.lines import Store
 
@@ -22,13 +22,13 @@ def fail(job: object, *_: object) -> dict[str, dict[str, int]]:
 
 
 def candidates(measure: object = count, gib: float = 1.0) -> MemorySet:
-    rank = RankMemory(3, measure, TERMS, ESTIMATED)  # type: ignore[arg-type]  # one of the above
-    return MemorySet([MemoryCandidate("a plan", "adam", [rank])], ["a note"], gib, "peak")
+    rank = RankMemory("a plan", "adam", 3, measure, TERMS, ESTIMATED)  # type: ignore[arg-type]
+    return MemorySet([rank], ["a note"], gib, "peak")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store[RankMemoryFound]:
-    return Store(tmp_path / "memory.jsonl", "memory", RankMemoryFound)
+def store(tmp_path: Path) -> Store[MeasuredMemory]:
+    return Store(tmp_path / "memory.jsonl", "memory", MeasuredMemory)
 
 
 def test_each_term_has_its_bytes_and_the_estimates_that_know_it(store) -> None:
@@ -40,14 +40,14 @@ def test_each_term_has_its_bytes_and_the_estimates_that_know_it(store) -> None:
         ("gradients", 8),
     ]
     assert [term.estimated for term in rank.terms] == [{"theirs": 40, "ours": 80}, {"ours": 8}]
-    assert (found.errors("theirs"), found.errors("ours")) == ([-0.5], [0.0])
+    assert (found.errors("theirs"), found.errors("ours")) == ([0.5], [0.0])
     assert found.notes == ("a note",)
     again = validate_memory("a problem", "CPU", 1, candidates(fail), seed=0, store=store)
     assert again.ranks == found.ranks, "stored ranks are not measured again"
 
 
 def test_a_rank_that_is_too_large_is_refused_before_any_is_measured(store) -> None:
-    with pytest.raises(UsageError, match=r"^Rank 3 of plan 'a plan' takes .* --gib allows 1e-08"):
+    with pytest.raises(UsageError, match=r"^Measuring rank 3 of .* --gib allows 1e-08"):
         validate_memory("a problem", "CPU", 1, candidates(fail, gib=1e-8), seed=0, store=store)
 
 

@@ -19,10 +19,17 @@ from harness.contract.estimates import (
     TimedWork,
 )
 from harness.estimates.timing import Pair, Stopwatch, calibrate
-from harness.estimates.validation import MeasuredMs, Validation, agreement, validate
+from harness.estimates.validation import (
+    Agreement,
+    MeasuredDecision,
+    MeasuredMs,
+    Validation,
+    agreement,
+    validate,
+)
 from harness.store.keys import Key
 from harness.store.lines import Store
-from reports.estimates_page import read_validations
+from reports.estimates import read_validations
 
 KEY = Key(machine="made up")
 PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
@@ -143,14 +150,23 @@ def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Pat
     assert read_validations(tmp_path) == [found]
 
 
-def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_apart():
+def agreed(*estimated: float) -> Agreement:
+    """Return the agreement of estimates of three decisions, two of which are within the noise."""
     measured = [MeasuredMs(1.0, 0.9, 1.1), MeasuredMs(1.05, 0.95, 1.15), MeasuredMs(2.0, 1.9, 2.1)]
-    found = agreement("e", ["a", "b", "c"], [2.0, 1.0, 3.0], measured)
+    decisions = [
+        MeasuredDecision(name, name, {"e": ms}, time, 5, 0, 0.0, ())
+        for name, ms, time in zip("abc", estimated, measured, strict=True)
+    ]
+    return agreement("e", decisions)
+
+
+def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_apart():
+    found = agreed(2.0, 1.0, 3.0)
     assert (found.apart, found.spearman_apart) == (2, None)
     assert (found.picks, found.is_top, found.is_top_within_noise) == ("b", False, True)
     assert found.regret == pytest.approx(0.05)
     assert found.spearman == pytest.approx(0.5)
-    assert agreement("e", ["a", "b", "c"], [1.0, 1.0, 1.0], measured).spearman == 0
+    assert agreed(1.0, 1.0, 1.0).spearman == 0
 
 
 def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
