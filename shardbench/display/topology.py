@@ -1,6 +1,6 @@
 """The output of `shardbench topology`: machines, links and traps, in 80 columns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from rich.console import Group, RenderableType
@@ -12,15 +12,7 @@ from harness.model.errors import printable
 from harness.model.topology import Topology
 from harness.topologies.capture import ASSUMED, HostTopology
 from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind
-from harness.topologies.links import (
-    SELF,
-    LinkMatrix,
-    all_to_all_bw,
-    near_nics,
-    nvlinks_of,
-    shape_of,
-    usual_links,
-)
+from harness.topologies.links import LinkMatrix, all_to_all_bw, near_nics, shape_of, usual_links
 from harness.topologies.probe import Host
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, numbers, table_of, text
@@ -120,19 +112,24 @@ def topology(topology: Topology) -> RenderableType:
 
 
 def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType:
-    """Render a link matrix: link kinds of GPU pairs, nearest network devices, and bandwidth."""
+    """Render what follows from a link matrix: groups of GPUs, nearest network devices, bandwidth.
+
+    The links of all pairs are in the file itself.
+    """
     shape = shape_of(links, kind)
     title = Text(f"{printable(name)}: {plural(len(links.gpus), 'GPU')}, {shape.how}", style="bold")
-    parts: list[RenderableType] = [title, "", _pairs(links), ""]
-    kinds = set(links.gpu_links())
-    meanings = ["a number of NVLinks"] if any(map(nvlinks_of, kinds)) else []
-    meanings += [f"{kind} {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds]
-    if meanings:
-        parts.append(Text(f"Joined by: {'; '.join(meanings)}.", style="dim"))
+    parts: list[RenderableType] = [title]
     if 1 < len(shape.islands) < len(links.gpus):
         groups = (", ".join(island) for island in shape.islands)
-        parts.append(Text("NVLink joins: " + "; ".join(groups) + "."))
-    parts.append(_nics(links))
+        parts.append(Text(f"NVLink joins: {'; '.join(groups)}."))
+    near: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for gpu, nearest in near_nics(links, links.nics).items():
+        near.setdefault(nearest, []).append(gpu)
+    for (nics, link), gpus in near.items():
+        path = f"{link}, {_MEANINGS[link]}" if link in _MEANINGS else link
+        parts.append(Text(f"Nearest to {', '.join(gpus)}: {', '.join(nics)} ({path})."))
+    if not near:
+        parts.append(Text("Network devices: none in the matrix."))
     if kind is None:
         parts.append(Text("Name the GPU with --gpu to see how fast.", style="dim"))
     else:
@@ -140,38 +137,6 @@ def matrix(name: str, links: LinkMatrix, kind: GpuKind | None) -> RenderableType
         speed = f"{bandwidth(total)} one way when each GPU sends to all others alike"
         parts.append(Text(f"{kind.name}: {speed} (stored {total:.0f})"))
     return Group(*parts)
-
-
-def _pairs(links: LinkMatrix) -> RenderableType:
-    """Render a table of the links of all pairs of GPUs: NVLinks as their number."""
-
-    def column(other: str) -> Callable[[str], Entry]:
-        def link(gpu: str) -> Entry:
-            kind = links.links[gpu, other]
-            count = nvlinks_of(kind)
-            if count:
-                return Entry(str(count), tone="good")
-            return Entry("·" if kind == SELF else kind, tone="bad" if kind == "SYS" else "")
-
-        return link
-
-    columns = (numbers(other.removeprefix("GPU"), column(other)) for other in links.gpus)
-    return as_terminal(table_of(links.gpus, text("", lambda gpu: gpu), *columns))
-
-
-def _nics(links: LinkMatrix) -> RenderableType:
-    near: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for gpu, nearest in near_nics(links, links.nics).items():
-        near.setdefault(nearest, []).append(gpu)
-    if not near:
-        return Text("Network devices: none in the matrix.")
-    table = table_of(
-        [(", ".join(gpus), ", ".join(nics), kind) for (nics, kind), gpus in near.items()],
-        text("of", 0),
-        text("are", 1),
-        text("through", 2),
-    )
-    return Group("", as_terminal(table, "Nearest network devices"), "")
 
 
 def traps(rows: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> RenderableType:

@@ -16,13 +16,11 @@ from harness.measuring.jobs import start_server_for
 SCRIPTS = ROOT / "record" / "scripts"
 # The arguments for a small problem, and the number of rows.
 SMALL = {
-    "first_plan.py": ("4x2", 1),
     "fsdp_step.py": ("1", 11),
     "large_problems.py": (
         "compiled@synthetic[tables=4]/dgx_h100:8 certified@synthetic[tables=4]/dgx_h100:8",
         2,
     ),
-    "memory_of_new_sizes.py": ("accelerated 8", 5),
     "plan_cache.py": ("6x4", 3),
     "plan_into_job.py": ("8 8", 6),
     "remedies.py": ("0 1", 2),
