@@ -59,8 +59,6 @@ class OutFile(click.ParamType[Path]):
 
 # The problem of a command.
 
-ID = "family/variant@workload/topology:gpus"
-
 workload = click.option(
     "-w",
     "--workload",
@@ -76,11 +74,6 @@ topology = click.option(
 gpus = click.option(
     "-n", "--gpus", type=int, help="How many GPUs to plan for; a captured workload has its own."
 )
-cell = click.argument(
-    "cell",
-    help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
-    shell_complete=completion.cells,
-)
 family = click.option(
     "--family",
     default="",
@@ -93,23 +86,6 @@ against = click.option(
     help="Another variant, to compare with.",
     shell_complete=completion.variants,
 )
-
-
-def problem(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the argument and the options that name a problem; the function gets a request for it."""
-
-    @wraps(function)
-    def with_request(
-        cell: str, workload: str | None, topology: str | None, gpus: int | None, **others: Any
-    ) -> None:
-        from shardbench.problems import find_problem  # imports what measures
-
-        request = find_problem(found_registry(), cell, workload, topology, gpus)
-        function(request=request, **others)
-
-    for parameter in (gpus, topology, workload, cell):
-        with_request = parameter(with_request)
-    return with_request
 
 
 # How it is measured.

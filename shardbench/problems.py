@@ -1,10 +1,13 @@
-"""Find the family, the variant and the problem that a command line names."""
+"""The family, the variant and the problem that a command line names."""
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
+
+import click
 
 from harness.contract import Family
 from harness.contract.registry import Registry
@@ -12,11 +15,35 @@ from harness.measuring.request import Request
 from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.topologies.lookup import placed_on
-from shardbench.options import ID
+from shardbench import completion, options
+
+ID = "family/variant@workload/topology:gpus"
+
+cell = click.argument(
+    "cell",
+    help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
+    shell_complete=completion.cells,
+)
+
 
 # A benchmark of this repository as asv prints it: families.embedding.time_plan('...', '...').
 _BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
 _FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
+
+
+def problem(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument and the options that name a problem; the function gets a request for it."""
+
+    @wraps(function)
+    def with_request(
+        cell: str, workload: str | None, topology: str | None, gpus: int | None, **others: Any
+    ) -> None:
+        request = find_problem(options.found_registry(), cell, workload, topology, gpus)
+        function(request=request, **others)
+
+    for parameter in (options.gpus, options.topology, options.workload, cell):
+        with_request = parameter(with_request)
+    return with_request
 
 
 def able_family(

@@ -25,7 +25,7 @@ from reports.core.columns import COMPARISON, cell_table, note
 from reports.core.formatting import fact, listing, plural, quantity
 from reports.core.table import Table, code, outcome_entry, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import completion, options
+from shardbench import completion, options, problems
 from shardbench.command import command
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -54,7 +54,7 @@ _DETAILS = {
     "shardbench compare embedding -w dlrm-856 -t dgx_h100 -n 16 \\",
     "    --variants compiled,certified --against compiled",
 )
-@options.problem
+@problems.problem
 @click.option(
     "--variants",
     default="",

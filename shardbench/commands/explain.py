@@ -14,7 +14,7 @@ from harness.planning.plan import Explained, explain as make_explanation
 from reports.core.formatting import figure, markdown, number, seconds
 from reports.core.table import Table, TableColumn, as_markdown, numbers, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import display, options
+from shardbench import display, options, problems
 from shardbench.command import command
 from shardbench.commands.plan import plan_with_remedy
 from shardbench.progress import progress_display
@@ -23,7 +23,7 @@ _WIDEST_WORD = 17
 
 
 @command("shardbench explain embedding/certified -w dlrm-856 -t dgx_h100 -n 16")
-@options.problem
+@problems.problem
 @options.against
 @click.option("--rank", type=int, help="The rank to look at; the heaviest unless given.")
 @click.option(
@@ -43,7 +43,7 @@ def explain(
     With --against, shows the differences between two decisions and their effect.
     """
     if not request.variants:
-        raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {options.ID}.")
+        raise UsageError(f"Name the variant to explain: FAMILY/VARIANT, or one id, {problems.ID}.")
     try:
         with progress_display() as progress:
             asked = replace(request, against=against)

@@ -18,7 +18,7 @@ from harness.model.files import to_json
 from harness.model.ids import CellId
 from reports.core.formatting import percent, plural, seconds as duration
 from reports.flames import explanation, flame_page, overview
-from shardbench import completion, display, options
+from shardbench import completion, display, options, problems
 from shardbench.command import command
 from shardbench.progress import progress_display
 
@@ -34,7 +34,7 @@ _DEEPEST = 8
     "shardbench profile embedding upstream -w dlrm-856 -t dgx_h100 -n 16 \\",
     "    --against compiled",
 )
-@options.problem
+@problems.problem
 @click.argument(
     "variant",
     default="",
@@ -68,7 +68,7 @@ def profile(
         raise UsageError(f"The id names the variant already; leave out '{variant}'.")
     name = next(iter(request.variants), variant)
     if not name:
-        raise UsageError(f"Name the variant to profile: FAMILY VARIANT, or one id, {options.ID}.")
+        raise UsageError(f"Name the variant to profile: FAMILY VARIANT, or one id, {problems.ID}.")
     if against == name:
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     names = tuple(request.family.find(text).name for text in (name, against) if text)
