@@ -9,7 +9,7 @@ from typing import Any, Never
 
 import click
 
-from harness.execution.worker import LoggedOnce
+from harness.execution.logged import LoggedOnce
 from harness.model.errors import ShardbenchError, UsageError
 from shardbench.command import INTERRUPTED, InterruptedCommand, examples
 from shardbench.streams import flush_streams, not_written, prepare_streams
@@ -121,7 +121,6 @@ def main(arguments: list[str] | None = None) -> None:
             program(arguments, prog_name="shardbench")
         finally:
             logging.getLogger().removeHandler(logged)
-            logged.close()
             flush_streams()
     except ShardbenchError as error:
         _end(error)

@@ -2,7 +2,12 @@
 
 import csv
 import io
+import math
 import shlex
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -11,15 +16,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from harness.contract.abilities import load
-from harness.contract.workloads import (
-    Bar,
-    Cell,
-    Column,
-    Imported,
-    ImportRequest,
-    Inventory,
-    distribution,
-)
+from harness.contract.workloads import Cell, Column, Imported, ImportRequest, Inventory
 from harness.model.errors import UsageError, printable
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
@@ -30,6 +27,7 @@ from shardbench import completion, display, options, problems
 from shardbench.command import command, examples
 
 _WIDTH = 39
+_MOST_BARS, _FEW_RANGES = 8, 3
 _MOST_IMPORTED = 5
 
 
@@ -141,7 +139,11 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
 
 def _contents(inventory: Inventory, sort: str, most: int) -> RenderableType:
     """Render an inventory: a summary, histograms, and the `most` largest parts with bars."""
-    drawn = [_histogram(inventory, column) for column in inventory.drawn]
+    drawn = [
+        _histogram(inventory, place)
+        for place, column in enumerate(inventory.columns)
+        if column.scale
+    ]
     parts: list[RenderableType] = [
         Text(inventory.title, style="bold"),
         Text(inventory.summary),
@@ -190,24 +192,57 @@ def _as_csv(inventory: Inventory) -> str:
     return file.getvalue()
 
 
-def _histogram(inventory: Inventory, column: Column) -> RenderableType:
+def distribution(column: Column, values: Sequence[float]) -> list[tuple[float, float, int]]:
+    """Return the histogram of a column: for each range its ends and the number of values in it.
+
+    A few different values have a range each, of equal ends. On a logarithmic scale, ranges end at
+    powers of 10, or 16 for bytes, or of a smaller base if that gives too few ranges. On a linear
+    scale, ranges have equal round widths.
+    """
+    distinct = sorted(set(values))
+    few = _MOST_BARS if column.scale == "linear" else min(_MOST_BARS, max(3, len(values) // 2))
+    if len(distinct) <= few:
+        return [(value, value, values.count(value)) for value in distinct]
+    low, high = distinct[0], distinct[-1]
+    if column.scale == "log" and low > 0:
+        for base in (16.0, 4.0, 2.0) if column.kind == "bytes" else (10.0, 2.0):
+            first, last = (math.floor(math.log(end, base) + 1e-9) for end in (low, high))
+            edges = [base**power for power in range(first, last + 2)]
+            if last - first >= _FEW_RANGES:
+                break
+    else:
+        power = 10.0 ** math.floor(math.log10((high - low) / _MOST_BARS))
+        width = next(n * power for n in (1, 2, 5, 10) if n * power * _MOST_BARS >= high - low)
+        first, last = math.floor(low / width), math.floor(high / width)
+        edges = [float(f"{number * width:.12g}") for number in range(first, last + 2)]
+    # The first and last range also have the values that rounding has left outside of them.
+    counts = Counter(bisect_right(edges[1:-1], value) for value in values)
+    return [(*ends, counts[place]) for place, ends in enumerate(pairwise(edges))]
+
+
+def _histogram(inventory: Inventory, place: int) -> RenderableType:
+    column = inventory.columns[place]
     write = in_bytes if column.kind == "bytes" else amount
 
-    def values(of: Bar) -> Entry:
-        if of.low < of.high:
-            return Entry(f"{write(of.low)} to {write(of.high)}")
-        return Entry(_written(of.low, column) if column.kind == "number" else write(of.low))
+    def ends(of: tuple[float, float, int]) -> Entry:
+        low, high, _ = of
+        if low < high:
+            return Entry(f"{write(low)} to {write(high)}")
+        return Entry(_written(low, column) if column.kind == "number" else write(low))
 
     unit = f" ({column.unit})" if column.unit else ""
-    columns = (numbers("", values), numbers(f"{inventory.part}s", "parts"), bar("", "parts"))
-    table = table_of(distribution(inventory, column), *columns)
-    return as_terminal(table, f"\n{column.heading}{unit}")
+    columns = (numbers("", ends), numbers(f"{inventory.part}s", 2), bar("", 2))
+    rows = distribution(column, [float(row[place]) for row in inventory.rows])
+    return as_terminal(table_of(rows, *columns), f"\n{column.heading}{unit}")
 
 
 def _largest(inventory: Inventory, sort: str, most: int) -> RenderableType:
     """Render the `most` largest parts by a column; a text column has bars of another one."""
-    rows = inventory.largest(sort, most)
-    by = inventory.place_of_bars(sort)
+    place = inventory.place(sort)
+    ordered = inventory.columns[place]
+    is_text = ordered.kind == "text"
+    by = inventory.place(inventory.sort) if is_text else place
+    rows = sorted(inventory.rows, key=lambda row: row[place], reverse=not is_text)[:most]
 
     def column(place: int) -> TableColumn:
         of = inventory.columns[place]
@@ -217,13 +252,12 @@ def _largest(inventory: Inventory, sort: str, most: int) -> RenderableType:
     shown = [
         column(place) for place, of in enumerate(inventory.columns) if of.is_shown or place == by
     ]
-    ordered = inventory.columns[inventory.place(sort)]
     total, parts = len(inventory.rows), inventory.part + "s" * (len(inventory.rows) > 1)
     title = f"All {total:,} {parts} by {ordered.heading}"
     if len(rows) < total:
-        order = "first" if ordered.kind == "text" else "largest"
-        title = f"The {len(rows):,} {order} of {total:,} {parts} by {ordered.heading}"
-    heading = "" if by == inventory.place(sort) else inventory.columns[by].heading
+        title = f"The {len(rows):,} {'first' if is_text else 'largest'} of {total:,} {parts} by"
+        title = f"{title} {ordered.heading}"
+    heading = inventory.columns[by].heading if is_text else ""
     bars = bar(heading, lambda row: Entry("", float(row[by])))
     return as_terminal(table_of(rows, *shown, bars), title)
 
