@@ -8,7 +8,7 @@ from typing import get_args
 
 import pandas as pd
 
-from harness.gate.expectations import Expectations, Rules
+from harness.gate.expectations import Expectations
 from harness.gate.judging import (
     Deviation,
     GateVerdict,
@@ -32,7 +32,6 @@ from reports.core.table import Entry, Table, TableColumn, code, table_of, text
 from reports.gate import deviations, headline, notes, table_of_deviations
 from reports.report.page import environment_table
 
-_RULES = Rules(ratio_slack=1.0)
 _MOST_DRAWN = 24
 _LOOKS = {"A": (BLUE, "o"), "B": (VERMILION, "D")}
 _CHANGES = (
@@ -67,7 +66,7 @@ def judge(before: Results, now: Results) -> GateVerdict:
     Raises ShardbenchError if nothing was measured in either.
     """
     a, b = ({cell.id: cell for cell in results.records} for results in (before, now))
-    nothing = Expectations(rules=_RULES)
+    nothing = Expectations(ratio_slack=1.0)
     verdict = judge_cells(renewed(nothing, judge_cells(nothing, a)), b)
 
     def changed(judged: Judged) -> tuple[Deviation, ...]:

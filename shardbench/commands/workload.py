@@ -11,9 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import click
-from rich.bar import Bar
 from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
+from rich.table import Table as Grid
 from rich.text import Text
 
 from harness.contract.abilities import load
@@ -24,11 +23,12 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import amount, in_bytes, number
 from reports.core.table import Entry, TableColumn, bar, numbers, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import completion, display, options, problem_options
+from shardbench import completion, display, options, problems
 from shardbench.command import command, examples
 
-_WIDTH, _BETWEEN = 39, 2
+_WIDTH = 39
 _MOST_BARS, _FEW_RANGES = 8, 3
+_MOST_IMPORTED = 5
 
 
 @click.group(no_args_is_help=True, epilog=examples("shardbench workload show dlrm-856"))
@@ -42,9 +42,9 @@ def workload() -> None:
     help="A name, name[key=value,...], or a file that its family reads.",
     shell_complete=completion.workloads,
 )
-@problem_options.family
-@problem_options.topology
-@problem_options.gpus
+@options.family
+@options.topology
+@options.gpus
 @click.option("--sort", default="", help="The column by which parts are ordered.")
 @click.option("--top", type=click.IntRange(min=1), default=10, help="How many parts to show.")
 @click.option(
@@ -62,7 +62,7 @@ def show(
     """Draw a workload's contents: distributions and the largest parts."""
     spec = WorkloadSpec.parse(workload)
     registry = options.found_registry()
-    taking = problem_options.able_family(registry, family, "inventory", "show this", spec)
+    taking = problems.able_family(registry, family, "inventory", "show this", spec)
     if topology is None and gpus is None:
         taking.label(spec)  # raises UsageError if the workload does not exist
         placed = taking.brings(spec)
@@ -95,12 +95,12 @@ def show(
     multiple=True,
     help="FIELD=VALUE: a field's value where the source lacks it; repeatable.",
 )
-@problem_options.family
+@options.family
 def import_workload(
     source: str, out: Path, form: str, column: tuple[str, ...], assume: tuple[str, ...], family: str
 ) -> None:
     """Import a workload from another tool's format."""
-    able = problem_options.able_family(options.found_registry(), family, "importing", "import")
+    able = problems.able_family(options.found_registry(), family, "importing", "import")
     if any(sign in str(out) for sign in "[]@"):
         raise UsageError(f"{out} cannot be named as a workload: leave out '[', ']' and '@'.")
     if out.exists() and Path(source).exists() and out.samefile(source):
@@ -139,24 +139,24 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
 
 def _contents(inventory: Inventory, sort: str, most: int) -> RenderableType:
     """Render an inventory: a summary, histograms, and the `most` largest parts with bars."""
-    histograms = RichTable.grid(padding=(0, _BETWEEN, 1, 0))  # two in a row
-    histograms.add_column(width=_WIDTH)
-    histograms.add_column(width=_WIDTH)
     drawn = [
-        _histogram(column, [float(row[place]) for row in inventory.rows])
+        _histogram(inventory, place)
         for place, column in enumerate(inventory.columns)
         if column.scale
     ]
-    for place in range(0, len(drawn), 2):
-        histograms.add_row(*drawn[place : place + 2])
-    return Group(
+    parts: list[RenderableType] = [
         Text(inventory.title, style="bold"),
         Text(inventory.summary),
         *(Text(f"{note}.", style="dim") for note in inventory.notes),
-        "",
-        *[histograms] * bool(drawn),
-        _largest(inventory, sort, most),
-    )
+    ]
+    if drawn:
+        grid = Grid.grid(padding=(0, 2, 0, 0))  # two in a row
+        grid.add_column(width=_WIDTH)
+        grid.add_column(width=_WIDTH)
+        for place in range(0, len(drawn), 2):
+            grid.add_row(*drawn[place : place + 2])
+        parts.append(grid)
+    return Group(*parts, "", _largest(inventory, sort, most))
 
 
 def outcome(imported: Imported) -> RenderableType:
@@ -166,14 +166,13 @@ def outcome(imported: Imported) -> RenderableType:
         Text(inventory.title, style="bold"),
         Text(inventory.summary),
         "",
-        _largest(inventory, inventory.sort, 5),
+        _largest(inventory, inventory.sort, _MOST_IMPORTED),
     ]
-    values: dict[str, Sequence[str]] = {
-        "Assumed, since the source does not say it": imported.assumed,
-        "Changed": imported.changed,
-        "Left out": imported.left_out,
-    }
-    for title, sentences in values.items():
+    for title, sentences in (
+        ("Assumed, since the source does not say it", imported.assumed),
+        ("Changed", imported.changed),
+        ("Left out", imported.left_out),
+    ):
         if sentences:
             parts += ["", Text(f"{title}:", style="yellow")]
             parts.append(display.listed(f"{sentence}." for sentence in sentences))
@@ -221,21 +220,20 @@ def distribution(column: Column, values: Sequence[float]) -> list[tuple[float, f
     return [(*ends, counts[place]) for place, ends in enumerate(pairwise(edges))]
 
 
-def _histogram(column: Column, values: Sequence[float]) -> RichTable:
-    bars = distribution(column, values)
-    table = RichTable.grid(padding=(0, 1, 0, 0))
-    table.title = f"{column.heading} ({column.unit})" if column.unit else column.heading
-    table.title_justify, table.title_style = "left", "bold"
-    for _ in range(2):
-        table.add_column(justify="right", no_wrap=True)
-    most = max((parts for _, _, parts in bars), default=1)
+def _histogram(inventory: Inventory, place: int) -> RenderableType:
+    column = inventory.columns[place]
     write = in_bytes if column.kind == "bytes" else amount
-    for low, high, parts in bars:
-        ends = f"{write(low)} to {write(high)}"
-        if low == high:
-            ends = _written(low, column) if column.kind == "number" else write(low)
-        table.add_row(ends, f"{parts:,}", Bar(most, 0, parts, color="blue"))
-    return table
+
+    def ends(of: tuple[float, float, int]) -> Entry:
+        low, high, _ = of
+        if low < high:
+            return Entry(f"{write(low)} to {write(high)}")
+        return Entry(_written(low, column) if column.kind == "number" else write(low))
+
+    unit = f" ({column.unit})" if column.unit else ""
+    columns = (numbers("", ends), numbers(f"{inventory.part}s", 2), bar("", 2))
+    rows = distribution(column, [float(row[place]) for row in inventory.rows])
+    return as_terminal(table_of(rows, *columns), f"\n{column.heading}{unit}")
 
 
 def _largest(inventory: Inventory, sort: str, most: int) -> RenderableType:
