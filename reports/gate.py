@@ -2,8 +2,6 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 
 from harness.gate.expectations import Value
 from harness.gate.judging import Deviation, GateVerdict, Judged, Kind
@@ -18,7 +16,6 @@ Steps = Sequence[tuple[str, Sequence[str]]]
 """Next steps: each is a text, and the commands for it."""
 
 _MOST_ROWS = 500
-_MOST_LINES = 200
 _LONGEST = 300
 _TONES: dict[Kind, Tone] = {"regression": "bad", "missing": "bad", "win": "good"}
 
@@ -67,13 +64,14 @@ def table_of_deviations(
     )
 
 
-def lines(deviations: Iterable[tuple[Judged, Deviation]]) -> Iterator[str]:
+def lines(judged: Iterable[Judged]) -> Iterator[str]:
     """Yield the deviations as lines of text, below a line for each cell."""
-    rows = ([entry.text for entry in row] for row in table_of_deviations(deviations).rows)
-    for cell, of_cell in groupby(rows, itemgetter(0)):
-        yield cell
-        for _, what, before, now, change in of_cell:
-            yield f"  {what}: {now}, expected {before}: {change}"
+    for cell in judged:
+        if cell.deviations:
+            yield printable(str(cell.cell))
+        for deviation in cell.deviations:
+            before, now = _values(deviation)
+            yield f"  {_what(cell, deviation)}: {now}, expected {before}: {_change(deviation)}"
 
 
 def _what(judged: Judged, deviation: Deviation) -> str:
@@ -156,9 +154,9 @@ def look_closer(judged: Judged) -> tuple[str, ...]:
 
 def plain(verdict: GateVerdict, said: Sequence[str], steps: Steps) -> str:
     """Return the verdict as text: headline, deviating cells, notes and next steps."""
-    shown = list(lines(deviations(verdict.judged)))
-    if len(shown) > _MOST_LINES:
-        shown[_MOST_LINES:] = [f"{len(shown) - _MOST_LINES:,} more lines; --markdown has them."]
+    shown = list(lines(verdict.judged))
+    if len(shown) > _MOST_ROWS:
+        shown[_MOST_ROWS:] = [f"{len(shown) - _MOST_ROWS:,} more lines are left out."]
     blocks = [headline(verdict), "\n".join(shown), *said]
     blocks += ["\n  ".join([text, *commands]) for text, commands in steps]
     return "\n\n".join(filter(None, blocks)) + "\n"

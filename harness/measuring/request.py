@@ -13,6 +13,7 @@ from harness.model.cell import Cell
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
 from harness.store.keys import Key, key_of
+from harness.topologies.lookup import placed_on
 
 # The stages of a job; only `CALL` and `TOGETHER` are limited by the budget of a call.
 BUILDING = "building the problem"
@@ -90,6 +91,17 @@ class Request:
         """Return the picklable form of the request; the other process calls `registry`."""
         rest = {known.name: getattr(self, known.name) for known in fields(self)}
         return Job(registry, rest.pop("family").name, rest, settings)
+
+
+def request_on(family: Family[Any, Any], problem: ProblemId, *rest: Any, **named: Any) -> Request:
+    """Return the request with these other fields on a family's problem.
+
+    Raise UsageError for an unknown topology or variant.
+    """
+    topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
+    request = Request(family, problem.workload, topology, *rest, **named)
+    request.names()  # raises for an unknown variant
+    return request
 
 
 @dataclass(frozen=True, slots=True)

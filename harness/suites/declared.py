@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 
 from harness.contract import Family
 from harness.contract.registry import Registry
-from harness.measuring.request import Request
+from harness.measuring.request import Request, request_on
 from harness.model.declared import Name, checked
 from harness.model.errors import UsageError, unknown
 from harness.model.files import read_toml
@@ -26,17 +26,6 @@ Values = Annotated[tuple[Name | int | float, ...], Meta(min_length=1)]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MOST_COMBINATIONS = 100_000
-
-
-def request_on(family: Family[Any, Any], problem: ProblemId, *rest: Any, **named: Any) -> Request:
-    """Return the request with these other fields on a family's problem.
-
-    Raise UsageError for an unknown topology or variant.
-    """
-    topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
-    request = Request(family, problem.workload, topology, *rest, **named)
-    request.names()  # raises for an unknown variant
-    return request
 
 
 def registered_requests(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Request]:

@@ -27,8 +27,9 @@ from harness.store.lines import Store
 from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from reports import estimates as tables
 from reports.core.terminal import as_terminal
-from shardbench import completion, display, options, problem_options
+from shardbench import completion, display, options
 from shardbench.command import command
+from shardbench.problems import able_family
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -53,8 +54,8 @@ indices = click.option(
     help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
     shell_complete=completion.workloads,
 )
-@problem_options.topology
-@problem_options.gpus
+@options.topology
+@options.gpus
 @click.option(
     "--memory",
     is_flag=True,
@@ -77,7 +78,7 @@ indices = click.option(
     help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a "
     "GPU has left.",
 )
-@problem_options.family
+@options.family
 @click.option(
     "--out",
     type=options.PATH,
@@ -119,7 +120,7 @@ def validate_command(
     plans = usual if plans is None else plans
     if not fewest <= plans <= _MOST:
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
-    able = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
+    able = able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
     problems = [(spec, placed_on(able, spec, topology, gpus)) for spec in specs]
     given = BenchOptions(device, indices, gib, seed)
@@ -190,11 +191,11 @@ def validate_command(
 @indices
 @click.option(
     "--share",
-    type=options.Number("above 0 and at most 4", lambda share: 0 < share <= 4),
+    type=options.Number(min=0, max=4, min_open=True),
     default=1.0,
     help="Part of the kernels to measure.",
 )
-@problem_options.family
+@options.family
 @options.fresh
 @options.seed
 @options.json
@@ -214,7 +215,7 @@ def calibrate_command(
     Measures kernels of many sizes, fits coefficients, and tests them on kernels of other sizes.
     """
     base = find_topology(topology, 1)
-    able = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
+    able = able_family(options.found_registry(), family, "measuring", "measure")
     given = BenchOptions(device, indices, None, seed)
     store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
     with _measuring(able, store, given, fresh) as (bench, on_progress):

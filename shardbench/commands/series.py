@@ -1,6 +1,5 @@
 """`shardbench releases` and `shardbench history`: measure releases and commits of a library."""
 
-import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -81,7 +80,7 @@ def _show(views: Sequence[View], folder: Path) -> None:
 
 @command("shardbench releases torchrec 1.5.0..1.9.2")
 @click.argument(
-    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_releases
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("releases")
 )
 @click.argument(
     "wanted",
@@ -191,7 +190,7 @@ def _place(declared: Series, name: str, folder: Path) -> Place:
     cls=GateCommand,
 )
 @click.argument(
-    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_commits
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("commits")
 )
 @click.argument(
     "wanted",
@@ -223,7 +222,7 @@ def _place(declared: Series, name: str, folder: Path) -> Place:
 )
 @click.option(
     "--least",
-    type=options.Number("a factor of at least 1", lambda factor: 1 <= factor < math.inf),
+    type=options.Number(min=1),
     default=1.1,
     help="Report commits that change the calls by this factor or more.",
 )

@@ -37,7 +37,7 @@ _MOST_FAILED = 20
     default="default",
     help="A suite (a .toml file), 'default' or 'large' for the problems that the families "
     "study themselves, or names of families with commas between.",
-    shell_complete=completion.families_and_suites,
+    shell_complete=completion.suites,
 )
 @click.option(
     "--results",

@@ -260,7 +260,7 @@ def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
     ("command", "named"),
     [
         ("releases toylid 1.0.0", "'toylid'"),
-        ("releases toylib 1.0.0 --budget nan", "is not a positive"),
+        ("releases toylib 1.0.0 --budget nan", "nan is not a finite number"),
         ("releases toylib 1.0.0 -p toy/none:8", "topology 'none'"),
         ("releases toylib 1.0.0 --out driver/driver.py", "cannot be written"),
         ("history toylid", "'toylid'"),

@@ -173,7 +173,7 @@ def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
         (["tiny.toml", "--executor", "dask"], "--executor dask needs --scheduler"),
         (["tiny.toml", "--scheduler", "x"], "--executor dask needs --scheduler, and nothing else"),
         (["tiny.toml", "--workers", "0"], "--workers must be at least 1, and 1"),
-        (["tiny.toml", "--seconds", "nan"], "is not a positive number"),
+        (["tiny.toml", "--seconds", "nan"], "nan is not a finite number"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_code_2(shardbench, tmp_path, arguments, said):

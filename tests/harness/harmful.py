@@ -23,7 +23,7 @@ from typing import Any
 
 from toy import TOY, Decision, ToyProblem, build, reference, round_robin, same, with_work
 
-from harness.contract import Measured, Prepared, Topology, WorkloadSpec
+from harness.contract import Prepared, Topology, WorkloadSpec
 from harness.contract.registry import Registry
 
 HOSTILE = replace(TOY, name="hostile", variants={}, studies=())
@@ -258,7 +258,6 @@ def _closes_with(name: str, end: Callable[[], object]) -> None:
 
 
 _closes_with("closes-badly", lambda: sys.exit("while closing"))
-_closes_with("closes-as-badly", lambda: sys.exit("while closing"))
 _closes_with("closes-and-crashes", os.abort)
 
 
@@ -289,20 +288,6 @@ def endless_set_up(problem: ToyProblem) -> Prepared[Decision]:
 @_only("endless-close")
 def endless_close(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(lambda: round_robin(problem), close=lambda: time.sleep(600))
-
-
-@_call("counts-nonsense")
-def counts_nonsense(problem: ToyProblem) -> Measured[Decision]:
-    return Measured(round_robin(problem), 0.1, 0.1, counters={"dealt": "many"})  # type: ignore
-
-
-@_call("decides-nothing")
-def decides_nothing(_: ToyProblem) -> Decision:
-    class Nothing(tuple[int, ...]):
-        def __iter__(self) -> Iterator[int]:
-            raise RuntimeError("no fingerprint")
-
-    return Nothing()
 
 
 @_call("hoards")

@@ -84,7 +84,7 @@ class TestNoVerdict:
             (["none.toml"], "none.toml does not exist"),
             (["e.toml", "--judge", "none.jsonl"], "none.jsonl cannot be read"),
             (["e.toml", "--jugde", "first.jsonl"], "No such option"),
-            (["e.toml", "--budget", "0"], "is not a positive"),
+            (["e.toml", "--budget", "0"], "not in the range"),
             (["e.toml", "--judge", "first.jsonl", "--results", "r.jsonl"], "takes no --results"),
             (["e.toml", "--judge", "first.jsonl", "--markdown", "./e.toml"], "named twice"),
             (["e.toml", "--results", "e.toml"], "named twice"),

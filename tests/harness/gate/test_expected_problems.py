@@ -1,6 +1,5 @@
 """Measuring the cells of expectations: the necessary comparisons, and the ids of their cells."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,31 +103,36 @@ def test_a_problem_is_compared_with_one_variant():
         requests(Expectations(rows))
 
 
-class TestIds:
-    NOW = CellId.parse("toy/same@TOY[size=4]/dgx_a100_80gb:2")
-    OLD = CellId.parse("toy/same@OLD/dgx_a100_80gb:2")
+NOW = CellId.parse("toy/same@TOY[size=4]/dgx_a100_80gb:2")
+OLD = CellId.parse("toy/same@OLD/dgx_a100_80gb:2")
 
-    def named(self, cells: Mapping[CellId, Expectation]) -> tuple[Expectations, Any]:
-        return to_measure(Expectations(cells), toy.labelled_registry())[1:]
 
-    def test_a_problem_keeps_how_it_is_given_where_results_name_it_otherwise(self):
-        expected, changed = self.named(expecting(f"toy/same@{SMALL}").cells)
-        assert expected.cells == {self.NOW: Expectation(given=SMALL)}
-        assert not changed
+@pytest.mark.parametrize(
+    ("before", "row", "after", "renamed"),
+    [
+        # The workload of a row has another name in results.
+        (CellId.parse(f"toy/same@{SMALL}"), Expectation(), Expectation(given=SMALL), {}),
+        # Its file has changed, so that its figures say nothing of the new one.
+        (
+            OLD,
+            Expectation(given=SMALL, fingerprint="0-1", ignore=("ratio",)),
+            Expectation(given=SMALL, ignore=("ratio",)),
+            {OLD: NOW},
+        ),
+    ],
+)
+def test_cells_are_named_as_in_results(before, row, after, renamed):
+    _, expected, changed = to_measure(Expectations({before: row}), toy.labelled_registry())
+    assert expected.cells == {NOW: after}
+    assert changed == renamed
 
-    def test_a_file_that_has_changed_is_told_and_nothing_is_expected_of_it_yet(self):
-        row = Expectation(given=SMALL, fingerprint="0-1", ignore=("ratio",))
-        expected, changed = self.named({self.OLD: row})
-        assert expected.cells == {self.NOW: Expectation(given=SMALL, ignore=("ratio",))}
-        assert changed == {self.OLD: self.NOW}
 
-    def test_how_a_problem_is_given_holds_for_all_of_its_cells(self):
-        rows = {
-            replace(self.OLD, variant=name): Expectation(given=given)
-            for name, given in (("reference", ""), ("same", SMALL))
-        }
-        (request,) = requests(Expectations(rows), toy.labelled_registry)
-        assert request.variants == ("reference", "same")
-        expected, changed = self.named(rows)
-        assert {each.given for each in expected.cells.values()} == {SMALL}
-        assert list(changed) == list(rows)
+def test_how_a_problem_is_given_holds_for_all_of_its_cells():
+    rows = {
+        replace(OLD, variant=name): Expectation(given=given)
+        for name, given in (("reference", ""), ("same", SMALL))
+    }
+    (request,), expected, changed = to_measure(Expectations(rows), toy.labelled_registry())
+    assert request.variants == ("reference", "same")
+    assert {row.given for row in expected.cells.values()} == {SMALL}
+    assert list(changed) == list(rows)

@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -64,8 +64,6 @@ def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: Any):
     family = toy.with_work(toy.TOY, quality=lambda problem, decision: {"fullest": value})
     with pytest.raises(RegistryError, match=r"Quality 'fullest' of 'toy/same' is .*, not a numb"):
         check(family, toy.TOY.variants["same"], PROBLEM, clock)
-    with pytest.raises(ValueError, match="must hold numbers"):
-        RankTable(("ms",), ((math.nan,),), (None,), "ms")
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -96,10 +94,7 @@ def test_a_call_is_observed_and_installed_and_all_is_left_afterwards(clock: Fake
     def begins(recorder: object) -> None:
         story.append("call begins")
 
-    if fails:
-        with pytest.raises(ValueError, match="mine"):
-            check(family, made_up, PROBLEM, clock, begins)
-    else:
+    with pytest.raises(ValueError, match="mine") if fails else nullcontext():
         assert check(family, made_up, PROBLEM, clock, begins).wall_s == 3
     assert story == [
         "enter observer", "enter installed", "call begins", "run",

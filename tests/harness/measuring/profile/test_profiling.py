@@ -140,17 +140,6 @@ class TestTurns:
         assert calls == [False, True]
         assert (profiled.unprofiled_s, profiled.overhead) == (6.0, pytest.approx(2.0))
 
-    def test_an_error_leaves_no_profiler_behind(self):
-        """A call that fails under the profiler ends it."""
-
-        def run() -> None:
-            if sys.getprofile() is not None:
-                raise ValueError("worn out")
-
-        with pytest.raises(ValueError, match="worn out"):
-            profile_of(run)
-        assert sys.getprofile() is None
-
     def test_who_works_elsewhere_is_known(self):
         """The share of the CPU time in other threads and processes is unseen."""
 
