@@ -281,9 +281,9 @@ def without_noise(expectations: Expectations, again: GateVerdict) -> Expectation
     return structs.replace(expectations, cells=cells)
 
 
-def is_as_it_must_be(cell: Cell) -> bool:
-    """Return whether a cell did not fail and agrees with the variant that it must reproduce."""
-    return cell.status != "failed" and cell.decision != "different"
+def is_as_it_must_be(cell: Cell | None) -> bool:
+    """Return whether a cell is there, did not fail and agrees with what it must reproduce."""
+    return cell is not None and cell.status != "failed" and cell.decision != "different"
 
 
 def _widened(ratio: Ratio | None, slack: float) -> tuple[float, float] | None:

@@ -10,6 +10,7 @@ from harness.contract.variants import Variant
 from harness.execution.worker import Stage
 from harness.measuring.environment import environment
 from harness.model.cell import Cell
+from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
 from harness.store.keys import Key, key_of
@@ -63,6 +64,11 @@ class Request:
     def problem(self) -> ProblemId:
         """The problem's id in cells; raises UsageError for a workload that does not exist."""
         return replace(self.given, workload=self.family.label(self.workload))
+
+    @property
+    def title(self) -> str:
+        """The family and the problem as a line of text."""
+        return printable(f"{self.family.name} on {self.given}")
 
     def cell_id(self, variant: str) -> CellId:
         """Return the id of a variant's cell."""

@@ -80,9 +80,9 @@ def test_a_call_goes_on_at_the_pace_between_first_and_last(told, seconds):
     """A projection needs two reports of one step."""
     pace = Pace()
     for elapsed_s, done, total in told:
-        pace.report(elapsed_s, Progress(done, total, "items"))
+        pace.report(Progress(done, total, "items", elapsed_s))
     assert pace.projection() == seconds
-    pace.report(100.0, Progress(1, 10, "proposals"))
+    pace.report(Progress(1, 10, "proposals", 100.0))
     assert pace.projection() is None, "another step has a pace of its own"
 
 
