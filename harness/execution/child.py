@@ -84,12 +84,11 @@ def run(
                     _wait_until_closed(child)
                     return value
                 case Failed():
-                    failed = over_memory if message.cause == "memory" else message
-                    was_killed = "was killed by signal" in failed.reason
-                    if was_killed and mentions_memory_error(child.output.last()):
-                        reason = f"{failed.reason.rstrip('.')}, refused memory"
-                        limit = f"its memory limit is {gib:g} GiB"
-                        failed = replace(failed, reason=f"{reason}; {limit}.")
+                    # A native library may print that it got no memory, and abort.
+                    was_killed = "was killed by signal" in message.reason
+                    was_refused = was_killed and mentions_memory_error(child.output.last())
+                    is_memory = message.cause == "memory" or was_refused
+                    failed = over_memory if is_memory else message
                     _wait_until_closed(child)
                 case Stage():
                     stage, began = message, now

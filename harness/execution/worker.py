@@ -186,20 +186,17 @@ def limit_memory(gib: float) -> None:
     Linux can only limit the memory that a process reserves. The parent also checks the memory that
     is resident.
     """
-    with suppress(OSError, ValueError, KeyError):
-        has = memory_sizes()
-        room = max(0, round(gib * _GIB) - has["VmRSS"]) + _RESERVED
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = has["VmData"] + room
-        if most == resource.RLIM_INFINITY or wanted < most:
-            resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
+    has = memory_sizes()
+    wanted = has["VmData"] + max(0, round(gib * _GIB) - has["VmRSS"]) + _RESERVED
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY or wanted < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 
 def lift_limit() -> None:
     """Remove this process's memory limit."""
-    with suppress(OSError, ValueError):
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def memory_sizes() -> dict[str, int]:
@@ -211,7 +208,7 @@ def memory_sizes() -> dict[str, int]:
 
 
 def children(process: int | str = "self") -> Iterator[int]:
-    """Yield the child processes of a process; none without a `/proc` file system."""
+    """Yield the child processes of a process."""
     with suppress(OSError):  # it has ended
         for thread in Path(f"/proc/{process}/task").glob("*/children"):
             yield from map(int, thread.read_text().split())
@@ -219,8 +216,7 @@ def children(process: int | str = "self") -> Iterator[int]:
 
 def _adopt_orphans() -> None:
     """Become the parent of orphaned descendants, so that they can be found and killed."""
-    with suppress(OSError, AttributeError):  # a system without prctl
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_without_parent() -> NoReturn:
@@ -343,8 +339,8 @@ def _run_job(requests: int, messages: int, output: int) -> NoReturn:
         for standard in (1, 2)
     )
     faulthandler.enable(file=2, all_threads=False)
-    with suppress(OSError, ValueError):  # no core dumps, which are gigabytes for every crash
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # No core dumps, which are gigabytes for every crash.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     report = Report(Connection(messages, readable=False))
     queue = _requests(Connection(requests, writable=False))
 

@@ -10,7 +10,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.contract import Family, Series
+from harness.contract import Family, Series, Topology
 from harness.gate.judging import HARNESS_FAILED
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError, unknown
@@ -31,7 +31,7 @@ from harness.series.repository import Repository
 from harness.series.running import Runner, measure_releases, settings_of
 from harness.series.steps import difference, find, judge, steps
 from harness.store.cells import CellStore
-from harness.topologies.lookup import find_topology, placed_on
+from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, csv, number, plural
 from reports.core.terminal import as_terminal
 from reports.series import View, findings, main_table, release_views, step_sentences
@@ -51,8 +51,18 @@ def _library(name: str, kind: Kind) -> tuple[Family[Any, Any], Series]:
     return known[name]
 
 
-def _write(views: Sequence[View], folder: Path) -> None:
-    """Write the figure, the points as CSV and the page of a series into a folder."""
+def _placed(family: Family[Any, Any], text: str) -> tuple[ProblemId, Topology]:
+    """Return a problem and its machines; UsageError for an unknown workload or topology."""
+    asked = ProblemId.parse(text)
+    family.label(asked.workload)  # raises for an unknown workload
+    return asked, placed_on(family, asked.workload, asked.topology, asked.gpus)
+
+
+def _report(views: Sequence[View], folder: Path) -> None:
+    """Write the figure, the CSV and the page of a series, and show its tables and findings.
+
+    Exit with 1 if no release or commit ran.
+    """
     from reports.series_page import data, draw, page  # slow to import
 
     table = data(views)
@@ -62,15 +72,9 @@ def _write(views: Sequence[View], folder: Path) -> None:
         write(folder / "history.svg", drawing.svg)
     shown = shlex.join(["shardbench", *sys.argv[1:]])
     write(folder / "index.html", page(views, table, drawing, shown).html())
-
-
-def _show(views: Sequence[View], folder: Path) -> None:
-    """Show the tables and the findings of a series; exit with 1 if no point ran."""
     parts: list[RenderableType] = []
     for view in views:
-        parts.append(Text(view.problem, style="bold"))
-        if (table := main_table(view)).rows:
-            parts.append(as_terminal(table))
+        parts += [Text(view.problem, style="bold"), as_terminal(main_table(view))]
         parts += [*(Text(f"* {sentence}") for sentence in findings(view)), ""]
     display.show(Group(*parts))
     messages.print(f"Wrote the history to {folder}")
@@ -136,10 +140,7 @@ def releases(
     Installs missing releases first, each in its own folder.
     """
     base, declared = _library(library, "releases")
-    problems = [ProblemId.parse(text) for text in problem or declared.problems]
-    topologies = [find_topology(asked.topology, asked.gpus) for asked in problems]
-    for asked in problems:
-        base.label(asked.workload)  # raises for an unknown workload
+    problems = [_placed(base, text) for text in problem or declared.problems]
     given = [given_place(library, text) for text in at]
     words = wanted or ([] if given else kept_releases(library, folder) or [INSTALLED])
     names = releases_in(words, lambda: _on_index(library, folder))
@@ -153,12 +154,11 @@ def releases(
     cells: list[Cell] = []
     store = CellStore(out / "history.jsonl")
     with measuring_into(store):
-        for asked, topology in zip(problems, topologies, strict=True):
+        for asked, topology in problems:
             what = (declared, base, asked, topology, [*places.values()], settings, store)
             with progress_display(str(asked)) as listen:
                 cells += measure_releases(*what, listen)
-            _write(release_views(declared, cells), out)
-    _show(release_views(declared, cells), out)
+    _report(release_views(declared, cells), out)
 
 
 def _on_index(library: str, folder: Path) -> Sequence[str]:
@@ -259,9 +259,7 @@ def history(
     family, declared = _library(library, "commits")
     if sought:
         difference(declared, [sought])  # raises for an unknown name
-    asked = ProblemId.parse(problem or declared.problems[0])
-    family.label(asked.workload)  # raises for an unknown workload
-    topology = placed_on(family, asked.workload, asked.topology, asked.gpus)
+    asked, topology = _placed(family, problem or declared.problems[0])
     source = Repository(repository)
     first, last = _ends(source, wanted)
     if first is None and (sought or judged):
@@ -319,8 +317,7 @@ def _all(runner: Runner, first: Point | None, last: Point, least: float, folder:
     names = [*declared.calls, *(quality.name for quality in declared.qualities), DECISION]
     changes = steps(runner, runs, difference(declared, names, least))
     view = _view(runner, runs, list(changes), least)
-    _write([view], folder)
-    _show([view], folder)
+    _report([view], folder)
 
 
 def _gate(runner: Runner, first: Point, last: Point, least: float, folder: Path) -> None:
