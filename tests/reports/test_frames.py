@@ -30,14 +30,6 @@ def test_a_row_per_cell_and_per_figure(tmp_path):
     assert phases["seconds"].sum() == pytest.approx(results.cells["cpu_s"][0])
 
 
-def test_later_lines_of_a_cell_replace_earlier_ones_in_their_place(tmp_path):
-    """A cell that was measured again has its last figures."""
-    lines = [cell(seconds=1.0), cell("quick-copy"), cell(seconds=3.0)]
-    cells = results_of(tmp_path, lines).cells
-    assert cells["variant"].tolist() == ["slow-copy", "quick-copy"]
-    assert cells["cpu_s"].tolist() == [3.0, 1.0]
-
-
 @pytest.mark.parametrize(
     ("damaged", "said"),
     [
