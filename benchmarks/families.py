@@ -23,31 +23,25 @@ from msgspec import Struct, json
 from benchmarks import OUTLINE_FILE
 from harness.contract import Family, Prepared, Quality
 from harness.contract.registry import Registry, load_registry
-from harness.measuring.jobs import Checked, check
-from harness.measuring.timing.sampling import SamplingRequest, Times, count_work, sample
+from harness.measuring.comparison import Comparison
+from harness.measuring.request import Request
 from harness.measuring.timing.turns import SystemClock, timed_turn
-from harness.measuring.timing.ways import Timing
-from harness.model.errors import (
-    NotApplicable,
-    RegistryError,
-    ShardbenchError,
-    UnknownName,
-    UsageError,
-)
+from harness.model.cell import Cell
+from harness.model.errors import NotApplicable, RegistryError, ShardbenchError, UnknownName
 from harness.model.ids import ProblemId
-from harness.model.settings import SamplingRule
+from harness.model.settings import SamplingRule, Settings
 from harness.topologies.lookup import placed_on
 
-# The least duration of a sample. Shorter calls are repeated, so that the clock can resolve them.
+# The least duration of a sample of `time_plan`. Shorter calls are repeated, for the clock.
 _SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 1000
-# Sixteen pairs if calls are short. asv calls a `track_` function once per cell, not per round.
-_RATIOS = SamplingRule(seconds=2.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
+# Sixteen pairs if calls are short; the time limits only how long calls may take to be counted.
+_SETTINGS = Settings(sampling=SamplingRule(least_blocks=8, most_blocks=8, warmup_seconds=1.0))
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The checked call, or the error, by (family, variant, problem); n/a if it is a NotApplicable.
-Checks = Mapping[tuple[str, str, str], Checked | ShardbenchError]
+# The cell, or why there is none, by (family, variant, problem).
+Cells = Mapping[tuple[str, str, str], Cell | ShardbenchError]
 
 
 class Outline(Struct, frozen=True):
@@ -71,20 +65,20 @@ def _in(unit: str, less_is_better: bool = True) -> Callable[[F], F]:
 class FamilyBenchmarks(ABC):
     """The benchmarks of one family. asv skips this class because it is abstract.
 
-    `family` is the family's name in `registry`. `outlines` has the variants and problems of all
-    families that share this class's `setup_cache`.
+    `family` is the family's name in the registry that `registry` returns, also in child processes.
+    `outlines` has the variants and problems of all families that share this class's `setup_cache`.
 
     asv starts a process for each benchmark, cell and round. It does not compare results of
     different versions. Increase `version` when a benchmark measures something else, that is when
     the sampling changes or when the same problem id builds a different problem.
     """
 
-    registry: ClassVar[Registry]
+    registry: ClassVar[Callable[[], Registry]]
     outlines: ClassVar[Mapping[str, Outline]]
     family: ClassVar[str]
     params: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
     param_names = ("variant", "problem")
-    version = "2"
+    version = "3"
 
     # Eight samples per commit: asv's test finds no difference with six, which its defaults may
     # take. They are spread over four rounds, since a slow spell of the machine spoils a round.
@@ -98,189 +92,159 @@ class FamilyBenchmarks(ABC):
         self._prepared: Prepared[Any] | None = None
 
     @abstractmethod
-    def setup_cache(self) -> Checks:
-        """Return `check_cells()`. asv caches the result for the benchmarks of the family.
+    def setup_cache(self) -> Cells:
+        """Return `cells()`. asv caches the result for the benchmarks of the family.
 
         asv identifies a cache by its function, not its class, so each cache needs its own function.
         """
 
-    def check_cells(self) -> Checks:
-        """Check the cells of all families in `outlines`; continue after a failed check."""
+    def cells(self) -> Cells:
+        """Compare the variants of all families in `outlines` on each problem."""
         return {
-            (name, variant, problem): checked
+            (name, variant, problem): cell
             for name, outline in self.outlines.items()
             for problem in outline.problems
-            for variant, checked in _check_problem(self.registry, name, outline, problem).items()
+            for variant, cell in compared(type(self).registry, name, outline, problem).items()
         }
 
-    def setup(self, checks: Checks, variant: str, problem: str) -> None:
-        """Raise NotImplementedError, asv's n/a, or the error of a cell that failed its check."""
-        self.checked(checks, variant, problem)
+    def setup(self, cells: Cells, variant: str, problem: str) -> None:
+        """Raise NotImplementedError, asv's n/a, or the error of a cell without figures."""
+        self.cell(cells, variant, problem)
 
-    def checked(self, checks: Checks, variant: str, problem: str) -> Checked:
-        """Return the checked call of a cell; raises as `setup`."""
-        checked = checks[self.family, variant, problem]
-        if isinstance(checked, NotApplicable):
-            raise NotImplementedError(checked)  # asv then shows n/a
-        if isinstance(checked, ShardbenchError):
-            raise checked
-        return checked
+    def cell(self, cells: Cells, variant: str, problem: str) -> Cell:
+        """Return a cell with figures; raises as `setup`."""
+        cell = cells[self.family, variant, problem]
+        if isinstance(cell, NotApplicable):
+            raise NotImplementedError(cell)  # asv then shows n/a
+        if isinstance(cell, ShardbenchError):
+            raise cell
+        return cell
 
     def timer(self) -> float:
         """Return the total CPU seconds of the timed calls so far. asv uses it as its clock."""
         return self._seconds
 
-    def time_plan(self, checks: Checks, variant: str, problem: str) -> None:
+    def time_plan(self, cells: Cells, variant: str, problem: str) -> None:
         """Time one sample of the planner, and advance `timer` by the CPU time of one call."""
         if self._prepared is None:
-            family = self.registry.find(self.family)
-            self._prepared = family.find(variant).prepared(build(family, problem))
+            family = type(self).registry().find(self.family)
+            request = request_of(family, problem)
+            self._prepared = family.find(variant).prepared(request.build())
             # asv exits without a call to close, but it deletes this object before it exits.
             weakref.finalize(self, self._prepared.close)
-        lasts = max(self.checked(checks, variant, problem).wall_s, _SAMPLE_SECONDS / _MOST_CALLS)
+        times = self.cell(cells, variant, problem).cpu_s
+        lasts = max(times.median if times else math.inf, _SAMPLE_SECONDS / _MOST_CALLS)
         calls = math.ceil(_SAMPLE_SECONDS / lasts)
-        self._seconds += timed_turn(self._prepared, SystemClock(), calls).cpu_s
+        self._seconds += timed_turn(self._prepared, SystemClock(), max(calls, 1)).cpu_s
 
     @_in("1 if different")
-    def track_different_decision(self, checks: Checks, variant: str, problem: str) -> float:
+    def track_different_decision(self, cells: Cells, variant: str, problem: str) -> float:
         """Return 1 if the decision is not the required one, else 0; NaN if none is required.
 
-        The required decision is that of the nearest variant along the `same_as` chain that passed
-        its check. A wrong decision is 1 because asv reports an increase as a regression.
+        A wrong decision is 1 because asv reports an increase as a regression.
         """
-        family = self.registry.find(self.family)
-        checked = checks[family.name, variant, problem]
-        for model in family.models_of(family.find(variant)):
-            expected = checks.get((family.name, model.name, problem))
-            if isinstance(expected, Checked) and isinstance(checked, Checked):
-                return int(checked.fingerprint != expected.fingerprint)
-        return math.nan
+        decision = self.cell(cells, variant, problem).decision
+        return {"different": 1.0, "same": 0.0}.get(decision or "", math.nan)
 
     @_in("ratio of CPU time")
     def track_ratio_to_reference(
-        self, checks: Checks, variant: str, problem: str
+        self, cells: Cells, variant: str, problem: str
     ) -> dict[str, Any] | float:
         """Return the CPU time ratios to the reference variant, as asv samples; NaN if none.
 
-        The variant and the reference run alternately, so that a slow spell of the machine affects
+        The variant and the reference ran alternately, so that a slow spell of the machine affected
         both. asv shows the median of the ratios with a confidence interval, and NaN as n/a.
         """
-        family = self.registry.find(self.family)
-        reference = family.reference.name
-        if variant == reference or isinstance(
-            checks[family.name, reference, problem], NotApplicable
-        ):
-            return math.nan
-        self.checked(checks, reference, problem)
-        if self.track_different_decision(checks, variant, problem) == 1:
+        cell = self.cell(cells, variant, problem)
+        if cell.decision == "different":
             raise ShardbenchError("It makes another decision, so its time says nothing.")
-        built = build(family, problem)
-        prepared = {name: family.find(name).prepared(built) for name in (reference, variant)}
-        try:
-            times = sample(Timing(prepared), SamplingRequest(reference, _RATIOS))[variant]
-            ratios = times.ratios_to(times.reference or Times())
-        except ValueError:  # too short for the clock
+        reference = cells.get((self.family, cell.reference, problem))
+        if isinstance(reference, ShardbenchError) and not isinstance(reference, NotApplicable):
+            raise reference
+        if not isinstance(reference, Cell) or not cell.ratio or not cell.cpu_s:
             return math.nan
-        finally:
-            for side in prepared.values():
-                side.close()
+        theirs = reference.cpu_s.samples if reference.cpu_s else ()
+        pairs = zip(cell.cpu_s.samples, theirs, strict=False)
         # Four significant digits, since asv shows all of them.
-        return {"samples": [float(f"{ratio:.4g}") for ratio in ratios], "number": 1}
+        ratios = [float(f"{mine / their:.4g}") for mine, their in pairs if their]
+        return {"samples": ratios, "number": 1} if ratios else math.nan
 
     @_in("calls")
-    def track_python_calls(self, checks: Checks, variant: str, problem: str) -> float:
+    def track_python_calls(self, cells: Cells, variant: str, problem: str) -> float:
         """Return the number of Python and built-in calls in one planning call, after warm-up.
 
-        It is NaN if the planning call is in another process.
+        It is NaN if the call is in another process, or takes too long.
         """
-        self.checked(checks, variant, problem)
-        family = self.registry.find(self.family)
-        prepared = family.find(variant).prepared(build(family, problem))
-        try:
-            if timed_turn(prepared, SystemClock(), 2).thread_cpu_s is None:
-                return math.nan
-            return count_work(prepared, False).python_calls
-        finally:
-            prepared.close()
+        work = self.cell(cells, variant, problem).work
+        return work.python_calls if work else math.nan
 
 
 def tracking(figure: Quality) -> Callable[..., float]:
     """Return a benchmark that reports a quality or a counter of the call made for the check."""
 
     @_in(figure.unit, figure.better == "lower")
-    def track(self: FamilyBenchmarks, checks: Checks, variant: str, problem: str) -> float:
-        checked = self.checked(checks, variant, problem)
-        figures: dict[str, float] = {**checked.counters, **checked.quality}
+    def track(self: FamilyBenchmarks, cells: Cells, variant: str, problem: str) -> float:
+        cell = self.cell(cells, variant, problem)
+        figures: dict[str, float] = {**cell.counters, **cell.quality}
         return figures.get(figure.name, math.nan)  # a commit may lack the figure
 
     return track
 
 
-def build(family: Family[Any, Any], problem: str) -> Any:
-    """Build a problem from its id. Raise UsageError if the id is unknown."""
+def request_of(family: Family[Any, Any], problem: str, variants: tuple[str, ...] = ()) -> Request:
+    """Return the request for a problem's id. Raise UsageError if the id is unknown."""
     parsed = ProblemId.parse(problem)
     topology = placed_on(family, parsed.workload, parsed.topology, parsed.gpus)
-    return family.work.build(parsed.workload, topology)
+    return Request(family, parsed.workload, topology, variants)
 
 
-def _check_problem(
-    registry: Registry, name: str, outline: Outline, problem: str
-) -> dict[str, Checked | ShardbenchError]:
-    """Return the checked call of each variant, or the error of the family, problem or variant."""
-    failed: ShardbenchError
+def compared(
+    registry: Callable[[], Registry], name: str, outline: Outline, problem: str
+) -> dict[str, Cell | ShardbenchError]:
+    """Return the cell of each variant, or the error of the family, problem or variant.
+
+    What the commit lacks, or what is not installed or not applicable, is a NotApplicable.
+    """
+    family = None
+    missing = NotApplicable("This commit has no such variant.")
+    outcomes: dict[str, Cell | ShardbenchError] = dict.fromkeys(outline.variants, missing)
     try:
-        family = registry.find(name)
-    except UsageError as error:
-        failed = NotApplicable(str(error)) if isinstance(error, UnknownName) else error
-        return dict.fromkeys(outline.variants, failed)
-    try:
-        built = build(family, problem)
+        family = registry().find(name)
+        known = tuple(variant for variant in outline.variants if variant in family.variants)
+        for cell in Comparison(request_of(family, problem, known), _SETTINGS, registry).run():
+            outcomes[cell.variant] = cell
+            if cell.status in ("not installed", "not applicable"):
+                outcomes[cell.variant] = NotApplicable(f"{cell.status}: {cell.reason}")
+            elif cell.status != "ok":
+                outcomes[cell.variant] = ShardbenchError(f"{cell.status}: {cell.reason}")
     except Exception as error:  # a family may raise anything
-        # A problem of a later commit may be unknown at this one.
-        is_known = problem in family.benchmarks
-        failed = _storable(error) if is_known else NotApplicable(str(error))
-        return dict.fromkeys(outline.variants, failed)
-    return {variant: _check(family, variant, built) for variant in outline.variants}
-
-
-def _check(family: Family[Any, Any], name: str, problem: Any) -> Checked | ShardbenchError:
-    try:
-        if name not in family.variants:
-            raise NotApplicable("This commit has no such variant.")
-        variant = family.find(name)
-        if missing := variant.missing():
-            raise NotApplicable(f"Not installed: it needs {', '.join(missing)}.")
-        return check(family, variant, problem, SystemClock())
-    except Exception as error:  # a variant may raise anything
-        return _storable(error)
-
-
-def _storable(error: Exception) -> ShardbenchError:
-    """Return an error that asv can store, whatever the class of the original."""
-    if isinstance(error, NotApplicable):
-        return NotApplicable(str(error))
-    return ShardbenchError(f"{type(error).__name__}: {error}")
+        is_later = (
+            isinstance(error, UnknownName) if family is None else (problem not in family.benchmarks)
+        )
+        kind = NotApplicable if is_later else ShardbenchError
+        return dict.fromkeys(outline.variants, kind(f"{type(error).__name__}: {error}"))
+    return outcomes
 
 
 _SMOKE = "SHARDBENCH_ASV_SMOKE"
 """Set for a smoke test: only the first two variants of each family, on its first problem."""
 
 # asv identifies a cache by the first line of its function, so each family has its own line.
-_CACHES: dict[str, Callable[[FamilyBenchmarks], Checks]] = {
-    "dimspec": lambda suite: suite.check_cells(),
-    "dtensor": lambda suite: suite.check_cells(),
-    "embedding": lambda suite: suite.check_cells(),
-    "experts": lambda suite: suite.check_cells(),
-    "reshard": lambda suite: suite.check_cells(),
+_CACHES: dict[str, Callable[[FamilyBenchmarks], Cells]] = {
+    "dimspec": lambda suite: suite.cells(),
+    "dtensor": lambda suite: suite.cells(),
+    "embedding": lambda suite: suite.cells(),
+    "experts": lambda suite: suite.cells(),
+    "reshard": lambda suite: suite.cells(),
 }
 
 
-def _shared_cache(suite: FamilyBenchmarks) -> Checks:
-    return suite.check_cells()
+def _shared_cache(suite: FamilyBenchmarks) -> Cells:
+    return suite.cells()
 
 
 def benchmark_classes(
-    registry: Registry, outlines: Mapping[str, Outline]
+    registry: Callable[[], Registry], outlines: Mapping[str, Outline]
 ) -> dict[str, type[FamilyBenchmarks]]:
     """Create a benchmark class for each family, by the class name that asv shows.
 
@@ -308,31 +272,22 @@ def _identifier(name: str) -> str:
 
 
 def outlines(registry: Registry) -> Mapping[str, Outline]:
-    """Return the outline of each family, by the family's name.
+    """Return the outlines of the installed families by name; note the others on standard error.
 
     asv identifies a cell by its index among the parameters. If each commit used its own parameters,
     an added variant would shift the indices and put times under wrong names. So all commits use the
     outlines of the commit at which asv discovers the suite. Discovery writes them to the file that
     the environment variable names; later processes read that file.
-    """
-    name = os.environ.get(OUTLINE_FILE)
-    if name is None:
-        return registered(registry)
-    file = Path(name)
-    if not file.exists():
-        file.write_bytes(json.encode(registered(registry)))
-    return json.decode(file.read_bytes(), type=dict[str, Outline])
-
-
-def registered(registry: Registry) -> Mapping[str, Outline]:
-    """Return the outlines of the installed families; report the others on standard error.
 
     Raise RegistryError if a family cannot be loaded: asv must not pass without its benchmarks.
     """
-    families, registered = registry.families, {}
+    file = Path(os.environ.get(OUTLINE_FILE, os.devnull))
+    if file.is_file():
+        return json.decode(file.read_bytes(), type=dict[str, Outline])
     for name, reason in registry.failures.items():
         raise RegistryError(f"Family '{name}' could not be loaded: {reason}")
-    for family in families:
+    made = {}
+    for family in registry.families:
         missing = [variant.missing() for variant in family.variants.values()]
         if all(missing):
             _note(f"Family '{family.name}' is not installed: it needs {', '.join(missing[0])}.")
@@ -341,8 +296,9 @@ def registered(registry: Registry) -> Mapping[str, Outline]:
         if os.environ.get(_SMOKE):
             variants, problems = variants[:2], problems[:1]
         counters = (Quality(counter.name, "count") for counter in family.counters)
-        registered[family.name] = Outline(variants, problems, (*family.qualities, *counters))
-    return registered
+        made[family.name] = Outline(variants, problems, (*family.qualities, *counters))
+    file.write_bytes(json.encode(made))
+    return made
 
 
 def _note(text: str) -> None:
@@ -350,7 +306,7 @@ def _note(text: str) -> None:
 
 
 _REGISTRY = load_registry()
-globals().update(benchmark_classes(_REGISTRY, outlines(_REGISTRY)))
+globals().update(benchmark_classes(load_registry, outlines(_REGISTRY)))
 
 if sys.argv[1:2] == ["run_server"]:  # asv forks all benchmarks from this process
     for _module in [module for family in _REGISTRY.families for module in family.modules]:

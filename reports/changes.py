@@ -8,7 +8,7 @@ from typing import get_args
 
 import pandas as pd
 
-from harness.gate.expectations import Expectations, Rules
+from harness.gate.expectations import Expectations
 from harness.gate.judging import (
     Deviation,
     GateVerdict,
@@ -32,7 +32,6 @@ from reports.core.table import Entry, Table, TableColumn, code, table_of, text
 from reports.gate import deviations, headline, notes, table_of_deviations
 from reports.report.page import environment_table
 
-_RULES = Rules(ratio_slack=1.0)
 _MOST_DRAWN = 24
 _LOOKS = {"A": (BLUE, "o"), "B": (VERMILION, "D")}
 _CHANGES = (
@@ -44,6 +43,8 @@ _CELLS = (
     "Every cell of either file. Seconds depend on the machine and its load, so no verdict uses "
     "them."
 )
+Pairs = Mapping[CellId, tuple[Cell | None, Cell | None]]
+"""The cells of A and of B by id, None where a file lacks the cell."""
 
 
 def write_comparison(a: Path, b: Path, out: Path, title: str = "") -> Path:
@@ -52,9 +53,11 @@ def write_comparison(a: Path, b: Path, out: Path, title: str = "") -> Path:
     `title` replaces the page's heading. Raises UsageError if a file is unreadable, or `out` cannot
     be written, see `write_page`.
     """
-    before, now = read_results(a), read_results(b)
-    files = [printable(str(path) if a.name == b.name else path.name) for path in (a, b)]
-    return write_page(out, lambda: _page(before, now, files, printable(title)))
+    files = {
+        f"`{letter}` is {printable(str(path))}": read_results(path)
+        for letter, path in (("A", a), ("B", b))
+    }
+    return write_page(out, lambda: _page(files, printable(title) or "What changed"))
 
 
 def judge(before: Results, now: Results) -> GateVerdict:
@@ -63,115 +66,81 @@ def judge(before: Results, now: Results) -> GateVerdict:
     Raises ShardbenchError if nothing was measured in either.
     """
     a, b = ({cell.id: cell for cell in results.records} for results in (before, now))
-    nothing = Expectations(rules=_RULES)
+    nothing = Expectations(ratio_slack=1.0)
     verdict = judge_cells(renewed(nothing, judge_cells(nothing, a)), b)
 
-    def changed(one: Judged) -> tuple[Deviation, ...]:
-        was, now = a.get(one.cell), b.get(one.cell)
+    def changed(judged: Judged) -> tuple[Deviation, ...]:
+        was, now = a.get(judged.cell), b.get(judged.cell)
         if was and now and not is_as_it_must_be(was):  # a gate would expect it to be repaired
             kind: Kind = "win" if is_as_it_must_be(now) else "changed"
             other = Deviation("outcome", kind, was.outcome, now.outcome)
             return (other,) if was.outcome != now.outcome else ()
-        return tuple(found for found in one.deviations if found.kind != "inconclusive")
+        return tuple(found for found in judged.deviations if found.kind != "inconclusive")
 
-    judged = tuple(replace(one, deviations=changed(one)) for one in verdict.judged)
-    return replace(verdict, judged=judged)
+    every = tuple(replace(judged, deviations=changed(judged)) for judged in verdict.judged)
+    return replace(verdict, judged=every)
 
 
-def _page(before: Results, now: Results, files: list[str], title: str) -> Page:
-    verdict = judge(before, now)
-    changes = CaptionedTable(
-        _changes_table(verdict),
-        _CHANGES,
-        "changes",
-        pd.DataFrame(
-            [
-                (str(one.cell), d.what, d.kind, d.expected, d.measured)
-                for one, d in deviations(verdict.judged)
-            ],
-            columns=["cell", "what", "kind", "a", "b"],
-        ),
-    )
-    a, b = ({cell.id: cell for cell in results.records} for results in (before, now))
+def _page(files: Mapping[str, Results], heading: str) -> Page:
+    before, now = files.values()
+    a, b = ({cell.id: cell for cell in results.records} for results in files.values())
     pairs = {name: (a.get(name), b.get(name)) for name in a | b}
+    verdict = judge(before, now)
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    changes = sorted(deviations(verdict.judged), key=lambda row: kinds.index(row[1].kind))
+    data = pd.DataFrame(
+        [(str(judged.cell), d.what, d.kind, d.expected, d.measured) for judged, d in changes],
+        columns=["cell", "what", "kind", "a", "b"],
+    )
+    changed = CaptionedTable(
+        table_of_deviations(changes, "in A", "in B"), _CHANGES, "changes", data
+    )
     measured_with = [
-        CaptionedTable(environment_table(results.records), letter)
-        for letter, results in (("A", before), ("B", now))
+        CaptionedTable(environment_table(results.records), f"{name}.")
+        for name, results in files.items()
     ]
+    drawn = list(draw_ratios(pairs))
     sections = [
-        Section("ratios", "Ratios", drawings=list(draw_ratios(pairs))),
+        *([Section("ratios", "Ratios", drawings=drawn)] if drawn else []),
         Section("all-cells", "All cells", tables=[CaptionedTable(_cells_table(pairs), _CELLS)]),
         Section("measured-with", "Measured with", tables=measured_with),
     ]
-    told = [
-        Finding("verdict", headline(verdict), _summary(pairs)),
-        *(Finding("measured with", note) for note in notes(verdict)),
-        *(
-            Finding("file", f"{letter}: {note}")
-            for letter, results in (("A", before), ("B", now))
-            for note in results.notes
-        ),
-    ]
+    told = [Finding("measured with", note) for note in notes(verdict)]
+    for letter, results in zip("AB", files.values(), strict=True):
+        told += [Finding("file", f"{letter}: {note}") for note in results.notes]
     return Page(
         name=" and ".join(files),
-        heading=title or "What changed",
+        heading=heading,
         lead=[
-            f"`{letter}` is {name}, {plural(len(results.records), 'cell')}"
-            for letter, name, results in zip("AB", files, (before, now), strict=True)
+            f"{name}, {plural(len(results.records), 'cell')}." for name, results in files.items()
         ],
-        findings=told,
-        opening=Section("overview", "Changes", tables=[changes] * bool(changes.table.rows)),
-        sections=[section for section in sections if section.drawings or section.tables],
+        findings=[Finding("verdict", headline(verdict), _summary(pairs)), *told],
+        opening=Section("overview", "Changes", tables=[changed] * bool(changes)),
+        sections=sections,
     )
-
-
-Pairs = Mapping[CellId, tuple[Cell | None, Cell | None]]
-"""The cells of A and of B by id, None where a file lacks the cell."""
 
 
 def _summary(pairs: Pairs) -> str:
     both = [(a, b) for a, b in pairs.values() if a and b]
-    decided = [(a, b) for a, b in both if a.fingerprint and b.fingerprint]
-    same = sum(a.fingerprint == b.fingerprint for a, b in decided)
-    told = (
-        f"B is judged by A: {plural(len(both), 'cell')} in both files, {same:,} of "
-        f"{plural(len(decided), 'decision')} the same"
+    decided = [a.fingerprint == b.fingerprint for a, b in both if a.fingerprint and b.fingerprint]
+    return (
+        f"B is judged by A: {plural(len(both), 'cell')} in both files, {sum(decided):,} of "
+        f"{plural(len(decided), 'decision')} the same."
     )
-    if both:  # a checkout has a commit, an installed package only the digest of its code
-        a, b = ((cell.environment.commit or cell.environment.code) for cell in both[-1])
-        if a and b:
-            told += f", from `{a}` to `{b}`" if a != b else f", both of `{a}`"
-    return f"{told}."
-
-
-def _changes_table(verdict: GateVerdict) -> Table:
-    """Return a row per deviation, the worst kind first, and of a kind the largest first."""
-    kinds: tuple[Kind, ...] = get_args(Kind)
-    found = deviations(verdict.judged)
-    found.sort(key=lambda pair: (kinds.index(pair[1].kind), -_size(pair[1])))
-    return table_of_deviations(found, "in A", "in B")
-
-
-def _size(deviation: Deviation) -> float:
-    """Return the size of a change of a number: the logarithm of its factor, infinite from 0."""
-    a, b = deviation.expected, deviation.measured
-    if not isinstance(a, int | float) or not isinstance(b, int | float):
-        return 0.0
-    return abs(math.log(b / a)) if a > 0 and b > 0 else math.inf
 
 
 def _cells_table(pairs: Pairs) -> Table:
     """Return a row per cell: its outcome, ratio and CPU time in A and in B."""
 
-    def column(one: TableColumn, place: int) -> TableColumn:
+    def column(of: TableColumn, place: int) -> TableColumn:
         def entry(row: tuple[CellId, tuple[Cell | None, ...]]) -> Entry | None:
             cell = row[1][place]
-            return one.entry(cell) if cell else None
+            return of.entry(cell) if cell else None
 
-        return replace(one, title=f"{one.title} in {'AB'[place]}", value=entry)
+        return replace(of, title=f"{of.title} in {'AB'[place]}", value=entry)
 
     shown = (text("outcome"), COLUMNS["ratio"], COLUMNS["cpu"])
-    columns = (column(one, place) for one in shown for place in (0, 1))
+    columns = (column(of, place) for of in shown for place in (0, 1))
     return table_of(pairs.items(), code("cell", lambda row: str(row[0])), *columns)
 
 

@@ -2,13 +2,12 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 
 from harness.gate.expectations import Value
 from harness.gate.judging import Deviation, GateVerdict, Judged, Kind
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
+from reports.core.columns import cell_table
 from reports.core.formatting import MISSING, code as in_code, interval, number, plural
 from reports.core.table import Entry, Table, Tone, as_markdown, code, table_of
 
@@ -18,7 +17,6 @@ Steps = Sequence[tuple[str, Sequence[str]]]
 """Next steps: each is a text, and the commands for it."""
 
 _MOST_ROWS = 500
-_MOST_LINES = 200
 _LONGEST = 300
 _TONES: dict[Kind, Tone] = {"regression": "bad", "missing": "bad", "win": "good"}
 
@@ -67,13 +65,14 @@ def table_of_deviations(
     )
 
 
-def lines(deviations: Iterable[tuple[Judged, Deviation]]) -> Iterator[str]:
+def lines(judged: Iterable[Judged]) -> Iterator[str]:
     """Yield the deviations as lines of text, below a line for each cell."""
-    rows = ([entry.text for entry in row] for row in table_of_deviations(deviations).rows)
-    for cell, of_cell in groupby(rows, itemgetter(0)):
-        yield cell
-        for _, what, before, now, change in of_cell:
-            yield f"  {what}: {now}, expected {before}: {change}"
+    for cell in judged:
+        if cell.deviations:
+            yield printable(str(cell.cell))
+        for deviation in cell.deviations:
+            before, now = _values(deviation)
+            yield f"  {_what(cell, deviation)}: {now}, expected {before}: {_change(deviation)}"
 
 
 def _what(judged: Judged, deviation: Deviation) -> str:
@@ -156,9 +155,9 @@ def look_closer(judged: Judged) -> tuple[str, ...]:
 
 def plain(verdict: GateVerdict, said: Sequence[str], steps: Steps) -> str:
     """Return the verdict as text: headline, deviating cells, notes and next steps."""
-    shown = list(lines(deviations(verdict.judged)))
-    if len(shown) > _MOST_LINES:
-        shown[_MOST_LINES:] = [f"{len(shown) - _MOST_LINES:,} more lines; --markdown has them."]
+    shown = list(lines(verdict.judged))
+    if len(shown) > _MOST_ROWS:
+        shown[_MOST_ROWS:] = [f"{len(shown) - _MOST_ROWS:,} more lines are left out."]
     blocks = [headline(verdict), "\n".join(shown), *said]
     blocks += ["\n  ".join([text, *commands]) for text, commands in steps]
     return "\n\n".join(filter(None, blocks)) + "\n"
@@ -171,29 +170,21 @@ def markdown(verdict: GateVerdict, said: Sequence[str], steps: Steps) -> str:
     a link.
     """
     blocks = [f"## {headline(verdict).rstrip('.')}"]
-    found = deviations(verdict.judged)
-    if found:
-        blocks.append(as_markdown(table_of_deviations(found[:_MOST_ROWS])))
-        if len(found) > _MOST_ROWS:
-            blocks.append(f"{len(found) - _MOST_ROWS:,} more differences are left out.")
+    rows = deviations(verdict.judged)
+    if rows:
+        blocks.append(as_markdown(table_of_deviations(rows[:_MOST_ROWS])))
+    if len(rows) > _MOST_ROWS:
+        blocks.append(f"{len(rows) - _MOST_ROWS:,} more differences are left out.")
     blocks += [in_code(text) for text in said]
     for text, commands in steps:
         blocks.append("\n".join([text, *(f"- {in_code(command)}" for command in commands)]))
-    as_expected = [judged for judged in verdict.judged if judged.kind is None]
-    table = as_markdown(
-        table_of(
-            as_expected[:_MOST_ROWS],
-            code("cell", lambda each: printable(str(each.cell))),
-            code("status", lambda each: each.measured.status),
-            code("decision", lambda each: each.measured.decision or ""),
-            code("ratio", lambda each: _text(each.measured.ratio and each.measured.ratio.interval)),
-            code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
-        )
-    )
-    if as_expected and found:
-        title = f"<summary>{len(as_expected):,} as expected</summary>"
+    cells = [judged.measured for judged in verdict.judged if judged.measured and not judged.kind]
+    name = code("cell", lambda cell: printable(str(cell.id)))
+    table = as_markdown(cell_table(cells[:_MOST_ROWS], name, "outcome", "ratio", "reach"))
+    if cells and rows:
+        title = f"<summary>{len(cells):,} as expected</summary>"
         table = f"<details>\n{title}\n\n{table}\n\n</details>"
-    return "\n\n".join([*blocks, *[table] * bool(as_expected)]) + "\n"
+    return "\n\n".join([*blocks, *[table] * bool(cells)]) + "\n"
 
 
 def failure_markdown(reason: str) -> str:

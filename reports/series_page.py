@@ -1,7 +1,7 @@
 """The page and the figure of a series of releases or commits."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,7 +27,8 @@ def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, co
     library, kind = views[0].declared.library, views[0].kind.removesuffix("s")
     sections = []
     for place, view in enumerate(views, start=1):
-        shown = [CaptionedTable(main_table(view))]
+        main = main_table(view)
+        shown = [CaptionedTable(main)] if main.rows else []
         if view.kind == "commits":
             every = commits_table(view, rows(view), *view.declared.figures)
             shown.append(CaptionedTable(every, "All commits, the oldest first."))
@@ -70,18 +71,20 @@ def draw(views: Sequence[View], table: pd.DataFrame) -> Drawing | None:
 
     Return None if fewer than two points of each problem ran.
     """
-    panels: list[tuple[View, Callable[[Axes, View], None]]] = []
+    panels: list[tuple[View, str]] = []
     for view in views:
         if len(view.ran) > 1:
-            panels += [(view, partial(_draw_calls, part=part)) for part in view.parts]
-            panels += [(view, _draw_times)] * bool(view.turns)
+            panels += [(view, part) for part in view.parts] + [(view, "")] * bool(view.turns)
     if not panels:
         return None
     with canvas.style():
         figure = canvas.blank_figure(2.6 * len(panels))
-        grid = figure.subplots(len(panels), 1, squeeze=False)
-        for axes, (view, panel) in zip(grid[:, 0], panels, strict=True):
-            panel(axes, view)
+        for place, (view, part) in enumerate(panels, start=1):
+            axes = figure.add_subplot(len(panels), 1, place)
+            if part:
+                _draw_calls(axes, view, part)
+            else:
+                _draw_times(axes, view)
             names = dict(enumerate(run.point.date or run.name for run in view.runs))
             axes.set_xlabel(canvas.short(view.problem, 60))
             axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -99,15 +102,9 @@ def _draw_calls(axes: Axes, view: View, part: str) -> None:
     """Draw the calls of a part as a curve, with the name of each large step at the top."""
     places = {run.point.id: place for place, run in enumerate(view.runs)}
     values = [run.value(f"{part}_calls") for run in view.ran]
-    axes.plot(
-        [places[run.point.id] for run in view.ran],
-        values,
-        "o-",
-        color=colour_of(view.parts.index(part)),
-        lw=1.2,
-        ms=3,
-        drawstyle="steps-post",
-    )
+    look: dict[str, Any] = {"lw": 1.2, "ms": 3, "drawstyle": "steps-post"}
+    colour = colour_of(view.parts.index(part))
+    axes.plot([places[run.point.id] for run in view.ran], values, "o-", color=colour, **look)
     for place, run in enumerate(view.runs):
         if not run.is_ok:
             axes.axvspan(place - 0.5, place + 0.5, color=GRID, linewidth=0)

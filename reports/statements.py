@@ -14,7 +14,6 @@ from reports.core.formatting import (
     MISSING,
     count,
     factor,
-    factor_with_interval,
     listing,
     names,
     number,
@@ -82,7 +81,7 @@ def factor_text(figure: Figure | None) -> str:
     if figure.sign:
         return f"{figure.sign} {factor(figure.value)} ({figure.basis})"
     high = figure.high if math.isfinite(figure.high) else math.nan
-    text = factor_with_interval(figure.value, figure.low, high)
+    text = factor(figure.value, figure.low, high)
     return f"{text}, one call" if math.isnan(figure.low) else text
 
 

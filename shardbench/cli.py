@@ -5,25 +5,14 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, Never
 
 import click
 
-from harness.execution.worker import LoggedOnce
+from harness.execution.logged import LoggedOnce
 from harness.model.errors import ShardbenchError, UsageError
 from shardbench.command import INTERRUPTED, InterruptedCommand, examples
 from shardbench.streams import flush_streams, not_written, prepare_streams
-
-START = """\
-shardbench compares the programs that decide how a model is sharded.
-
-Three commands to try:
-  shardbench list families
-  shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick
-  shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16
-
-shardbench --help lists all commands; shardbench doctor shows what works here.
-"""
 
 # The commands by the panels of the help. Only the module of the command that runs is imported, so
 # each summary stands here, too.
@@ -106,22 +95,22 @@ class Program(click.Group):
 @click.command(
     "shardbench",
     cls=Program,
-    invoke_without_command=True,
-    epilog=examples("shardbench compare --help"),
+    no_args_is_help=True,
+    epilog=examples(
+        "shardbench list families",
+        "shardbench compare reshard@transformer[layers=2]/dgx_h100:4 --quick",
+        'shardbench plan -w "synthetic[tables=40,seed=7]" -t dgx_h100 -n 16',
+    ),
 )
 @click.version_option(
     package_name="shardbench", message="%(prog)s %(version)s", help="Say the version."
 )
-@click.pass_context
-def program(context: click.Context) -> None:
+def program() -> None:
     """Profile and compare the programs that decide how a model is sharded."""
-    if context.invoked_subcommand is None:
-        click.echo(START, err=True, nl=False)
-        context.exit(2)  # as for any missing argument
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; exits with 2 for wrong usage, and with 1 for other errors."""
+    """Run the command line."""
     if arguments is None and sys.argv[1:2] and sys.argv[1] in _PLAN_HERE:
         _fix_hash_seed()
     prepare_streams()
@@ -132,7 +121,6 @@ def main(arguments: list[str] | None = None) -> None:
             program(arguments, prog_name="shardbench")
         finally:
             logging.getLogger().removeHandler(logged)
-            logged.close()
             flush_streams()
     except ShardbenchError as error:
         _end(error)
@@ -141,9 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _warn(text: str) -> None:
-    from shardbench.options import warn
-
-    warn(text)
+    click.secho(text, fg="yellow", err=True)
 
 
 def _fix_hash_seed() -> None:
@@ -157,11 +143,10 @@ def _fix_hash_seed() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], settings)
 
 
-def _end(error: ShardbenchError) -> None:
-    from shardbench.options import messages
-
+def _end(error: ShardbenchError) -> Never:
+    """Print an error as one sentence, and exit with 2 for wrong usage, else with 1."""
     with suppress(OSError):  # standard error may be full, too
-        messages.print(str(error), style="red")
+        click.secho(str(error), fg="red", err=True)
     with suppress(ShardbenchError):
         flush_streams()
     sys.exit(2 if isinstance(error, UsageError) else 1)

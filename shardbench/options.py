@@ -1,6 +1,5 @@
-"""Options that several commands share, checks of their values, and output to files."""
+"""The options that several commands share, checks of their values, and output to files."""
 
-import errno
 import math
 import os
 import sys
@@ -17,7 +16,7 @@ from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import replace_file, to_json
 from harness.model.machine import default_memory_gib
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
-from shardbench import display
+from shardbench import completion, display
 
 messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
@@ -25,23 +24,20 @@ Option = Callable[[Callable[..., None]], Callable[..., None]]
 PATH = click.Path(path_type=Path)
 
 
-class Number(click.ParamType[float]):
-    """A number that must be as `wanted` says, which `is_valid` tests; nan is no such number."""
+class Number(click.FloatRange):
+    """A number in a range, neither infinite nor nan."""
 
     name = "float"
 
-    def __init__(self, wanted: str, is_valid: Callable[[float], bool]) -> None:
-        self.wanted, self.is_valid = wanted, is_valid
-
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         """Return the number in a text; fails for other texts."""
-        number: float = click.FLOAT.convert(value, param, ctx)
-        if not self.is_valid(number):
-            self.fail(f"{number:g} is not {self.wanted}.", param, ctx)
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number:g} is not a finite number.", param, ctx)
         return number
 
 
-POSITIVE = Number("a positive number", lambda number: 0 < number < math.inf)
+POSITIVE = Number(min=0, min_open=True)
 
 
 class OutFile(click.ParamType[Path]):
@@ -57,38 +53,51 @@ class OutFile(click.ParamType[Path]):
         path = Path(value)
         if self.suffixes and path.suffix.lower() not in self.suffixes:
             self.fail(f"{path} must end in {' or '.join(self.suffixes)}.", param, ctx)
-        try:
-            check_writable(path)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+        check_writable(path)
         return path
 
 
-class _JsonFile(click.ParamType[str]):
-    name = "path"
+# The problem of a command.
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        """Return the name of a file, `-` for standard output, or "" for none."""
-        if value not in ("", "-"):
-            OutFile().convert(value, param, ctx)
-        return str(value)
+workload = click.option(
+    "-w",
+    "--workload",
+    help="A name, name[key=value,...], or a file that its family reads.",
+    shell_complete=completion.workloads,
+)
+topology = click.option(
+    "-t",
+    "--topology",
+    help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
+    shell_complete=completion.topologies,
+)
+gpus = click.option(
+    "-n", "--gpus", type=int, help="How many GPUs to plan for; a captured workload has its own."
+)
+family = click.option(
+    "--family", default="", help="The family, if several can.", shell_complete=completion.families
+)
+against = click.option(
+    "--against",
+    default="",
+    help="Another variant, to compare with.",
+    shell_complete=completion.variants,
+)
 
+
+# How it is measured.
+
+# All commands measure suites with these, because stored results with other values do not count.
+SUITE_BUDGET = 30.0
+SUITE_SECONDS = 4.0
 
 memory = click.option(
     "--memory",
     type=POSITIVE,
-    help="GiB of memory that a variant's process may have before it is stopped; "
-    "90 % of the machine's by default.",
+    help="GiB of memory that a variant may have; 90 % of the machine's by default.",
 )
 seed = click.option(
     "--seed", default=0, help="Seed of the order of the calls and of the resampling."
-)
-json = click.option(
-    "--json",
-    type=_JsonFile(),
-    default="",
-    metavar="[FILE.json]",
-    help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
 )
 fresh = click.option("--fresh", is_flag=True, help="Measure everything again.")
 
@@ -108,12 +117,8 @@ machine = click.option(
     expose_value=False,
     metavar="NAME",
     help="Name this machine's class: times of machines with this name, processor and number "
-    "of cores count as this machine's own. By default each host is its own class.",
+    "of cores count as its own. By default each host is its own class.",
 )
-
-# All commands measure suites with these, because stored results with other values do not count.
-SUITE_BUDGET = 30.0
-SUITE_SECONDS = 4.0
 
 
 def budget(default: float) -> Option:
@@ -150,18 +155,6 @@ def measuring(budget_s: float, seconds_s: float) -> Option:
     return decorated
 
 
-def warn(text: str) -> None:
-    """Print a warning on standard error."""
-    messages.print(text, style="yellow")
-
-
-def found_registry() -> Registry:
-    """Return the registry of families, which warns about each that cannot be loaded."""
-    return load_registry(
-        lambda name, reason: warn(f"Family '{name}' could not be loaded: {reason}")
-    )
-
-
 def settings_of(
     budget: float, seconds: float, seed: int, memory_gib: float | None = None
 ) -> Settings:
@@ -179,6 +172,36 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def found_registry() -> Registry:
+    """Return the registry of families, which warns about each that cannot be loaded."""
+    return load_registry(
+        lambda name, reason: warn(f"Family '{name}' could not be loaded: {reason}")
+    )
+
+
+# What it writes.
+
+
+def _check_json(_: click.Context, __: click.Parameter, file: str) -> str:
+    if file not in ("", "-"):
+        check_writable(Path(file))
+    return file
+
+
+json = click.option(
+    "--json",
+    callback=_check_json,
+    default="",
+    metavar="[FILE.json]",
+    help="Print one JSON document alone, or write it to a file; --json=FILE takes any name.",
+)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error."""
+    messages.print(text, style="yellow")
+
+
 def check_writable(path: Path) -> None:
     """Raise UsageError if a file cannot be written."""
     if not path.parent.is_dir():
@@ -193,10 +216,10 @@ def check_folder(folder: Path) -> None:
     """Create a folder if needed; raises UsageError if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UsageError(f"Folder {folder} cannot be written: {error.strerror}.") from None
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"Folder {folder} cannot be written: it is read-only.")
 
 
 def write(path: Path, text: str | bytes) -> None:
@@ -207,12 +230,16 @@ def write(path: Path, text: str | bytes) -> None:
         raise ShardbenchError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
+def write_json(path: Path, document: Any) -> None:
+    """Write a JSON document to a file; raises ShardbenchError on failure."""
+    write(path, to_json(document, indent=2) + "\n")
+
+
 def show_or_write(json_file: str, document: Any, rendered: RenderableType) -> None:
     """Show `rendered`, and write `document` to the file of `--json`; for `-`, print only JSON."""
-    text = to_json(document, indent=2) + "\n"
     if json_file == "-":
-        sys.stdout.write(text)
+        sys.stdout.write(to_json(document, indent=2) + "\n")
         return
     display.show(rendered)
     if json_file:
-        write(Path(json_file), text)
+        write_json(Path(json_file), document)

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness.measuring.request import Request
-from harness.model.errors import printable
 from harness.model.settings import Settings
 from harness.store.cells import CellStore
 from harness.store.keys import unused
@@ -88,19 +87,10 @@ def measure(
         if cluster:
             running = cluster.sweep(left, store, settings)
         else:
-
-            def begun(request: Request) -> None:
-                show.begun(title_of(request))
-
-            running = sweep(left, store, settings, show, at_once=at_once, begun=begun)
+            running = sweep(left, store, settings, show, at_once=at_once, begun=show.begun)
         for problem in running:
             done.append(problem)
             failed = sum(cell.status == "failed" for cell in problem.cells) + bool(problem.refused)
-            show.finished(title_of(problem.request), problem.outcome, failed)
+            show.finished(problem.request.title, problem.outcome, failed)
             then()
     return requests, done
-
-
-def title_of(request: Request) -> str:
-    """Return a request's family and problem as text, e.g. `embedding on ...`."""
-    return printable(f"{request.family.name} on {request.given}")

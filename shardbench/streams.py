@@ -1,6 +1,5 @@
 """Standard output and standard error, which may be closed, full, or unable to show a letter."""
 
-import codecs
 import errno
 import os
 import sys
@@ -8,9 +7,6 @@ from contextlib import suppress
 
 from harness.model.errors import ShardbenchError
 
-_PLAIN = str.maketrans(
-    {"\N{MULTIPLICATION SIGN}": "x", "µ": "u", "—": "-", "\N{EN DASH}": "-", "→": "->", "…": "..."}
-)
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -18,7 +14,7 @@ def prepare_streams() -> None:
     """Make the streams safe to write to.
 
     A closed descriptor is opened on the null device, because the next file that is opened would
-    get its number. Letters that a stream's encoding lacks are replaced instead of raising an error.
+    get its number. Letters that a stream's encoding lacks become question marks.
     """
     for descriptor in (0, 1, 2):
         try:
@@ -26,17 +22,9 @@ def prepare_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
             os.set_inheritable(descriptor, True)  # for child processes, as a standard stream
-    codecs.register_error("shardbench", _in_plain_letters)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # None, or a stream of another kind
-            stream.reconfigure(errors="shardbench")  # type: ignore[union-attr]
-
-
-def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text = error.object[error.start : error.end].translate(_PLAIN)
-    return "".join(letter if letter.isascii() else "?" for letter in text), error.end
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def write_out(text: str) -> None:

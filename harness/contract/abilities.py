@@ -44,8 +44,7 @@ class TopologyRow(Struct, frozen=True):
         return self.library.arguments.get(column, column) if self.library else column
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryTopology:
+class LibraryTopology(Struct, frozen=True):
     """The arguments of a library that describe machines, for `shardbench topology check`.
 
     Attributes:
@@ -61,12 +60,11 @@ class LibraryTopology:
     library: str
     read: Callable[[bytes, str], TopologyRow]
     traps: Callable[[TopologyRow, Mapping[str, Any], int | None], Iterator[TopologyTrap]]
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = {}
+    defaults: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Driven:
+class Driven(Struct, frozen=True):
     """A problem, built with the release or commit of a library that a child process imports.
 
     A new problem is called once before it is measured, because a first call differs from later
@@ -92,8 +90,7 @@ class Driven:
     renew: Callable[[], Any] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
-class Releases:
+class Releases(Struct, frozen=True):
     """The settings of a series that only releases need.
 
     Attributes:
@@ -106,8 +103,7 @@ class Releases:
     by_hand: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Commits:
+class Commits(Struct, frozen=True):
     """The settings of a series that only commits need.
 
     Attributes:
@@ -230,5 +226,5 @@ def load(named: Any) -> Any:
     if not isinstance(named, str):
         return named
     module, _, name = named.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
+    imported = importlib.import_module(module)
+    return getattr(imported, name) if name else imported

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
+from msgspec import Struct
+
 from harness.contract.abilities import Abilities, load
 from harness.contract.recorder import Recorder
 from harness.contract.variants import Prepared, Variant
@@ -23,8 +25,7 @@ D_contra = TypeVar("D_contra", contravariant=True)
 Prepare = Callable[[P], Prepared[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(Struct, frozen=True):
     """A deterministic count of work done in one call.
 
     `sufficient` is the count that one call needs: a number, or the name of another counter; None if
@@ -36,8 +37,7 @@ class Counter:
     sufficient: int | str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """A workload's line in `shardbench list workloads`."""
 
     name: str
@@ -45,8 +45,7 @@ class Workload:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
+class Study(Struct, frozen=True):
     """A problem of the family's suite, and the variants to run on it.
 
     `against` names the variant to compare the others with; None means the family's reference. The
@@ -161,15 +160,15 @@ class Family(Generic[P, D]):
     @property
     def package(self) -> str:
         """The package of its implementation, which holds the family's sources."""
-        named = self.implementation
-        module = named.partition(":")[0] if isinstance(named, str) else named.build.__module__
+        work = self.implementation
+        module = work.partition(":")[0] if isinstance(work, str) else work.build.__module__
         return module.rpartition(".")[0] or module
 
     @property
     def modules(self) -> tuple[str, ...]:
         """The modules to import once, before child processes are forked."""
-        named = self.implementation if isinstance(self.implementation, str) else ""
-        return (*([named.partition(":")[0]] if named else []), *self.preload)
+        work = self.implementation
+        return (*([work.partition(":")[0]] if isinstance(work, str) else []), *self.preload)
 
     def decider(
         self, name: str, **declared: Unpack[Declared]
@@ -194,18 +193,12 @@ class Family(Generic[P, D]):
     ) -> Callable[[Prepare[P]], Prepare[P]]:
         """Register a function `problem -> Prepared` as a variant; only `Prepared.run` is timed.
 
-        Raise RegistryError for a duplicate name, or a second reference.
+        Raise RegistryError for a duplicate name.
         """
 
         def register(prepare: Prepare[P]) -> Prepare[P]:
             if name in self.variants:
-                raise RegistryError(f"Family '{self.name}' has two variants named '{name}'.")
-            if not name or "@" in name:
-                raise RegistryError(f"Variant '{self.name}/{name}' needs a name without '@'.")
-            if declared.get("reference") and (other := self._reference()):
-                raise RegistryError(
-                    f"Family '{self.name}' has two references, '{other.name}' and '{name}'."
-                )
+                raise self._refused(f"has two variants named '{name}'")
             variant: Variant[P, Any] = Variant(name, prepare, **declared)
             documented = (prepare.__doc__ or "").strip().partition("\n")[0]
             self.variants[name] = replace(
@@ -217,16 +210,10 @@ class Family(Generic[P, D]):
 
         return register
 
-    def _reference(self) -> Variant[P, D] | None:
-        return next((v for v in self.variants.values() if v.reference), None)
-
     @property
     def reference(self) -> Variant[P, D]:
-        """The default variant to compare with; raises RegistryError if the family has none."""
-        reference = self._reference()
-        if reference is None:
-            raise RegistryError(f"Family '{self.name}' has no reference variant.")
-        return reference
+        """The default variant to compare with."""
+        return next(variant for variant in self.variants.values() if variant.reference)
 
     def find(self, name: str) -> Variant[P, D]:
         """Return a variant by name; raise UsageError, which suggests similar names, if unknown."""
@@ -236,77 +223,74 @@ class Family(Generic[P, D]):
 
     def models_of(self, variant: Variant[P, D]) -> list[Variant[P, D]]:
         """Return the variants that `variant` must reproduce, by following `same_as` repeatedly."""
-        return [self.variants[name] for name in models_of(variant.name, self._same_as)]
+        return [self.variants[name] for name in self._models_of(variant.name)]
+
+    def _models_of(self, name: str) -> list[str]:
+        return models_of(name, {name: other.same_as for name, other in self.variants.items()})
 
     def root(self, variant: Variant[P, D]) -> Variant[P, D]:
         """Return the last of these models; variants with one root make the same decisions."""
         return [variant, *self.models_of(variant)][-1]
 
-    @property
-    def _same_as(self) -> dict[str, str | None]:
-        return {name: variant.same_as for name, variant in self.variants.items()}
-
     def declared_statements(self) -> tuple[Statement, ...]:
         """Return the statements with the family's name, and the claims and sources of variants."""
-        return tuple(map(self._completed, self.statements))
-
-    def _completed(self, statement: Statement) -> Statement:
-        variant = self.variants.get(statement.pairs[-1].after)
-        return replace(
-            statement,
-            family=self.name,
-            published=statement.published or (variant.claim if variant else None),
-            source=statement.source or (variant.source if variant else ""),
-        )
+        statements = []
+        for statement in self.statements:
+            variant = self.variants.get(statement.pairs[-1].after)
+            published = statement.published or (variant.claim if variant else None)
+            source = statement.source or (variant.source if variant else "")
+            completed = replace(statement, family=self.name, published=published, source=source)
+            statements.append(completed)
+        return tuple(statements)
 
     def check(self) -> None:
         """Raise RegistryError if the declaration is inconsistent, e.g. has no reference."""
         if not self.name or set(self.name) & set("/@"):
-            raise RegistryError(f"Family '{self.name}' needs a name without '/' and '@'.")
+            raise self._refused("needs a name without '/' and '@'")
         if not self.qualities:
-            raise RegistryError(
-                f"Family '{self.name}' needs at least one quality to rate decisions by."
-            )
+            raise self._refused("needs at least one quality to rate decisions by")
+        references = [name for name, variant in self.variants.items() if variant.reference]
+        if len(references) != 1:
+            raise self._refused(f"needs one reference variant, not {len(references)}")
+        for name in self.variants:
+            if not name or "@" in name:
+                raise self._refused(f"has a variant '{name}', which needs a name without '@'")
+            must = f"has a variant '{name}' that must decide the same as"
+            last = [name, *self._models_of(name)][-1]
+            if last not in self.variants:
+                raise self._refused(f"{must} '{last}', which is no variant")
+            if self.variants[last].same_as is not None:  # a cycle, which `models_of` cut
+                raise self._refused(f"{must} itself")
+        self._check_problems()
+
+    def _check_problems(self) -> None:
+        """Check the problems of studies and statements, and the names in statements."""
         against: dict[ProblemId, str] = {}
         for study in self.studies:
             # A cell's id does not name the variant to compare with, so their cells would collide.
-            problem = self._problem(study.problem, "A study")
+            problem = self._problem(study.problem, "a study")
             other = study.against or self.reference.name
             if against.setdefault(problem, other) != other:
-                raise RegistryError(
-                    f"Family '{self.name}' studies '{problem}' against '{against[problem]}' and "
-                    f"against '{other}'; a problem can be studied against one variant only."
+                raise self._refused(
+                    f"studies '{problem}' against '{against[problem]}' and against '{other}'; a "
+                    "problem can be studied against one variant only"
                 )
+        measures = {TIMES_FASTER, SECONDS, PEAK_MEMORY, *(q.name for q in self.qualities)}
         for statement in self.statements:
             for pair in (*statement.pairs, *statement.counted):
-                self._problem(pair.problem, f"Statement '{statement.name}'")
-            own = {name for name in statement.variants if "/" not in name}
-            self._check_names("variant", own, {*self.variants}, statement.name)
-            measures = {TIMES_FASTER, SECONDS, PEAK_MEMORY, *(q.name for q in self.qualities)}
-            self._check_names("measure", {statement.measure}, measures, statement.name)
+                self._problem(pair.problem, f"statement '{statement.name}'")
+            names = {name for name in statement.variants if "/" not in name}
+            missing = sorted(names - self.variants.keys() | {statement.measure} - measures)
+            if missing:
+                raise self._refused(f"has no '{missing[0]}', which '{statement.name}' names")
             if statement.use == "goal" and (statement.at_least, statement.at_most) == (None, None):
-                raise RegistryError(
-                    f"Goal '{statement.name}' of family '{self.name}' needs at_least or at_most."
-                )
-        for name in self.variants:
-            must = f"Variant '{self.name}/{name}' must decide the same as"
-            last = [name, *models_of(name, self._same_as)][-1]
-            if last not in self.variants:
-                raise RegistryError(f"{must} '{last}', which is not registered.")
-            if self._same_as[last] is not None:  # the chain is a cycle, which `models_of` cut
-                raise RegistryError(f"{must} itself.")
+                raise self._refused(f"has a goal '{statement.name}' without at_least and at_most")
 
-    def _check_names(self, kind: str, named: set[str], known: set[str], subject: str) -> None:
-        for name in sorted(named - known - {""}):
-            raise RegistryError(
-                f"'{subject}' of family '{self.name}' names {kind} '{name}', which the family does "
-                "not have."
-            )
+    def _refused(self, reason: str) -> RegistryError:
+        return RegistryError(f"Family '{self.name}' {reason}.")
 
     def _problem(self, text: str, subject: str) -> ProblemId:
         try:
             return ProblemId.parse(text)
         except UsageError as error:
-            raise RegistryError(
-                f"{subject} of family '{self.name}' is malformed: {error}"
-            ) from None
+            raise self._refused(f"has {subject} that is malformed: {error}".rstrip(".")) from None

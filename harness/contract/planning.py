@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from harness.model.cell import RankTable
 
 P = TypeVar("P")
@@ -17,8 +19,7 @@ Value = str | float | None
 """A field of a table: a number is written with four digits, None as a dash."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A table with a title, and remarks below it; numbers are right-aligned."""
 
     title: str
@@ -27,8 +28,7 @@ class Section:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Question(Generic[D]):
+class Question(Struct, Generic[D], frozen=True):
     """A question about a decision.
 
     Attributes:
@@ -46,8 +46,7 @@ class Question(Generic[D]):
     table: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """An explanation: sentences, then tables; `document` has the same content as JSON types."""
 
     sentences: tuple[str, ...]
@@ -59,8 +58,7 @@ Explaining = Callable[[P, D, Question[D]], Explanation]
 """How a family explains a decision; raises UsageError for an unknown rank or table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy(Generic[P, D]):
+class Remedy(Struct, Generic[P, D], frozen=True):
     """A change of a problem, with a decision on the changed problem.
 
     Attributes:
@@ -107,8 +105,7 @@ class Remedy(Generic[P, D]):
         return f"{' '.join(self.changes)} ({self.evidence}; {rating})"
 
 
-@dataclass(frozen=True, slots=True)
-class Remedies(Generic[P, D]):
+class Remedies(Struct, Generic[P, D], frozen=True):
     """The remedies for a problem, those first that users can apply themselves.
 
     `causes` are sentences on parts that fit nowhere, `findings` on changes that are not enough or
@@ -136,8 +133,7 @@ def written(value: float, up: bool) -> str:
     return f"{(math.ceil if up else math.floor)(value / unit) * unit:.{_DIGITS}g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Moving(Generic[P, D]):
+class Moving(Struct, Generic[P, D], frozen=True):
     """Functions for `shardbench plan --from`, which limits the moves from a deployed decision.
 
     Attributes:

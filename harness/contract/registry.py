@@ -29,7 +29,6 @@ class Registry:
     ) -> None:
         """Add families; raise RegistryError if one is inconsistent or two have the same name."""
         self._families: dict[str, Family[Any, Any]] = {}
-        self._checked: set[str] = set()
         self._points = list(points)
         self._failed = failed
         self.failures: dict[str, str] = {}
@@ -41,40 +40,37 @@ class Registry:
         if self._families.setdefault(family.name, family) is not family:
             raise RegistryError(f"Two families are named '{family.name}'.")
 
-    def _fail(self, name: str, reason: str) -> None:
-        self.failures[name] = reason
-        self._failed(name, reason)
-
     def _load(self, points: Iterable[EntryPoint]) -> None:
+        """Load families, then check them, when all that add variants to them are loaded."""
+        unchecked = set()
         for point in points:
             self._points.remove(point)
             try:
-                self._add(point.load())
+                family = point.load()
+                self._add(family)
+                unchecked.add(family.name)
             except Exception as error:  # another package's import may raise anything
                 self._fail(point.name, str(error) or type(error).__name__)
-
-    def _check(self, name: str) -> None:
-        """Check a family once, when all that add variants to it are loaded; drop it if it fails."""
-        if name in self._families and name not in self._checked:
-            self._checked.add(name)
+        for name in unchecked:
             try:
                 self._families[name].check()
             except RegistryError as error:
                 del self._families[name]
                 self._fail(name, str(error))
 
+    def _fail(self, name: str, reason: str) -> None:
+        self.failures[name] = reason
+        self._failed(name, reason)
+
     @property
     def families(self) -> tuple[Family[Any, Any], ...]:
         """All families, sorted by name."""
         self._load(list(self._points))
-        for name in list(self._families):
-            self._check(name)
         return tuple(self._families[name] for name in sorted(self._families))
 
     def find(self, name: str) -> Family[Any, Any]:
         """Return a family by name; raise UsageError if it is unknown or could not be loaded."""
         self._load(_needed(self._points, name))
-        self._check(name)
         if name in self._families:
             return self._families[name]
         if name in self.failures:

@@ -1,15 +1,10 @@
-"""Workloads: parameters, parts and histograms, imported files, and captured files."""
+"""Workloads: their parameters, inventories, imported files and captured files."""
 
 import gzip
 import hashlib
 import json
-import math
 import secrets
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,16 +15,10 @@ from harness.model.files import read_file, read_json, replace_file
 from harness.model.ids import WorkloadSpec, whole_number
 from harness.model.machine import installed_versions
 
-Kind = Literal["text", "count", "number", "bytes"]
-Scale = Literal["", "linear", "log"]
 Cell = str | int | float
 
-_MOST_BARS = 8
-_FEW_STEPS = 3
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of an inventory: one number or text for each part.
 
     Attributes:
@@ -44,8 +33,8 @@ class Column:
     name: str
     title: str = ""
     unit: str = ""
-    kind: Kind = "text"
-    scale: Scale = ""
+    kind: Literal["text", "count", "number", "bytes"] = "text"
+    scale: Literal["", "linear", "log"] = ""
     is_shown: bool = True
 
     @property
@@ -54,8 +43,7 @@ class Column:
         return self.title or self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(Struct, frozen=True):
     """The parts of a workload, one row for each.
 
     Attributes:
@@ -82,86 +70,8 @@ class Inventory:
             raise unknown("column", name, names)
         return names.index(name)
 
-    def place_of_bars(self, sort: str) -> int:
-        """Return the index of the column to draw as bars: `sort`, or the default for texts."""
-        place = self.place(sort)
-        return self.place(self.sort) if self.columns[place].kind == "text" else place
 
-    def largest(self, sort: str, most: int) -> tuple[tuple[Cell, ...], ...]:
-        """Return the `most` rows that are largest in a column, or first by alphabet for texts."""
-        place = self.place(sort)
-        is_text = self.columns[place].kind == "text"
-        ordered = sorted(self.rows, key=lambda row: row[place], reverse=not is_text)
-        return tuple(ordered[:most])
-
-    @property
-    def drawn(self) -> tuple[Column, ...]:
-        """The columns that have a histogram."""
-        return tuple(column for column in self.columns if column.scale)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """The number of parts with a value in [low, high), or equal to `low` if both are equal."""
-
-    low: float
-    high: float
-    parts: int
-
-
-def distribution(inventory: Inventory, column: Column) -> tuple[Bar, ...]:
-    """Return the histogram of a column: a bar for each value, or for ranges if values are many.
-
-    On a logarithmic scale, ranges end at powers of a base: 10, 16 for bytes, or a smaller one if
-    that gives too few bars. On a linear scale, ranges have equal round widths.
-    """
-    place = inventory.place(column.name)
-    values = [float(row[place]) for row in inventory.rows]
-    distinct = sorted(set(values))
-    few = _MOST_BARS if column.scale == "linear" else min(_MOST_BARS, max(3, len(values) // 2))
-    if len(distinct) <= few:
-        return tuple(Bar(value, value, values.count(value)) for value in distinct)
-    edges = _edges(distinct, column)
-    ranges = list(pairwise(edges))
-    # Rounding may have moved the first edge above the smallest value, which is counted there too.
-    parts = Counter(min(max(bisect_right(edges, value), 1), len(ranges)) for value in values)
-    return tuple(Bar(*ends, parts[place]) for place, ends in enumerate(ranges, start=1))
-
-
-def _edges(distinct: list[float], column: Column) -> list[float]:
-    low, high = distinct[0], distinct[-1]
-    if column.scale != "log" or low <= 0:
-        return _equal(low, high)
-    steps = (16.0, 4.0, 2.0) if column.kind == "bytes" else (10.0, 10**0.5, 2.0)
-    for step in steps:  # take the largest base that gives more than three ranges
-        first = math.floor(math.log(low, step) + 1e-9)
-        last = math.floor(math.log(high, step) + 1e-9) + 1
-        if last - first > _FEW_STEPS or step == steps[-1]:
-            break
-    edges = [_round(step**power) for power in range(first, last + 1)]
-    if edges[-1] <= high:  # rounding has moved the last edge to or below the largest value
-        edges.append(_round(step ** (last + 1)))
-    return edges
-
-
-def _round(edge: float) -> float:
-    """Round an edge: to a whole number if it is almost one, else to one digit (10**0.5 to 3)."""
-    if edge >= 1 and abs(edge - round(edge)) < 1e-6 * edge:
-        return float(round(edge))
-    return float(f"{edge:.1g}") if edge > 1 else float(f"{edge:.12g}")
-
-
-def _equal(low: float, high: float) -> list[float]:
-    exact = (high - low) / _MOST_BARS
-    power = 10.0 ** math.floor(math.log10(exact))
-    width = next(step * power for step in (1, 2, 5, 10) if step * power >= exact * 0.999)
-    first = math.floor(low / width)
-    last = math.floor(high / width) + 1
-    return [float(f"{number * width:.12g}") for number in range(first, last + 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
+class ImportRequest(Struct, frozen=True):
     """The request to import a workload from a file of another program.
 
     Attributes:
@@ -175,12 +85,11 @@ class ImportRequest:
     source: str
     target: str
     format: str = ""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    assumed: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = {}
+    assumed: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """An imported workload.
 
     `content` is the content of the file to write. `assumed` lists values that the source lacked,
@@ -219,14 +128,12 @@ class Names:
         ordered = sorted(set(names))
         if not self.hashed:
             return {name: name for name in ordered}
-        digits = len(str(len(ordered) - 1))
-        return {
-            name: f"{index:0{digits}}_{self._digest(name)}" for index, name in enumerate(ordered)
-        }
-
-    def _digest(self, name: str) -> str:
-        text = name.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(text, key=self._key, digest_size=6).hexdigest()
+        digits, hashed = len(str(len(ordered) - 1)), {}
+        for rank, name in enumerate(ordered):
+            text = name.encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(text, key=self._key, digest_size=6).hexdigest()
+            hashed[name] = f"{rank:0{digits}}_{digest}"
+        return hashed
 
 
 def is_captured_file(name: str) -> bool:
@@ -267,7 +174,7 @@ def read_captured(path: str | Path, family: str) -> dict[str, Any]:
         raise UsageError(
             f"{path} was captured from family '{header['family']}', not from '{family}'."
         )
-    if header.get("version") != _VERSION or header["version"] is True:
+    if header.get("version") != _VERSION:
         raise UsageError(
             f"{path} is of version {header.get('version')!r}; this shardbench reads {_VERSION}."
         )
@@ -307,15 +214,16 @@ def workload_parameters(spec: WorkloadSpec, family: str, kinds: Mapping[str, typ
 
 def read_parameters(spec: WorkloadSpec, kind: type[P]) -> P:
     """Return a workload's parameters as a `kind`; raise UsageError for a wrong name or value."""
-    fields = {field.encode_name: field.type for field in structs.fields(kind)}
-    spec.check_parameters(fields)
+    types = {field.encode_name: field.type for field in structs.fields(kind)}
     values = {}
     for key, text in spec.parameters.items():
-        declared = inspect.type_info(fields[key])
+        if key not in types:
+            raise unknown(f"parameter of workload '{spec.name}',", key, types)
+        declared = inspect.type_info(types[key])
         if isinstance(declared, inspect.UnionType):  # with None, which stands for the default
             declared = declared.types[0]
         try:
-            values[key] = convert(_parsed(text, declared), fields[key])
+            values[key] = convert(_parsed(text, declared), types[key])
         except ValueError:
             raise UsageError(
                 f"Parameter '{key}' of workload '{spec}' must be {_allowed(declared)}, "

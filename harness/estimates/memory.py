@@ -84,11 +84,12 @@ def validate_memory(
     here = environment(seed)
     key = key_of(here, device, plans, seed)
     ids = {f"{rank.decision}, {rank.setting}, rank {rank.rank}": rank for rank in memories.ranks}
+    tasks: list[Task[str, MeasuredMemory]]
     tasks = [Task(name, frozenset([name]), key) for name in ids]
     ranks: list[MeasuredMemory] = []
     for stored in missing(tasks, store.entries):
         on_progress("the memory of ranks", len(ranks), len(ids))
-        name = stored.task.what
+        name = stored.what
         measured = stored.values[0] if stored.values else _measured(ids[name], memories.gib)
         if not stored.values:
             store.add(Entry(name, str(key), measured))

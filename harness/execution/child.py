@@ -1,6 +1,5 @@
 """Run a callable in a child process under limits, then kill the child and its descendants."""
 
-import codecs
 import math
 import os
 import pickle
@@ -14,11 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe, spawn
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, Self, get_args
+from typing import Any, Self, get_args
 
 import psutil
 
-from harness.execution.server import SERVER
+from harness.execution.server import SERVER, Forked
 from harness.execution.usage import has_more_than
 from harness.execution.worker import (
     Failed,
@@ -38,6 +37,7 @@ _LOOK_AT_MEMORY_SECONDS = 0.25
 _END_SECONDS = 10.0
 _CLOSING_SECONDS = 30.0  # the result is known by then
 _PASSED_BYTES = 8 * 1024
+_LEFT_OUT = "\n(It printed more, which is left out.)\n"
 _KEPT_BYTES, _KEPT_LETTERS = 1 << 16, 2 * 1024
 _CHUNK = 1 << 20
 _HEADER = struct.Struct("!i")  # the size before each message of a Connection
@@ -84,12 +84,11 @@ def run(
                     _wait_until_closed(child)
                     return value
                 case Failed():
-                    failed = over_memory if message.cause == "memory" else message
-                    was_killed = "was killed by signal" in failed.reason
-                    if was_killed and mentions_memory_error(child.output.last()):
-                        reason = f"{failed.reason.rstrip('.')}, refused memory"
-                        limit = f"its memory limit is {gib:g} GiB"
-                        failed = replace(failed, reason=f"{reason}; {limit}.")
+                    # A native library may print that it got no memory, and abort.
+                    was_killed = "was killed by signal" in message.reason
+                    was_refused = was_killed and mentions_memory_error(child.output.last())
+                    is_memory = message.cause == "memory" or was_refused
+                    failed = over_memory if is_memory else message
                     _wait_until_closed(child)
                 case Stage():
                     stage, began = message, now
@@ -113,20 +112,8 @@ def _wait_until_closed(child: "Child") -> None:
             return
 
 
-class Process(Protocol):
-    """A process that can be waited for and killed."""
-
-    pid: int
-
-    def wait(self, seconds: float = 0.0) -> int | None:
-        """Wait up to `seconds` for the end; return the exit code, None if the process runs."""
-
-    def kill(self) -> None:
-        """Kill the process, and wait until it has ended."""
-
-
 class OwnProcess:
-    """A fork of this process, or a program that it has started, as a `Process`."""
+    """A fork of this process, or a program that it has started."""
 
     def __init__(self, process: psutil.Process) -> None:
         self.pid, self._process = process.pid, process
@@ -154,7 +141,9 @@ class Child:
         passed_on: whether the beginning of its output is printed to standard error.
     """
 
-    def __init__(self, start: Callable[[int, int, int], Process], passed_on: bool = True) -> None:
+    def __init__(
+        self, start: Callable[[int, int, int], OwnProcess | Forked], passed_on: bool = True
+    ) -> None:
         requests, self._requests = Pipe(duplex=False)
         self._messages, messages = Pipe(duplex=False)
         printed, output = Pipe(duplex=False)
@@ -229,7 +218,7 @@ class Child:
                 self._end = Failed("The child process sent something that is no message.")
 
     def close(self) -> None:
-        """Kill the process; print how much of its output was left out."""
+        """Kill the process."""
         self.process.kill()
         self._close_pipes()
 
@@ -270,10 +259,7 @@ class Output:
         self._pipe = pipe
         os.set_blocking(pipe.fileno(), False)
         self._bytes_left = _PASSED_BYTES if passed_on else 0
-        self._left_out = 0
-        self._passed_on = passed_on
         self._last = b""
-        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
         self.is_open = True
 
     def fileno(self) -> int:
@@ -288,20 +274,17 @@ class Output:
             return False
         self.is_open = bool(chunk)
         self._last = (self._last + chunk)[-_KEPT_BYTES:]
-        if begin := chunk[: self._bytes_left]:
-            _to_standard_error(self._decoder.decode(begin))
-        self._bytes_left -= len(begin)
-        self._left_out += len(chunk) - len(begin)
+        if chunk and self._bytes_left > 0:
+            begin = chunk[: self._bytes_left]
+            self._bytes_left -= len(chunk)
+            text = begin.decode(errors="backslashreplace")
+            _to_standard_error(text if self._bytes_left >= 0 else text + _LEFT_OUT)
         return bool(chunk)
 
     def close(self) -> None:
-        """Read the rest without waiting, print the number of omitted bytes, and close the pipe."""
+        """Read the rest without waiting, and close the pipe."""
         self._read_rest()
         self._pipe.close()
-        if self._left_out and self._passed_on:
-            _to_standard_error(
-                f"\n(It printed {self._left_out:,} more bytes, which are left out.)\n"
-            )
 
     def last(self) -> str:
         """Return the last 2048 characters of the output, cut to whole lines if possible.

@@ -17,7 +17,6 @@ from harness.execution.worker import children, memory_sizes
 
 _CLEAR = Path("/proc/self/clear_refs")
 _PEAK_OF_RESIDENT = "5"  # written to clear_refs, this resets the peak: proc(5)
-_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def helpers() -> int:
@@ -28,8 +27,7 @@ def helpers() -> int:
 def descendants_cpu() -> float:
     """Return the CPU seconds of this process's descendants, those that have ended included.
 
-    Of an ended process, the time is lost if its parent ignores its end (`SIGCHLD`). Without a
-    `/proc` file system, the time of a process counts only once its parent has waited for it.
+    Of an ended process, the time is lost if its parent ignores its end (`SIGCHLD`).
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = ended.ru_utime + ended.ru_stime
@@ -58,18 +56,16 @@ def begin_peak() -> int:
     """Reset the peak, and return the present resident memory in bytes.
 
     Without a reset, the peak would include the memory of the process that the child was forked
-    from, and of the set-up. If the system cannot reset the peak, the old peak is returned.
+    from, and of the set-up.
     """
-    with suppress(OSError):
+    with suppress(OSError):  # a container may not allow it
         _CLEAR.write_text(_PEAK_OF_RESIDENT)
     return peak()
 
 
 def peak() -> int:
     """Return the peak resident memory of this process, in bytes, since `begin_peak`."""
-    with suppress(OSError, KeyError):
-        return memory_sizes()["VmHWM"]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT
+    return memory_sizes()["VmHWM"]
 
 
 def has_more_than(pid: int, limit: float) -> bool:

@@ -25,10 +25,10 @@ import struct
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from multiprocessing import spawn
 from multiprocessing.connection import Connection, wait
@@ -168,53 +168,16 @@ def _failure_of(error: BaseException) -> Failed:
         if len(text) > _LONGEST_REASON:
             text = text[:_LONGEST_REASON].rsplit(" ", 1)[0] + " ..."
         reason = f"{kind}: {text}" if text else kind
-        return Failed(reason, "memory" if is_memory_error(error) else "error")
+        is_native = isinstance(error, RuntimeError) and mentions_memory_error(str(error))
+        is_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
+        return Failed(reason, "memory" if is_memory or is_native else "error")
     except BaseException:  # the error's `__str__` is code of the work, and may raise
         return Failed(kind)
 
 
-def is_memory_error(error: BaseException) -> bool:
-    """Return whether an error reports a lack of memory, even if a native library raised it."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and mentions_memory_error(str(error))
-    )
-
-
 def mentions_memory_error(text: str) -> bool:
-    """Return whether the output of a process, or an error's text, reports a lack of memory."""
+    """Return whether a process's output, or a native library's error, reports a lack of memory."""
     return _REFUSED.search(text) is not None
-
-
-class LoggedOnce(logging.Handler):
-    """Writes the first message that each line of code logs; `close` writes how many there were.
-
-    Libraries log the same for each table of each plan. Messages of the logger `shardbench` count as
-    the same only if their text is.
-    """
-
-    def __init__(self, write: Callable[[str], object]) -> None:
-        super().__init__()
-        self._write = write
-        self._times: Counter[str] = Counter()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write a message, unless this line of code has logged before."""
-        text = record.getMessage()
-        is_own = record.name == "shardbench"
-        place = text if is_own else f"{record.name}, line {record.lineno}"
-        self._times[place] += 1
-        if self._times[place] == 1:
-            self._write(text)
-
-    def close(self) -> None:
-        """Write the number of messages from each line that logged more than one."""
-        for place, times in self._times.items():
-            if times > 1:
-                self._write(f"There were {times} messages like this one: {place}")
-        self._times.clear()
-        super().close()
 
 
 def limit_memory(gib: float) -> None:
@@ -223,20 +186,17 @@ def limit_memory(gib: float) -> None:
     Linux can only limit the memory that a process reserves. The parent also checks the memory that
     is resident.
     """
-    with suppress(OSError, ValueError, KeyError):
-        has = memory_sizes()
-        room = max(0, round(gib * _GIB) - has["VmRSS"]) + _RESERVED
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = has["VmData"] + room
-        if most == resource.RLIM_INFINITY or wanted < most:
-            resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
+    has = memory_sizes()
+    wanted = has["VmData"] + max(0, round(gib * _GIB) - has["VmRSS"]) + _RESERVED
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY or wanted < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 
 def lift_limit() -> None:
     """Remove this process's memory limit."""
-    with suppress(OSError, ValueError):
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def memory_sizes() -> dict[str, int]:
@@ -248,7 +208,7 @@ def memory_sizes() -> dict[str, int]:
 
 
 def children(process: int | str = "self") -> Iterator[int]:
-    """Yield the child processes of a process; none without a `/proc` file system."""
+    """Yield the child processes of a process."""
     with suppress(OSError):  # it has ended
         for thread in Path(f"/proc/{process}/task").glob("*/children"):
             yield from map(int, thread.read_text().split())
@@ -256,8 +216,7 @@ def children(process: int | str = "self") -> Iterator[int]:
 
 def _adopt_orphans() -> None:
     """Become the parent of orphaned descendants, so that they can be found and killed."""
-    with suppress(OSError, AttributeError):  # a system without prctl
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _end_without_parent() -> NoReturn:
@@ -380,8 +339,8 @@ def _run_job(requests: int, messages: int, output: int) -> NoReturn:
         for standard in (1, 2)
     )
     faulthandler.enable(file=2, all_threads=False)
-    with suppress(OSError, ValueError):  # no core dumps, which are gigabytes for every crash
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # No core dumps, which are gigabytes for every crash.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     report = Report(Connection(messages, readable=False))
     queue = _requests(Connection(requests, writable=False))
 
@@ -394,9 +353,10 @@ def _run_job(requests: int, messages: int, output: int) -> NoReturn:
         # Processes that the work starts begin as in a program of its own, not as this one did.
         multiprocessing.set_start_method(None, force=True)
         function, arguments, memory_gib = pickle.loads(pickled)
+        from harness.execution.logged import LoggedOnce  # which is not on every interpreter's path
+
         logged = LoggedOnce(lambda text: sys.stderr.write(f"{text}\n"))
         logging.basicConfig(handlers=[logged], force=True)  # a library may have called it
-        report.closing.append(logged.close)
         limit_memory(memory_gib)
         return function(*arguments, report)
 
@@ -421,16 +381,16 @@ def answer(driver: str, requests: int, messages: int) -> NoReturn:
     os.dup2(2, 1)
     report = Report(Connection(messages, readable=False))
     queue = _requests(Connection(requests, writable=False))
-    handlers: Mapping[str, Callable[[dict[str, Any]], Any]] = {}
+
+    @cache
+    def handlers() -> Mapping[str, Callable[[dict[str, Any]], Any]]:
+        if driver.endswith(".py"):
+            return runpy.run_path(driver)["HANDLERS"]  # type: ignore[no-any-return]
+        return import_module(driver).HANDLERS  # type: ignore[no-any-return]
 
     def work() -> str:
-        nonlocal handlers
         request = json.loads(queue.get())
-        if not handlers and driver.endswith(".py"):
-            handlers = runpy.run_path(driver)["HANDLERS"]
-        elif not handlers:
-            handlers = import_module(driver).HANDLERS
-        return json.dumps(handlers[request.pop("kind")](request))
+        return json.dumps(handlers()[request.pop("kind")](request))
 
     while True:
         report.finish(work)

@@ -1,8 +1,6 @@
 """Expectations of cells: types, the TOML file, and the problems to measure for them."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field as item
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,14 +8,12 @@ import tomli_w
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import replace
 
-from harness.contract import Family
 from harness.contract.registry import Registry
-from harness.measuring.request import Request
+from harness.measuring.request import Request, request_on
 from harness.model.declared import Amount, Count, Name, Number, checked
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import read_toml
 from harness.model.ids import CellId, ProblemId
-from harness.topologies.lookup import placed_on
 
 Value = float | str | tuple[float, float] | None
 Figures = dict[str, Value]
@@ -28,6 +24,14 @@ Aspect = Annotated[
 ]
 """What a gate may ignore."""
 
+_NO_FIGURES: dict[str, Any] = {
+    "decision": None,
+    "fingerprint": None,
+    "quality": {},
+    "counters": {},
+    "python_calls": None,
+    "ratio": None,
+}
 _HEADING = """\
 # What `shardbench gate` expects of these cells. It writes a new file whenever something differs;
 # docs/gate.md says what each key means.
@@ -71,26 +75,25 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     @property
     def figures(self) -> Figures:
         """The expected figures by name: `decision`, `fingerprint`, `quality.NAME`, `ratio` ..."""
-        named: Figures = {
-            "decision": self.decision,
-            "fingerprint": self.fingerprint,
-            **{f"quality.{name}": value for name, value in self.quality.items()},
-            **{f"counters.{name}": value for name, value in self.counters.items()},
-            "python_calls": self.python_calls,
-            "ratio": self.ratio,
-        }
-        return {name: value for name, value in named.items() if value is not None}
+        named: Figures = {}
+        for group in _NO_FIGURES:
+            value = getattr(self, group)
+            if isinstance(value, dict):
+                named |= {f"{group}.{name}": figure for name, figure in value.items()}
+            elif value is not None:
+                named[group] = value
+        return named
 
     def with_figures(self, figures: Figures, **changes: Any) -> "Expectation":
         """Return this expectation with other figures, and with other changes."""
-
-        def of(group: str) -> dict[str, Any]:
-            parts = {name: name.partition(".") for name in figures}
-            return {part[2]: figures[n] for n, part in parts.items() if part[0] == group}
-
-        single: Any = {"decision": None, "fingerprint": None, "ratio": None, "python_calls": None}
-        single |= {name: figures[name] for name in single if name in figures}
-        return replace(self, quality=of("quality"), counters=of("counters"), **single, **changes)
+        fields: dict[str, Any] = _NO_FIGURES | {"quality": {}, "counters": {}} | changes
+        for name, value in figures.items():
+            group, _, part = name.partition(".")
+            if isinstance(fields[group], dict):  # also of a figure whose name is empty
+                fields[group][part] = value
+            else:
+                fields[group] = value
+        return replace(self, **fields)
 
 
 class MadeWith(Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,26 +103,19 @@ class MadeWith(Struct, frozen=True, forbid_unknown_fields=True):
     packages: dict[str, str] = field(default_factory=dict)
 
 
-class Rules(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The settings at the top of an expectations file, for all of its cells.
+class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of an expectations file: expectations by cell id, and settings for all cells.
 
     The expectation of a new ratio is its interval, widened by the factor `ratio_slack` at both
     ends. The gate ignores the aspects in `ignore` in every cell.
     """
 
+    cells: dict[CellId, Expectation] = field(name="cell", default_factory=dict)
     schema: Literal[1] = 1
     ratio_slack: Annotated[float, Meta(ge=1, le=1e100)] = 1.5
     quality_tolerance: Share = 1e-9
     ignore: tuple[Aspect, ...] = ()
     made_with: MadeWith = MadeWith()
-
-
-@dataclass(frozen=True, slots=True)
-class Expectations:
-    """The content of an expectations file: expectations by cell id, and the rules for all."""
-
-    cells: Mapping[CellId, Expectation] = item(default_factory=dict)
-    rules: Rules = item(default_factory=Rules)
 
 
 def load_expectations(path: Path) -> Expectations:
@@ -128,18 +124,17 @@ def load_expectations(path: Path) -> Expectations:
     if not os.path.exists(path):  # noqa: PTH110 - see above
         raise UsageError(f"{path} does not exist; 'shardbench gate --init {path}' makes it.")
     document = read_toml(path)
-    cells = checked(document.pop("cell", {}), dict[str, Any], f"{path}, cell")
-    rules = checked(document, Rules, str(path))
-    found: dict[CellId, Expectation] = {}
-    for text, values in cells.items():
+    rows = checked(document.pop("cell", {}), dict[str, Any], f"{path}, cell")
+    expectations = checked(document, Expectations, str(path))
+    for text, values in rows.items():
         try:
             cell = CellId.parse(text)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-        if cell in found:
+        if cell in expectations.cells:
             raise UsageError(f"{path}: '{cell}' is expected twice.")
-        found[cell] = checked(values, Expectation, f"{path}, cell '{text}'")
-    return Expectations(found, rules)
+        expectations.cells[cell] = checked(values, Expectation, f"{path}, cell '{text}'")
+    return expectations
 
 
 def to_toml(expectations: Expectations) -> str:
@@ -147,19 +142,15 @@ def to_toml(expectations: Expectations) -> str:
 
     The order depends only on names, so that a diff of two files shows only changed expectations.
     """
-    rules = expectations.rules
-    document: dict[str, Any] = {
-        "schema": rules.schema,
-        "ratio_slack": rules.ratio_slack,
-        "quality_tolerance": rules.quality_tolerance,
-        **to_builtins(rules, order="sorted"),
-        "made_with": to_builtins(rules.made_with, order="sorted"),
-        "cell": {
-            str(cell): to_builtins(expectations.cells[cell], order="deterministic")
-            for cell in sorted(
-                expectations.cells, key=lambda cell: (cell.family, str(cell.problem), cell.variant)
-            )
-        },
+
+    def place(item: tuple[CellId, Expectation]) -> tuple[str, str, str]:
+        return item[0].family, str(item[0].problem), item[0].variant
+
+    document = to_builtins(replace(expectations, cells={}))
+    document["made_with"] = to_builtins(expectations.made_with, order="sorted")
+    document["cell"] = {
+        str(cell): to_builtins(row, order="deterministic")
+        for cell, row in sorted(expectations.cells.items(), key=place)
     }
     return _HEADING + tomli_w.dumps(document)
 
@@ -191,26 +182,28 @@ def to_measure(
     requests: list[Request] = []
     named: dict[CellId, Expectation] = {}
     renamed: dict[CellId, CellId] = {}
-    for (name, problem), expected in problems.items():
-        request = _request(families.find(name), problem, expected)
+    for (family, problem), expected in problems.items():
+        request = _request(families, family, problem, expected)
         requests.append(request)
         for before, row in expected.items():
             cell = request.cell_id(before.variant)
             if cell in named:
                 raise UsageError(f"'{cell}' is expected twice.")
-            named[cell] = row
-            if cell != before and row.given:
-                renamed[before] = cell
-                named[cell] = Expectation(row.given, row.against, ignore=row.ignore)
-            elif cell != before:
+            if cell == before:
+                named[cell] = row
+            elif not row.given:
                 named[cell] = replace(row, given=str(before.problem))
-    return requests, Expectations(named, expectations.rules), renamed
+            else:
+                named[cell] = Expectation(row.given, row.against, ignore=row.ignore)
+                renamed[before] = cell
+    return requests, replace(expectations, cells=named), renamed
 
 
 def _request(
-    family: Family[Any, Any], problem: ProblemId, expected: Mapping[CellId, Expectation]
+    families: Registry, family: str, problem: ProblemId, expected: dict[CellId, Expectation]
 ) -> Request:
-    against = {row.against or family.reference.name for row in expected.values()}
+    reference = families.find(family).reference.name
+    against = {row.against or reference for row in expected.values()}
     if len(against) > 1:
         raise UsageError(
             f"'{problem}' is compared with {' and '.join(sorted(against))}; the cells of one "
@@ -222,11 +215,9 @@ def _request(
         if row.ratio and "ratio" not in row.ignore
     }
     variants = tuple(cell.variant for cell in expected)
-    workload = problem.workload
-    topology = placed_on(family, workload, problem.topology, problem.gpus)
-    request = Request(family, workload, topology, variants, against.pop(), "gate", limits=limits)
-    request.names()  # raises for an unknown variant
-    return request
+    return request_on(
+        families.find(family), problem, variants, against.pop(), "gate", limits=limits
+    )
 
 
 def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
@@ -240,19 +231,20 @@ def first_suite(families: Registry) -> tuple[Expectations, list[str]]:
     left_out = []
     for family in families.families:
         problems = (*family.benchmarks, *(study.problem for study in family.studies))
-        headlines = [found for found in family.statements if found.use == "headline"]
-        against = headlines[0].pairs[-1].before if headlines else family.reference.name
-        system = [found for found in headlines if found.name == headlines[0].name]
-        studied = family.studies[0].variants if family.studies else ()
-        names = [against, *([found.pairs[-1].after for found in system] or studied)]
-        found = [family.find(name) for name in dict.fromkeys(names)]
+        headlines = [statement for statement in family.statements if statement.use == "headline"]
+        if headlines:
+            against = headlines[0].pairs[-1].before
+            ours = [h.pairs[-1].after for h in headlines if h.name == headlines[0].name]
+        else:
+            against = family.reference.name
+            ours = [name for study in family.studies[:1] for name in study.variants]
         if not problems:
             left_out.append(f"{family.name} declares no problem, so it is left out.")
         elif missing := family.find(against).missing():
             left_out.append(f"{family.name} is left out: it needs {', '.join(missing)}.")
         else:
             problem = ProblemId.parse(problems[0])
-            for variant in found:
-                if not variant.missing():
-                    cells[CellId(family.name, variant.name, problem)] = Expectation(against=against)
+            for name in (against, *ours):
+                if not family.find(name).missing():
+                    cells[CellId(family.name, name, problem)] = Expectation(against=against)
     return Expectations(cells), left_out

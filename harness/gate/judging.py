@@ -1,27 +1,26 @@
 """Judge measured cells by expectations, and propose new expectations; nothing is measured here."""
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Literal, get_args
 
 from msgspec import structs
 
-from harness.gate.expectations import Expectation, Expectations, Figures, MadeWith, Rules, Value
+from harness.gate.expectations import Expectation, Expectations, Figures, MadeWith, Value
 from harness.model.cell import Cell, Ratio
 from harness.model.errors import ShardbenchError
 from harness.model.ids import CellId
-from harness.model.quality import Place, place
 
 Kind = Literal["not measured", "regression", "missing", "changed", "win", "new", "inconclusive"]
 """How a cell deviates, worst first."""
 
-ALL_AS_EXPECTED, DEVIATION, INCONCLUSIVE, HARNESS_FAILED = 0, 1, 2, 3
-"""The exit codes of the gate."""
+HARNESS_FAILED = 3
+"""The gate's exit code if the gate itself failed."""
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
+_MOVED = ("win", "regression")
 _CALLED = ("ok", "over budget", "failed")
 _NOISE = 0.005  # of Python calls, as a share
 _DIGITS = 3
@@ -56,7 +55,7 @@ class Judged:
     def kind(self) -> Kind | None:
         """The kind of the cell's worst deviation, or None if there is none."""
         kinds = {deviation.kind for deviation in self.deviations}
-        return next((kind for kind in _KINDS if kind in kinds), None)
+        return min(kinds, key=_KINDS.index, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +72,17 @@ class GateVerdict:
     @property
     def kind(self) -> Kind | None:
         """The kind of the worst deviation of all cells, or None if there is none."""
-        return next((kind for kind in _KINDS if self.count(kind)), None)
+        kinds = {judged.kind for judged in self.judged if judged.kind}
+        return min(kinds, key=_KINDS.index, default=None)
 
     def count(self, kind: Kind | None) -> int:
         """Return the number of cells with this worst deviation; None counts those without any."""
-        return Counter(judged.kind for judged in self.judged)[kind]
+        return sum(judged.kind == kind for judged in self.judged)
 
     @property
     def exit_code(self) -> int:
         """3 if a cell was not measured, else 1 if one deviates, else 2 if inconclusive, else 0."""
-        if self.kind is None:
-            return ALL_AS_EXPECTED
-        codes = {"not measured": HARNESS_FAILED, "inconclusive": INCONCLUSIVE}
-        return codes.get(self.kind, DEVIATION)
+        return {None: 0, "not measured": HARNESS_FAILED, "inconclusive": 2}.get(self.kind, 1)
 
 
 def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> GateVerdict:
@@ -99,81 +96,81 @@ def judge_cells(expectations: Expectations, measured: Mapping[CellId, Cell]) -> 
     judged = []
     for name in dict.fromkeys((*expectations.cells, *measured)):
         expected, cell = expectations.cells.get(name), measured.get(name)
-        deviations = tuple(_deviations(expected, cell, expectations.rules))
+        deviations = tuple(_deviations(expected, cell, expectations))
         judged.append(Judged(name, expected, cell, deviations))
-    return GateVerdict(tuple(judged), _version_changes(expectations.rules, measured))
+    before, now = expectations.made_with, _made_with(measured.values())
+    versions = _differences(before, now) if before != MadeWith() else {}
+    return GateVerdict(tuple(judged), versions)
 
 
 def _deviations(
-    expected: Expectation | None, measured: Cell | None, rules: Rules
+    expected: Expectation | None, measured: Cell | None, expectations: Expectations
 ) -> Iterator[Deviation]:
     if measured is None:
         yield Deviation("cell", "missing", "expected", "not in the results")
     elif measured.decision == "different":
         note = f"it must decide the same as {measured.same_as or measured.against}"
         yield Deviation("decision", "regression", "same", "different", note)
+    elif expected is None and measured.status == "failed":
+        yield Deviation("status", "regression", None, "failed", measured.reason or "")
     elif expected is None:
-        failed = measured.status == "failed"
-        what = "status" if failed else "cell"
-        kind: Kind = "regression" if failed else "new"
-        yield Deviation(what, kind, None, measured.status, measured.reason or "")
+        yield Deviation("cell", "new", None, measured.status, measured.reason or "")
     elif measured.status != expected.status:
-        yield _other_status(expected, measured)
+        kind = _kind_of_status(expected.status, measured.status)
+        yield Deviation("status", kind, expected.status, measured.status, measured.reason or "")
+    elif measured.status == "ok" and not expected.figures:
+        yield Deviation("cell", "new", None, measured.status)
     elif measured.status == "ok":
-        if expected.figures:
-            yield from _other_figures(expected, measured, rules)
-        else:
-            yield Deviation("cell", "new", None, measured.status)
+        yield from _other_figures(expected, measured, expectations)
 
 
-def _other_status(expected: Expectation, measured: Cell) -> Deviation:
-    before, now = expected.status, measured.status
-    kind: Kind
+def _kind_of_status(before: str, now: str) -> Kind:
     if now == "not installed":  # a fault of this environment, not of the code
-        kind = "not measured"
-    elif now == "ok" and before == "over budget":
-        kind = "win"
-    elif now == "failed" or before in ("ok", "over budget"):
-        kind = "regression"
-    else:
-        kind = "changed"
-    return Deviation("status", kind, before, now, measured.reason or "")
+        return "not measured"
+    if now == "ok" and before == "over budget":
+        return "win"
+    return "regression" if now == "failed" or before in ("ok", "over budget") else "changed"
 
 
-def _other_figures(expected: Expectation, measured: Cell, rules: Rules) -> Iterator[Deviation]:
+def _other_figures(
+    expected: Expectation, measured: Cell, expectations: Expectations
+) -> Iterator[Deviation]:
     """Yield a deviation for each figure that differs and is not ignored.
 
     If some counts rise and others fall, all of them are `changed`.
     """
-    ignored = {*rules.ignore, *expected.ignore}
+    ignored = {*expectations.ignore, *expected.ignore}
     if expected.against and expected.against != measured.against:
         yield Deviation("against", "changed", expected.against, measured.against)
         ignored |= {"decision", "ratio"}
     tolerance = expected.quality_tolerance
-    tolerance = rules.quality_tolerance if tolerance is None else tolerance
+    tolerance = expectations.quality_tolerance if tolerance is None else tolerance
     before, now = expected.figures, _figures(measured)
-    found = [
+    deviations = [
         Deviation(what, kind, before.get(what), now.get(what), note)
         for what in dict.fromkeys((*before, *now))
         if what not in ignored
         for kind, note in _judged(what, before.get(what), now.get(what), measured, tolerance)
     ]
-    moved = [d for d in found if d.what.startswith("counters.") and d.kind in ("win", "regression")]
+    moved = [d for d in deviations if d.what.startswith("counters.") and d.kind in _MOVED]
     is_mixed = len({deviation.kind for deviation in moved}) > 1
-    for deviation in found:
+    for deviation in deviations:
         yield replace(deviation, kind="changed") if is_mixed and deviation in moved else deviation
 
 
 def _figures(cell: Cell) -> Figures:
     """Return the measured figures, named as in `Expectation.figures`."""
-    work, ratio = cell.work, cell.ratio
-    return Expectation(
-        decision=None if cell.decision == "different" else cell.decision,
-        fingerprint=cell.fingerprint or None,
-        quality=cell.quality,
-        counters=cell.counters,
-        python_calls=work.python_calls if work else None,
-    ).figures | ({"ratio": ratio.interval} if ratio else {})
+    figures: Figures = {f"quality.{name}": value for name, value in cell.quality.items()}
+    figures |= {f"counters.{name}": value for name, value in cell.counters.items()}
+    if cell.decision not in (None, "different"):
+        figures["decision"] = cell.decision
+    if cell.fingerprint:
+        figures["fingerprint"] = cell.fingerprint
+    if cell.work:
+        figures["python_calls"] = cell.work.python_calls
+    if cell.ratio:
+        figures["ratio"] = cell.ratio.interval
+    return figures
 
 
 def _judged(
@@ -181,63 +178,59 @@ def _judged(
 ) -> Iterator[tuple[Kind, str]]:
     """Yield the kind of a figure's deviation and a note, unless it is as expected."""
     group, _, name = what.partition(".")
-    match expected, measured:
-        case None, tuple() as interval if interval[1] == math.inf:
-            return
-        case None, _:
-            if group != "python_calls":
-                yield "new", ""
-        case _, None if group == "ratio":
-            yield "inconclusive", cell.verdict_reason or "it has none"
-        case _, None if group == "python_calls":
-            yield "inconclusive", "its work was not counted"
-        case _, None:
-            yield "missing" if name else "changed", ""
-        case str(), _:
-            if expected != measured:
-                yield "changed", ""
-        case tuple() as limits, tuple() as interval:
-            # An interval that extends only below the expected one also passes, if they overlap.
-            kinds: dict[Place, Kind] = {"above": "regression", "below": "win"}
-            where = place(interval, limits)
-            if where in kinds:
-                yield kinds[where], ""
-            elif where == "across" and interval[1] > limits[1]:
-                yield "inconclusive", cell.verdict_reason
-        case float() | int(), float() | int():
-            if group == "quality":
-                if not math.isclose(expected, measured, rel_tol=tolerance):
-                    better = {quality.name: quality.better for quality in cell.qualities}.get(name)
-                    gained = {"lower": measured < expected, "higher": measured > expected}
-                    yield _moved(gained.get(better or "")), ""
+    if what == "ratio":
+        yield from _judged_ratio(expected, measured, cell)
+    elif what == "python_calls" and measured is None:
+        yield "inconclusive", "its work was not counted"
+    elif expected is None:
+        if what != "python_calls":
+            yield "new", ""
+    elif measured is None:
+        yield "missing" if name else "changed", ""
+    elif isinstance(expected, int | float) and isinstance(measured, int | float):
+        slack, better = 0.0, "lower"
+        if group == "quality":
+            slack = tolerance * max(abs(expected), abs(measured))
+            better = {quality.name: quality.better for quality in cell.qualities}.get(name, "")
+        elif what == "python_calls" and cell.work:
             # Objects that are hashed by their addresses collide in some processes, and then Python
             # compares them, so equal work differs by its spread or 0.5 %.
-            elif group == "python_calls" and cell.work:
-                if abs(measured - expected) > max(cell.work.spread or 0, _NOISE * expected):
-                    yield _moved(measured < expected), ""
-            elif expected != measured:
-                yield _moved(measured < expected), ""
+            slack = max(cell.work.spread or 0, _NOISE * expected)
+        if abs(measured - expected) > slack:
+            gains = {"lower": measured < expected, "higher": measured > expected}
+            yield "changed" if not better else "win" if gains[better] else "regression", ""
+    elif expected != measured:
+        yield "changed", ""
 
 
-def _moved(gained: bool | None) -> Kind:
-    return "changed" if gained is None else "win" if gained else "regression"
+def _judged_ratio(expected: Value, measured: Value, cell: Cell) -> Iterator[tuple[Kind, str]]:
+    """As `_judged`; an interval that extends only below the expected one is as expected."""
+    if not isinstance(measured, tuple):
+        yield "inconclusive", cell.verdict_reason or "it has none"
+    elif not isinstance(expected, tuple):
+        if measured[1] < math.inf:
+            yield "new", ""
+    elif measured[1] < expected[0]:
+        yield "win", ""
+    elif measured[0] > expected[1]:
+        yield "regression", ""
+    elif measured[1] > expected[1]:
+        yield "inconclusive", cell.verdict_reason
 
 
-def _version_changes(rules: Rules, measured: Mapping[CellId, Cell]) -> dict[str, tuple[str, str]]:
-    made_with = rules.made_with
-    if not made_with.python and not made_with.packages:
-        return {}
-    before = {"python": made_with.python, **made_with.packages}
-    now: dict[str, set[str]] = {}
-    for cell in measured.values():
-        versions = {"python": cell.environment.python or "", **cell.environment.packages}
-        for name, version in versions.items():
-            now.setdefault(name, set()).add(version)
-    return {
-        name: (before.get(name, ""), " and ".join(sorted(now.get(name, {""}))))
-        for name in sorted({*before, *now})
-        if now.get(name, {""}) != {before.get(name, "")}
-    }
+def _made_with(cells: Iterable[Cell]) -> MadeWith:
+    """Return the versions that cells were measured with; of several, the last."""
+    made_with = MadeWith()
+    for cell in cells:
+        packages = made_with.packages | cell.environment.packages
+        made_with = MadeWith(cell.environment.python or "", packages)
+    return made_with
+
+
+def _differences(before: MadeWith, now: MadeWith) -> dict[str, tuple[str, str]]:
+    old, new = ({"python": made.python, **made.packages} for made in (before, now))
+    names = sorted(name for name in old | new if old.get(name, "") != new.get(name, ""))
+    return {name: (old.get(name, ""), new.get(name, "")) for name in names}
 
 
 def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
@@ -246,14 +239,12 @@ def renewed(expectations: Expectations, verdict: GateVerdict) -> Expectations:
     Figures that agree or are inconclusive keep their old expectation. Cells that are missing,
     failed, not installed or make a wrong decision keep theirs too: fix them, or delete them.
     """
-    cells = {judged.cell: _renewed(judged, expectations.rules) for judged in verdict.judged}
-    made_by = [judged.measured.environment for judged in verdict.judged if judged.measured]
-    packages = {name: version for where in made_by for name, version in where.packages.items()}
-    made_with = MadeWith(made_by[-1].python or "", packages)
-    return Expectations(cells, structs.replace(expectations.rules, made_with=made_with))
+    cells = {judged.cell: _renewed(judged, expectations) for judged in verdict.judged}
+    made_with = _made_with(judged.measured for judged in verdict.judged if judged.measured)
+    return structs.replace(expectations, cells=cells, made_with=made_with)
 
 
-def _renewed(judged: Judged, rules: Rules) -> Expectation:
+def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
     expected, measured = judged.expected, judged.measured
     if measured is None or judged.kind in (None, "not measured", "inconclusive"):
         assert expected is not None, "a cell without an expectation deviates"
@@ -262,16 +253,16 @@ def _renewed(judged: Judged, rules: Rules) -> Expectation:
         return expected or Expectation(against=measured.against)
     assert measured.status != "failed", "see is_as_it_must_be"
     expected = expected or Expectation()
-    sure = {found.what for found in judged.deviations if found.kind != "inconclusive"}
+    sure = {change.what for change in judged.deviations if change.kind != "inconclusive"}
     if sure & {"against", "status", "cell"}:
         sure |= {"decision", "ratio"}
     # What did not deviate keeps its expectation, also a ratio or count that was not measured now.
     kept = {name: value for name, value in expected.figures.items() if name not in sure}
     now = _figures(measured) if measured.status == "ok" else {}
     if measured.status == "ok":
-        now["ratio"] = _widened(measured.ratio, rules.ratio_slack)
+        now["ratio"] = _widened(measured.ratio, expectations.ratio_slack)
         now |= {name: kept[name] for name in kept if name in now or "." not in name}
-    ignored = {*rules.ignore, *expected.ignore}
+    ignored = {*expectations.ignore, *expected.ignore}
     figures = {name: value for name, value in now.items() if name not in ignored}
     return expected.with_figures(figures, against=measured.against, status=measured.status)
 
@@ -287,12 +278,12 @@ def without_noise(expectations: Expectations, again: GateVerdict) -> Expectation
             figures = {n: value for n, value in expected.figures.items() if n not in noise}
             ignore = (*expected.ignore, *noise)
             cells[judged.cell] = expected.with_figures(figures, ignore=ignore)
-    return Expectations(cells, expectations.rules)
+    return structs.replace(expectations, cells=cells)
 
 
-def is_as_it_must_be(cell: Cell) -> bool:
-    """Return whether a cell did not fail and agrees with the variant that it must reproduce."""
-    return cell.status != "failed" and cell.decision != "different"
+def is_as_it_must_be(cell: Cell | None) -> bool:
+    """Return whether a cell is there, did not fail and agrees with what it must reproduce."""
+    return cell is not None and cell.status != "failed" and cell.decision != "different"
 
 
 def _widened(ratio: Ratio | None, slack: float) -> tuple[float, float] | None:

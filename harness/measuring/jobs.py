@@ -4,14 +4,14 @@ import gc
 import numbers
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec.structs import replace as with_fields
 
-from harness.contract import Family, Measured, Planning, Progress, Recorder
+from harness.contract import Family, Measured, Moving, Progress, Recorder
 from harness.contract.abilities import load
 from harness.contract.recorder import observed_call
 from harness.contract.registry import family_modules
@@ -58,29 +58,28 @@ Listener = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Pace:
-    """The first and last progress reports of a call, with the seconds since the call began."""
+    """The first and last progress of one step of a call; both have `elapsed_s`."""
 
-    first: tuple[float, Progress] | None = None
-    last: tuple[float, Progress] | None = None
+    first: Progress | None = None
+    last: Progress | None = None
 
-    def report(self, seconds: float, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         """Record a progress report; start over if its unit changes or its count goes down."""
-        last, self.last = self.last, (seconds, progress)
-        if last is None or last[1].unit != progress.unit or last[1].done > progress.done:
-            self.first = self.last
+        last, self.last = self.last, progress
+        if last is None or last.unit != progress.unit or last.done > progress.done:
+            self.first = progress
 
     def projection(self) -> float | None:
         """Return the projected seconds of the whole call, at the pace from `first` to `last`.
 
         None without two reports. If more steps follow the reported one, it is a lower bound.
         """
-        if self.first is None or self.last is None:
+        first, last = self.first, self.last
+        if first is None or last is None or last.total is None or last.done <= first.done:
             return None
-        (start, before), (end, after) = self.first, self.last
-        if after.total is None or after.done <= before.done:
-            return None
-        pace = (end - start) / (after.done - before.done)
-        return end + pace * max(0, after.total - after.done)
+        start_s, end_s = first.elapsed_s or 0.0, last.elapsed_s or 0.0
+        pace = (end_s - start_s) / (last.done - first.done)
+        return end_s + pace * max(0, last.total - last.done)
 
 
 @dataclass(frozen=True)
@@ -123,14 +122,13 @@ def check(
     variant: Variant[Any, Any],
     problem: Any,
     clock: SystemClock,
-    call_begins: Callable[[Recorder], None] = lambda recorder: None,
-    call_ended: Callable[[], None] = lambda: None,
+    begins: Callable[[str, Recorder], None] = lambda stage, recorder: None,
     with_front: bool = False,
     observed: bool = True,
 ) -> Checked:
     """Call a variant once, under the family's observer unless that is not wanted, and check it.
 
-    `call_begins` and `call_ended` are called just before and after the call. `with_front` adds
+    `begins` is called just before and after the call, with the stage. `with_front` adds
     `Checked.front`.
 
     Raises:
@@ -149,13 +147,13 @@ def check(
             if not observed:
                 gc.collect()  # else what set-up allocated may start a collection in the call
             before: int | None = begin_peak()
-            call_begins(recorder)
+            begins(CALL, recorder)
             wall_s, cpu_s = clock.wall(), clock.cpu()
             with recorder.call():
                 result = prepared.run()
             wall_s, cpu_s = clock.wall() - wall_s, clock.cpu() - cpu_s
             reached: int | None = peak()
-            call_ended()
+            begins(AFTER_CALL, recorder)
         # 1. What was measured: here, or by another process.
         counters, phases = {}, {}
         if observed:
@@ -184,6 +182,7 @@ def check(
                 f"its proven bound '{bound.name}' of {quality[bound.name]:g}."
             )
         planning = load(family.abilities.planning)
+        moving = planning.moving if planning and with_front else None
         return Checked(
             family.work.fingerprint(result),
             quality,
@@ -194,7 +193,7 @@ def check(
             reached,
             before,
             planning.ranks(problem, result) if planning else None,
-            _front(family, planning, problem, result) if with_front else (),
+            tuple(_front(family, moving, problem, result)),
             dict(family.work.facts(problem)),
         )
     finally:
@@ -202,26 +201,18 @@ def check(
 
 
 def _front(
-    family: Family[Any, Any], planning: Planning[Any, Any] | None, problem: Any, decision: Any
-) -> tuple[FrontPoint, ...]:
-    """Return the move-budget front of a decision; empty if finding it takes more than seconds."""
-    moving = planning.moving if planning else None
+    family: Family[Any, Any], moving: Moving[Any, Any] | None, problem: Any, decision: Any
+) -> Iterator[FrontPoint]:
+    """Yield the move-budget front of a decision; nothing if finding it takes more than seconds."""
     near = moving.near(problem, decision) if moving else None
     if moving is None or near is None:
-        return ()
+        return
     first, bound = family.qualities[0].name, find_bound(family.qualities)
-    points = []
     for within, made in moving.front(near):
         family.work.validate(within, made)
         quality = family.work.quality(within, made)
-        points.append(
-            FrontPoint(
-                moving.moved(within, made),
-                quality[first],
-                quality[bound.name] if bound else None,
-            )
-        )
-    return tuple(points)
+        least = quality[bound.name] if bound else None
+        yield FrontPoint(moving.moved(within, made), quality[first], least)
 
 
 def start_server_for(families: Iterable[Family[Any, Any]]) -> None:
@@ -245,25 +236,22 @@ def run_job(
     `listen` is called with the event, and again each time that it changes. The child process has
     `together` variants at a time, and the memory of each, as far as the machine has that much.
     """
-    pace, peak_bytes, began = Pace(), None, 0.0
+    pace, peak_bytes = Pace(), None
 
     def take(message: Stage | tuple[Progress | None, int]) -> None:
-        nonlocal peak_bytes, began, event
-        if isinstance(message, Stage):
-            began = time.monotonic()
-            if event.stage == CHECKING:
-                event = replace(event, doing=message.what, progress=None)
-            elif message.what == TOGETHER:
-                event = replace(event, step=event.step + 1)
-            else:
-                return
-        else:
+        nonlocal peak_bytes, event
+        before = event
+        if not isinstance(message, Stage):
             progress, peak_bytes = message
-            if progress is None:
-                return
-            pace.report(time.monotonic() - began, progress)
-            event = replace(event, progress=progress)
-        listen(event)
+            if progress is not None:
+                pace.report(progress)
+                event = replace(event, progress=progress)
+        elif event.stage == CHECKING:
+            event = replace(event, doing=message.what, progress=None)
+        elif message.what == TOGETHER:
+            event = replace(event, step=event.step + 1)
+        if event is not before:
+            listen(event)
 
     listen(event)
     gib = job.settings.memory_gib
@@ -272,21 +260,12 @@ def run_job(
     outcome = run(work, job, *arguments, first=first, listen=take, memory_gib=memory_gib)
     if not isinstance(outcome, Failed):
         return outcome
-    if outcome.cause == "memory" and together > 1:
-        those = "passed, together with those that were timed beside it, the"
-        return replace(outcome, reason=outcome.reason.replace("passed its", those))
-    if (outcome.cause, outcome.stage.what) == ("time", CALL):
-        progress = None
-        if pace.last:
-            elapsed_s, last = pace.last
-            progress = with_fields(last, elapsed_s=elapsed_s)
-        return OverBudget(
-            **vars(outcome),
-            projection_s=pace.projection(),
-            progress=progress,
-            peak_memory_bytes=peak_bytes,
-        )
-    return outcome
+    if (outcome.cause, outcome.stage.what) != ("time", CALL):
+        return outcome
+    projected_s = pace.projection()
+    return OverBudget(
+        **vars(outcome), projection_s=projected_s, progress=pace.last, peak_memory_bytes=peak_bytes
+    )
 
 
 def run_figures(job: Job, report: Report) -> Mapping[str, float]:
@@ -304,9 +283,10 @@ def run_check(job: Job, variant: str, report: Report) -> Checked:
     if job.figures:
         load(family.abilities.figures)(problem, job.figures)
 
-    def call_begins(recorder: Recorder) -> None:
-        report.send(job.stage(CALL, variant))
-        threading.Thread(target=_report_progress, args=(recorder, report), daemon=True).start()
+    def begins(stage: str, recorder: Recorder) -> None:
+        report.send(job.stage(stage, variant))
+        if stage == CALL:
+            threading.Thread(target=_report_progress, args=(recorder, report), daemon=True).start()
 
     report.send(job.stage(SET_UP, variant))
     return check(
@@ -314,21 +294,21 @@ def run_check(job: Job, variant: str, report: Report) -> Checked:
         family.find(variant),
         problem,
         SystemClock(),
-        call_begins,
-        call_ended=lambda: report.send(job.stage(AFTER_CALL, variant)),
+        begins,
         with_front=variant == request.reference.name,
         observed=not job.settings.sampling.once,
     )
 
 
 def _report_progress(recorder: Recorder, report: Report) -> None:
-    wait = threading.Event()
+    began, wait = time.monotonic(), threading.Event()
     while not wait.wait(_REPORT_SECONDS):
         # Another thread may change the data; the next attempt may succeed.
         with suppress(Exception):
             progress = recorder.progress()
-            is_known = isinstance(progress, Progress)
-            report.send(Note((progress if is_known else None, peak())))
+            if isinstance(progress, Progress):
+                progress = with_fields(progress, elapsed_s=time.monotonic() - began)
+            report.send(Note((progress if isinstance(progress, Progress) else None, peak())))
 
 
 def set_up(

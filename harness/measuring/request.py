@@ -10,9 +10,11 @@ from harness.contract.variants import Variant
 from harness.execution.worker import Stage
 from harness.measuring.environment import environment
 from harness.model.cell import Cell
+from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
 from harness.model.settings import Settings
 from harness.store.keys import Key, key_of
+from harness.topologies.lookup import placed_on
 
 # The stages of a job; only `CALL` and `TOGETHER` are limited by the budget of a call.
 BUILDING = "building the problem"
@@ -63,6 +65,11 @@ class Request:
         """The problem's id in cells; raises UsageError for a workload that does not exist."""
         return replace(self.given, workload=self.family.label(self.workload))
 
+    @property
+    def title(self) -> str:
+        """The family and the problem as a line of text."""
+        return printable(f"{self.family.name} on {self.given}")
+
     def cell_id(self, variant: str) -> CellId:
         """Return the id of a variant's cell."""
         return CellId(self.family.name, variant, self.problem)
@@ -90,6 +97,17 @@ class Request:
         """Return the picklable form of the request; the other process calls `registry`."""
         rest = {known.name: getattr(self, known.name) for known in fields(self)}
         return Job(registry, rest.pop("family").name, rest, settings)
+
+
+def request_on(family: Family[Any, Any], problem: ProblemId, *rest: Any, **named: Any) -> Request:
+    """Return the request with these other fields on a family's problem.
+
+    Raise UsageError for an unknown topology or variant.
+    """
+    topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
+    request = Request(family, problem.workload, topology, *rest, **named)
+    request.names()  # raises for an unknown variant
+    return request
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,15 +134,14 @@ def counts(statement: Statement, cells: Cells) -> Counts | None:
     Enough is what the family declares, or else the count of `after`.
     """
     for pair in (*statement.counted, *statement.pairs):
-        before, after = (_cell(statement, pair, name, cells) for name in (pair.before, pair.after))
+        before, after = _cells_of(statement, pair, cells)
         if before is None or statement.counter not in before.counters:
             continue
-        enough = before.counter_enough.get(statement.counter)
-        if isinstance(enough, str):
-            enough = before.counters.get(enough)
         reached = after.counters.get(statement.counter) if after else None
-        done = before.counters[statement.counter]
-        return Counts(done, reached, reached if enough is None else float(enough))
+        enough = before.counter_enough.get(statement.counter, reached)
+        if isinstance(enough, str):
+            enough = before.counters.get(enough, reached)
+        return Counts(before.counters[statement.counter], reached, enough)
     return None
 
 
@@ -154,7 +153,6 @@ def speedup(before: Cell | None, after: Cell | None) -> Figure | None:
     """
     if before is None or after is None or "different" in (before.decision, after.decision):
         return None
-    slow, fast = before.compared_s, after.compared_s
     if after.status == "ok" and before.status == "over budget":
         if projected := projected_speedup(after, before):
             return Figure(projected, unit="times", sign="≥", basis="projected")
@@ -165,13 +163,14 @@ def speedup(before: Cell | None, after: Cell | None) -> Figure | None:
     if after.status == "over budget" and after.settings and before.wall_s:
         most = before.wall_s.median / after.settings.budget
         return Figure(most, unit="times", sign="<", basis="stopped")
+    slow, fast = before.compared_s, after.compared_s
     if not slow or not fast or not (slow.median and fast.median):
         return None
-    one, other = _ratio(before), _ratio(after)
-    if one and other and (before.problem, before.against) == (after.problem, after.against):
+    mine, theirs = _ratio(before), _ratio(after)
+    if mine and theirs and (before.problem, before.against) == (after.problem, after.against):
         # Of two that were compared with a third, the ends that are farthest apart are combined.
-        high = one[2] / other[1] if other[1] else math.inf
-        return Figure(one[0] / other[0], one[1] / other[2], high, "times")
+        high = mine[2] / theirs[1] if theirs[1] else math.inf
+        return Figure(mine[0] / theirs[0], mine[1] / theirs[2], high, "times")
     value = slow.median / fast.median
     if min(len(slow.samples), len(fast.samples)) < 2:
         return Figure(value, unit="times")
@@ -188,13 +187,15 @@ def _ratio(cell: Cell) -> tuple[float, float, float] | None:
     return cell.ratio.value, cell.ratio.low, cell.ratio.high
 
 
-def _cell(statement: Statement, pair: Pair, variant: str, cells: Cells) -> Cell | None:
-    return cells.get(statement.cell_id(pair.problem, variant)) if variant else None
+def _cells_of(statement: Statement, pair: Pair, cells: Cells) -> list[Cell | None]:
+    """Return the cells before and after, None for those that are unknown."""
+    names = (pair.before, pair.after)
+    return [cells.get(statement.cell_id(pair.problem, name)) if name else None for name in names]
 
 
 def _read(statement: Statement, pair: Pair, cells: Cells) -> Reading:
-    before, after = (_cell(statement, pair, name, cells) for name in (pair.before, pair.after))
-    figure, scale = _measure(statement, pair, cells) if after else (None, 1.0)
+    before, after = _cells_of(statement, pair, cells)
+    figure, scale = _measure(statement, pair, cells, before, after) if after else (None, 1.0)
     limit = next((n for n in (statement.at_least, statement.at_most) if n is not None), math.nan)
     outcome = _judge(statement, figure, scale, before) if figure else "not measured"
     if outcome == "not measured":
@@ -203,19 +204,19 @@ def _read(statement: Statement, pair: Pair, cells: Cells) -> Reading:
     return Reading(statement, pair, before, after, outcome, figure, limit * scale)
 
 
-def _measure(statement: Statement, pair: Pair, cells: Cells) -> tuple[Figure | None, float]:
+def _measure(
+    statement: Statement, pair: Pair, cells: Cells, before: Cell | None, after: Cell
+) -> tuple[Figure | None, float]:
     """Return the figure of a measure, and what a limit is multiplied by: that of `before`, or 1."""
-    before, after = (_cell(statement, pair, name, cells) for name in (pair.before, pair.after))
-    assert after is not None
-    is_over = after.status == "over budget"
-    if statement.measure == TIMES_FASTER:
+    name = statement.measure
+    if name == TIMES_FASTER:
         return speedup(before, after), 1.0
-    if statement.measure == SECONDS:
-        if is_over and after.settings:
+    if name == SECONDS:
+        if after.status == "over budget" and after.settings:
             return Figure(after.settings.budget, unit="s", sign="≥", basis="stopped"), 1.0
         is_timed = after.status == "ok" and after.wall_s
         return Figure(after.wall_s.median, unit="s") if is_timed and after.wall_s else None, 1.0
-    if statement.measure == PEAK_MEMORY:
+    if name == PEAK_MEMORY:
         if not (before and before.peak_memory_bytes and after.peak_memory_bytes):
             return None, 1.0
         # The peak of an unfinished call is a lower bound on that of the whole call.
@@ -224,9 +225,8 @@ def _measure(statement: Statement, pair: Pair, cells: Cells) -> tuple[Figure | N
         return figure, before.peak_memory_bytes / MIB
     rest: list[Cell] = [before] if before else []
     if pair.before == OTHERS:
-        others = (c for c in cells.values() if c.problem == after.problem and c.id != after.id)
-        rest = [c for c in others if c.family == after.family]
-    name = statement.measure
+        same = (after.family, after.problem)
+        rest = [c for c in cells.values() if (c.family, c.problem) == same and c.id != after.id]
     values = [c.quality[name] for c in rest if c.status == "ok" and name in c.quality]
     if after.status != "ok" or name not in after.quality or (pair.before and not values):
         return None, 1.0

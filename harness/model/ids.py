@@ -2,11 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.model.errors import UsageError, unknown
+from harness.model.errors import UsageError
 
 _SPEC = re.compile(r"(?P<name>[^\[\]@]+)(?:\[(?P<parameters>[^\[\]]*)\])?")
 _PROBLEM = re.compile(r"(?P<workload>.+)/(?P<topology>[^/:@]+):(?P<gpus>[0-9]+)", re.DOTALL)
@@ -55,12 +55,6 @@ class WorkloadSpec:
         """
         digest = hashlib.sha256(content).hexdigest()[:8]
         return WorkloadSpec(f"{Path(self.name).name}#{digest}", self.parameters)
-
-    def check_parameters(self, allowed: Collection[str]) -> None:
-        """Raise UsageError if a parameter is not one of `allowed`."""
-        for key in self.parameters:
-            if key not in allowed:
-                raise unknown(f"parameter of workload '{self.name}',", key, allowed)
 
 
 @dataclass(frozen=True, slots=True)

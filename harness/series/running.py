@@ -189,11 +189,6 @@ class Runner:
     The caller must hold the lock of `store`.
 
     Attributes:
-        declared: the declaration of the library.
-        repository: the git repository of the library.
-        problem: the problem that each commit plans.
-        topology: the machines of the problem.
-        store: the file for the cells.
         budget: the time limit for a commit in seconds.
         repeat: the number of calls to time.
         jobs: the number of commits that run at the same time.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import structs
 
 from harness.contract.abilities import Series
-from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
+from harness.gate.expectations import Expectation, Expectations, MadeWith
 from harness.gate.judging import GateVerdict, judge_cells
 from harness.model.cell import Cell
 from harness.model.errors import UsageError, unknown
@@ -58,9 +58,10 @@ def judge(declared: Series, before: Run, after: Run, least: float) -> GateVerdic
         counters=counters(before.cell),
     )
     environment = before.cell.environment
-    rules = Rules(made_with=MadeWith(environment.python or "", environment.packages))
+    made_with = MadeWith(environment.python or "", environment.packages)
     measured = structs.replace(after.cell, id=name, counters=counters(after.cell))
-    return judge_cells(Expectations({name: expected}, rules), {name: measured})
+    expectations = Expectations({name: expected}, made_with=made_with)
+    return judge_cells(expectations, {name: measured})
 
 
 def steps(runner: Runner, runs: Sequence[Run], differ: Difference) -> Iterator[Step]:

@@ -1,5 +1,6 @@
 """Keys: digests of all that a stored value depends on; and what a suite still has to measure."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -89,34 +90,28 @@ def difference(stored: str, wanted: Key, earlier: Collection[str] = ()) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Generic[T]):
-    """A part of a suite, such as a request, with the ids of its entries and their key."""
+class Task(Generic[T, V]):
+    """A part of a suite, such as a request, with the ids of its entries and their key.
+
+    `values` are the stored ones that count for it. They are of one or more machines if the key has
+    no machine; the task is complete if one machine has measured all. `earlier` has the code of
+    earlier versions whose values are still valid.
+    """
 
     what: T
     ids: frozenset[str]
     key: Key
     earlier: Sequence[str] = ()
+    values: tuple[V, ...] = ()
+    is_complete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Missing(Generic[T, V]):
-    """A task, and the stored values that count for it; `is_complete` if nothing is missing.
-
-    The values are of one or more machines, if the task's key has no machine. It is complete if one
-    machine has measured all.
-    """
-
-    task: Task[T]
-    values: tuple[V, ...]
-    is_complete: bool
-
-
-def missing(suite: Iterable[Task[T]], stored: Iterable[Entry[V]]) -> list[Missing[T, V]]:
-    """Return the stored values of each task of a suite, and whether they are complete."""
+def missing(suite: Iterable[Task[T, V]], stored: Iterable[Entry[V]]) -> list[Task[T, V]]:
+    """Return the tasks of a suite with their stored values."""
     by_id: dict[str, list[Entry[V]]] = {}
     for entry in stored:
         by_id.setdefault(entry.id, []).append(entry)
-    states = []
+    tasks = []
     for task in suite:
         machines: dict[str, dict[str, V]] = {}
         for name in sorted(task.ids):
@@ -125,28 +120,24 @@ def missing(suite: Iterable[Task[T]], stored: Iterable[Entry[V]]) -> list[Missin
                     machines.setdefault(Key.parse(entry.key).machine, {})[name] = entry.value
         values = tuple(value for of_machine in machines.values() for value in of_machine.values())
         is_complete = any(of_machine.keys() == task.ids for of_machine in machines.values())
-        states.append(Missing(task, values, is_complete))
-    return states
+        tasks.append(dataclasses.replace(task, values=values, is_complete=is_complete))
+    return tasks
 
 
 def unused(
-    suite: Sequence[Task[Any]], stored: Iterable[Entry[V]]
+    suite: Sequence[Task[Any, V]], stored: Iterable[Entry[V]]
 ) -> tuple[Counter[str], list[Entry[V]]]:
     """Return how many stored entries do not count for a suite, by the reason, and those that do.
 
     An entry of no task counts if its code, versions and machine are those of a task.
     """
-    tasks = {name: task for task in suite for name in task.ids}
-    others = {replace(task.key, family="", settings="") for task in suite}
+    keys = {name: [task.key] for task in suite for name in task.ids}
+    others = list({replace(task.key, family="", settings="") for task in suite})
     reasons, used = Counter[str](), []
     for entry in stored:
-        if task := tasks.get(entry.id):
-            why = difference(entry.key, task.key, task.earlier)
-        else:
-            whys = [difference(entry.key, key) for key in others]
-            why = "" if "" in whys else next(iter(whys), "")
-        if why:
-            reasons[why] += 1
+        whys = [difference(entry.key, key) for key in keys.get(entry.id, others)]
+        if all(whys) and whys:
+            reasons[whys[0]] += 1
         else:
             used.append(entry)
     return reasons, used

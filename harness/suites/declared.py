@@ -4,7 +4,6 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +12,7 @@ from msgspec import Meta, Struct, field
 
 from harness.contract import Family
 from harness.contract.registry import Registry
-from harness.measuring.request import Request
+from harness.measuring.request import Request, request_on
 from harness.model.declared import Name, checked
 from harness.model.errors import UsageError, unknown
 from harness.model.files import read_toml
@@ -26,17 +25,6 @@ Values = Annotated[tuple[Name | int | float, ...], Meta(min_length=1)]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MOST_COMBINATIONS = 100_000
-
-
-def request_on(family: Family[Any, Any], problem: ProblemId, *rest: Any, **named: Any) -> Request:
-    """Return the request with these other fields on a family's problem.
-
-    Raise UsageError for an unknown topology or variant.
-    """
-    topology = placed_on(family, problem.workload, problem.topology, problem.gpus)
-    request = Request(family, problem.workload, topology, *rest, **named)
-    request.names()  # raises for an unknown variant
-    return request
 
 
 def registered_requests(families: Iterable[Family[Any, Any]], large: bool = False) -> list[Request]:
@@ -145,7 +133,7 @@ def _topology(family: Family[Any, Any], workload: WorkloadSpec, text: str) -> To
 class _SuiteFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The structure of a suite file."""
 
-    study: Annotated[list[Any], Meta(min_length=1)]
+    study: Annotated[tuple[SuiteStudy, ...], Meta(min_length=1)]
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
 
 
@@ -153,24 +141,12 @@ def read_suite(path: Path, registry: Registry) -> tuple[str, list[Request]]:
     """Return the name of a suite file, and its requests.
 
     Its paths of workloads and topologies are relative to the working folder. The name becomes that
-    of a file of results. Raise UsageError for an unknown key or name or a value of a wrong type;
-    the message names the file and the number of the study.
+    of a file of results. Raise UsageError with the file's name for an unknown key or name or a
+    value of a wrong type.
     """
     file = checked(read_toml(path), _SuiteFile, str(path))
-    requests: list[Request] = []
-    for number, study in enumerate(file.study, start=1):
-        called = f"{path}: study {number}"
-        declared = checked(study, SuiteStudy, called)
-        with _naming(called):
-            requests += declared.requests(registry)
-    with _naming(str(path)):
-        return file.name or path.stem, merged(requests)
-
-
-@contextmanager
-def _naming(place: str) -> Iterator[None]:
-    """Put the place in front of the message of a UsageError."""
     try:
-        yield
+        requests = merged(request for study in file.study for request in study.requests(registry))
     except UsageError as error:
-        raise UsageError(f"{place}: {error}") from None
+        raise UsageError(f"{path}: {error}") from None
+    return file.name or path.stem, requests

@@ -19,7 +19,7 @@ from harness.execution.worker import Failed, Report, Stage, lift_limit
 from harness.measuring.environment import environment
 from harness.measuring.jobs import Event, Listener
 from harness.measuring.profile.profiler import profile_variants
-from harness.measuring.request import Request
+from harness.measuring.request import Request, request_on
 from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.files import replace_file
 from harness.model.ids import ProblemId
@@ -31,7 +31,6 @@ from harness.series.running import Runner
 from harness.store.cells import CellStore
 from harness.store.keys import Key, difference, key_of
 from harness.store.lines import Entry
-from harness.suites.declared import request_on
 from harness.suites.record import (
     MeasuredPart,
     Record,

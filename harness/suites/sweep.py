@@ -56,13 +56,13 @@ def short_reason(cell: Cell) -> str:
 
 def tasks_of(
     requests: Sequence[Request], settings: Settings, several: bool = False, stale: bool = False
-) -> list[Task[Request]]:
+) -> list[Task[Request, Cell]]:
     """Return the tasks of a suite; raises UsageError for an unknown variant or workload.
 
     With `several`, cells of any machine count; with `stale`, those of other code count if the
     sources of their family are the same.
     """
-    tasks = []
+    tasks: list[Task[Request, Cell]] = []
     for request in requests:
         key = request.key(settings)
         key = msgspec.structs.replace(
@@ -73,11 +73,11 @@ def tasks_of(
     return tasks
 
 
-def resumed(tasks: Iterable[Task[Request]], store: CellStore) -> list[Request]:
+def resumed(tasks: Iterable[Task[Request, Cell]], store: CellStore) -> list[Request]:
     """Return the requests with their stored cells, so that only the others are measured."""
     return [
-        replace(known.task.what, stored=known.values, is_measured=known.is_complete)
-        for known in missing(tasks, store.entries)
+        replace(task.what, stored=task.values, is_measured=task.is_complete)
+        for task in missing(tasks, store.entries)
     ]
 
 
@@ -88,11 +88,12 @@ def sweep(
     listen: Listener = lambda event: None,
     registry: Callable[[], Registry] = load_registry,
     at_once: int = 1,
-    begun: Callable[[Request], None] = lambda request: None,
+    begun: Callable[[str], None] = lambda title: None,
 ) -> Iterator[Finished]:
     """Measure each request that is not measured yet, `at_once` at a time.
 
-    The caller must hold the file's lock. `listen` gets the progress if there is one at a time. Each
+    The caller must hold the file's lock. `begun` gets the title of each problem,
+    `listen` the progress if there is one at a time. Each
     cell is stored as soon as it is final, so that a kill loses only the current cells. Raise
     ShardbenchError if the results cannot be written.
     """
@@ -101,7 +102,7 @@ def sweep(
     start_server_for(request.family for request in left)
 
     def measure(request: Request) -> Finished:
-        begun(request)
+        begun(request.title)
         new: list[Cell] = []
 
         def keep(cell: Cell) -> None:

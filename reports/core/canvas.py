@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import matplotlib as mpl
@@ -27,7 +28,8 @@ PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK, SILVER)
 GREY, PALE, GRID = "#6B6B6B", "#D0D0D0", "#E4E4E4"
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">")
 WIDTH = 7.4
-LONGEST_NAME = 50
+_WRITE_NUMBER = partial(number, trim=True)
+_LONGEST_NAME = 50
 
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -84,9 +86,9 @@ def blank_figure(height: float, width: float = WIDTH) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def new_figure(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
-    """Return an empty figure of `height` and `width` in inches, and its only Axes."""
-    figure = blank_figure(height, width)
+def new_figure(height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of `height` in inches, and its only Axes."""
+    figure = blank_figure(height)
     return figure, figure.subplots()
 
 
@@ -116,18 +118,15 @@ def colour_of(position: int) -> str:
     return PALETTE[position % len(PALETTE)]
 
 
-def write_number(value: float) -> str:
-    """Write the number at a tick, without zeros at its end."""
-    return number(float(value), trim=True)
-
-
 def write_time(value: float) -> str:
     """Write the time at a tick, given in seconds, without zeros at its end."""
     return seconds(float(value), trim=True)
 
 
 def log_axis(
-    axis: Axis, write: Callable[[float], str] = write_number, among: Sequence[float] = NUMBERS
+    axis: Axis,
+    write: Callable[[float], str] = _WRITE_NUMBER,
+    among: Sequence[float] = NUMBERS,
 ) -> None:
     """Make an axis logarithmic, with about eight ticks `among` these round values."""
     axes = axis.axes
@@ -136,14 +135,10 @@ def log_axis(
     ticks = [tick for tick in among if low * 0.999 <= tick <= high * 1.001]
     if len(ticks) > 8:
         ticks = [tick for tick in ticks if tick in _ROUNDEST]
-    set_ticks(axis, ticks[:: math.ceil(len(ticks) / 8)] if ticks else [low, high], write)
-
-
-def set_ticks(axis: Axis, ticks: Sequence[float], write: Callable[[float], str]) -> None:
-    """Set the ticks of an axis and label them by `write`; remove all other ticks."""
-    axis.set_major_locator(FixedLocator(ticks))
+    shown = ticks[:: math.ceil(len(ticks) / 8)] if ticks else [low, high]
+    axis.set_major_locator(FixedLocator(shown))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda tick, _: write(tick)))
+    axis.set_major_formatter(FuncFormatter(lambda tick, _: write(float(tick))))
 
 
 def key(label: str, **look: Any) -> Line2D:
@@ -204,7 +199,10 @@ def draw_rows(
     axes.axvline(1.0, color=GREY, linewidth=0.8)
     axes.hlines([row - 0.5 for row in range(1, len(names))], *axes.get_xlim(), GRID, linewidth=0.8)
     log_axis(axes.xaxis)
-    name_rows(axes, names)
+    axes.set_yticks(range(len(names)), [short(name, _LONGEST_NAME) for name in names])
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
     axes.set_xlabel(scale)
 
 
@@ -215,11 +213,3 @@ def legend_above(figure: Figure, looks: Looks, *others: Line2D) -> None:
         for name, (colour, marker) in looks.items()
     ]
     figure.legend(handles=[*keys, *others], loc="outside upper left", ncols=3)
-
-
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Name each row of a chart, from the top down."""
-    axes.set_yticks(range(len(names)), [short(name, LONGEST_NAME) for name in names])
-    axes.set_ylim(len(names) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")

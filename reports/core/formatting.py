@@ -126,19 +126,13 @@ def with_interval(
     return write(value) + ("" if missing else f" ({interval(low, high, write)})")
 
 
-def factor(value: float) -> str:
-    """Write a speed-up with two significant digits, or three from 100 on, and a times sign."""
+def factor(value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """Write a speed-up with two digits, or three from 100 on, and its interval if it has one."""
     if not math.isfinite(value):
         return MISSING
-    return f"{number(float(value), 3 if value >= 100 else 2)}{_TIMES}"
-
-
-def factor_with_interval(value: float, low: float, high: float) -> str:
-    """Write a speed-up with its interval in brackets, if it has one."""
-    if not math.isfinite(value) or math.isnan(low) or math.isnan(high):
-        return factor(value)
     digits = 3 if value >= 100 else 2
-    return f"{factor(value)} ({number(low, digits)}{_UP_TO}{number(high, digits)})"
+    ends = f" ({number(low, digits)}{_UP_TO}{number(high, digits)})"
+    return f"{number(float(value), digits)}{_TIMES}{'' if math.isnan(low + high) else ends}"
 
 
 def reach(value: float, low: float, high: float) -> str:
@@ -199,8 +193,10 @@ def sources(text: str) -> Markup:
 def markdown(text: str) -> str:
     """Return a text as escaped Markdown on one line; names in backticks become code."""
     parts = _CODE.split(" ".join(text.split()))  # parts at odd places were in backticks
+    plain = [part.replace("&", "&amp;").replace("<", "&lt;") for part in parts]
     return "".join(
-        code_in_table(part) if place % 2 else _plain(part) for place, part in enumerate(parts)
+        code_in_table(part) if place % 2 else _MARKS.sub(r"\\\g<0>", plain[place])
+        for place, part in enumerate(parts)
     )
 
 
@@ -217,11 +213,6 @@ def code_in_table(text: str) -> str:
     return code(text).replace("|", "\\|")
 
 
-def _plain(text: str) -> str:
-    text = text.replace("&", "&amp;").replace("<", "&lt;")
-    return _MARKS.sub(r"\\\g<0>", text)
-
-
 def csv(frame: "pd.DataFrame") -> str:
     """Return a frame as CSV, with an apostrophe before each text that a spreadsheet would evaluate.
 
@@ -229,13 +220,11 @@ def csv(frame: "pd.DataFrame") -> str:
     """
     from pandas.api.types import is_numeric_dtype  # only reports need it; importing takes a second
 
-    held = frame.rename(columns=_inert)
-    for column in held.columns[[not is_numeric_dtype(t) for t in held.dtypes]]:
-        held[column] = held[column].map(_inert)
-    return held.to_csv(index=False)
+    def inert(value: Any) -> Any:
+        is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+        return f"'{value}" if is_formula else value
 
-
-def _inert(value: Any) -> Any:
-    return (
-        f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
-    )
+    written = frame.rename(columns=inert)
+    for column in written.columns[[not is_numeric_dtype(t) for t in written.dtypes]]:
+        written[column] = written[column].map(inert)
+    return written.to_csv(index=False)

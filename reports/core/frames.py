@@ -1,5 +1,6 @@
 """Stored results: the cells of a file, and DataFrames with a row per cell, quality or counter."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,19 +18,11 @@ from reports.core.columns import compared, median
 from reports.core.formatting import plural
 
 _TEXTS = (
-    *("summary", "source", "same_as", "purpose", "reason", "verdict", "verdict_reason"),
-    *("decision", "fingerprint", "size_name", "remark"),
+    *("reference", "against", "status", "outcome", "summary", "source", "same_as", "purpose"),
+    *("reason", "verdict", "verdict_reason", "decision", "fingerprint", "size_name", "remark"),
 )
-_NUMBERS = (
-    *("gpus", "size", "projection_s", "peak_memory_bytes", "memory_before_bytes", "budget_s"),
-    *("wall_s", "cpu_s", "ratio", "ratio_low", "ratio_high", "pairs", "bound", "gap"),
-    *("claim_before", "claim_after", "progress_done", "progress_total", "progress_elapsed_s"),
-)
+_NUMBERS = ("size", "projection_s", "peak_memory_bytes", "memory_before_bytes")
 _KEYS = ("cell", "family", "variant", "problem")
-_AS_THEY_ARE = (
-    *("reference", "against", "status", "outcome", "size", "projection_s"),
-    *("peak_memory_bytes", "memory_before_bytes"),
-)
 
 
 @dataclass(frozen=True)
@@ -54,8 +47,7 @@ class Results:
         as a share of the bound.
         """
         several = len({cell.environment.machine for cell in self.records} - {None}) > 1
-        frame = pd.DataFrame([_row(cell, several) for cell in self.records])
-        return frame.astype(dict.fromkeys(_NUMBERS, float))
+        return pd.DataFrame([_row(cell, several) for cell in self.records])
 
     @cached_property
     def qualities(self) -> pd.DataFrame:
@@ -98,6 +90,9 @@ def _enough(cell: Cell, counter: str) -> float | None:
     return cell.counters.get(enough) if isinstance(enough, str) else enough
 
 
+_Problem = tuple[str, ProblemId]
+
+
 def read_results(path: Path) -> Results:
     """Read a JSON Lines results file; raise UsageError if it contains no cell of this schema.
 
@@ -119,16 +114,14 @@ def read_results(path: Path) -> Results:
         machines[problem] = cell.environment.machine or machines.get(problem)
         if cell.size is not None:
             sizes.setdefault(problem, (cell.size, cell.size_name))
-    damage = ["was cut short" if line.torn else line.why for line in store.damaged]
-    if not cells:
-        why = f"its only line {damage[0]}" if damage else "run a sweep that writes to it first"
-        if len(damage) > 1:
-            why = f"its {len(damage)} lines are damaged"
-        raise UsageError(f"Results file '{path}' holds no cell; {why}.")
     notes = [
-        f"Line {line.line} of '{line.path.name}' {why} and is left out."
-        for line, why in zip(store.damaged, damage, strict=True)
+        f"Line {damage.line} of '{damage.path.name}' "
+        f"{'was cut short' if damage.torn else damage.why} and is left out."
+        for damage in store.damaged
     ]
+    if not cells:
+        why = " ".join(notes[:1]) or "Run a sweep that writes to it first."
+        raise UsageError(f"Results file '{path}' holds no cell. {why}")
     # 2. Only cells that can be compared with each other, each with a size.
     kept, left_out = [], Counter[_Problem]()
     for cell in cells.values():
@@ -155,39 +148,39 @@ def read_results(path: Path) -> Results:
     return Results(tuple(kept), tuple(notes))
 
 
-_Problem = tuple[str, ProblemId]
-
-
 def _row(cell: Cell, several: bool) -> dict[str, Any]:
     """Return a cell's row in `Results.cells`, with its machine if there are `several` machines."""
     ratio, bound, claim, progress = compared(cell), cell.bound, cell.claim, cell.progress
-    high = ratio.high if ratio and ratio.high <= 1 / LEAST else None  # practically infinite
-    return {
+    texts = {
         **dict(zip(_KEYS, _keys(cell), strict=True)),
         "workload": str(cell.problem.workload),
         "topology": cell.problem.topology,
+        **{name: getattr(cell, name) or "" for name in _TEXTS},
+        "claim_unit": claim.unit if claim else "",
+        "claim_conditions": claim.conditions if claim else "",
+        "progress_unit": progress.unit if progress else "",
+        "machine": (cell.environment.machine or "") if several else "",
+    }
+    numbers = {
         "gpus": cell.problem.gpus,
+        **{name: getattr(cell, name) for name in _NUMBERS},
         "wall_s": median(cell.wall_s),
         "cpu_s": median(cell.cpu_s),
         "ratio": ratio and ratio.value,
         "ratio_low": ratio and ratio.low,
-        "ratio_high": high,
+        # A larger end is practically infinite.
+        "ratio_high": ratio.high if ratio and ratio.high <= 1 / LEAST else None,
         "pairs": ratio and ratio.pairs,
         "claim_before": claim and claim.before,
         "claim_after": claim and claim.after,
-        "claim_unit": claim.unit if claim else "",
-        "claim_conditions": claim.conditions if claim else "",
         "progress_done": progress and progress.done,
         "progress_total": progress and progress.total,
         "progress_elapsed_s": progress and progress.elapsed_s,
-        "progress_unit": progress.unit if progress else "",
         "budget_s": cell.settings and cell.settings.budget,
         "bound": cell.quality.get(bound.name) if bound else None,
         "gap": bound.gap(cell.quality) if bound else None,
-        "machine": (cell.environment.machine or "") if several else "",
-        **{name: getattr(cell, name) or "" for name in _TEXTS},
-        **{name: getattr(cell, name) for name in _AS_THEY_ARE},
     }
+    return texts | {n: math.nan if v is None else float(v) for n, v in numbers.items()}
 
 
 def _keys(cell: Cell) -> tuple[str, str, str, str]:

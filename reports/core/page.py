@@ -1,10 +1,10 @@
 """Pages of sections, and a page's folder: its HTML, figures and CSV data.
 
-The folder is written completely or not at all, and replaces nothing but an earlier report.
+If a page cannot be made, its folder is unchanged; nothing but an earlier report is replaced.
 """
 
 import base64
-import tempfile
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from harness.model.errors import UsageError
+from harness.model.files import replace_file
 from reports.core.formatting import csv, prose, sources
 from reports.core.table import Table
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:  # a page of flame graphs needs neither, and importing them ta
 TEMPLATES = Path(__file__).parent / "templates"
 _GENERATOR = "shardbench report"
 
-# The entries of a report's folder. index.html, which needs no other, is moved first: it marks the
-# others as a report's, even if moving is interrupted.
+# The entries of a report's folder. index.html is the first: it marks the others as a report's, even
+# if writing them is interrupted.
 _PARTS = ("index.html", "figures", "data", "flames")
 
 
@@ -141,19 +142,14 @@ def write_page(out: Path, build: Callable[[], Page]) -> Path:
             raise UsageError(
                 f"Folder '{out}' holds '{name}', which no shardbench report wrote; name another."
             )
+    files = _files(build())
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
-            fresh = Path(scratch) / "fresh"
-            for name, content in _files(build()).items():
-                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                (fresh / name).write_bytes(content)
-            out.mkdir(exist_ok=True)
-            for name in _PARTS:
-                if (out / name).is_dir():
-                    (out / name).rename(Path(scratch) / f"old-{name}")
-                if (fresh / name).exists():
-                    (fresh / name).replace(out / name)
+        for name in _PARTS[1:]:
+            if (out / name).exists():
+                shutil.rmtree(out / name)
+        for name, content in files.items():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            replace_file(out / name, content)
     except OSError as error:
         raise UsageError(f"Report folder '{out}' cannot be written: {error.strerror}.") from None
     return page
@@ -166,8 +162,8 @@ def _files(page: Page) -> dict[str, bytes]:
     data = dict(page.data) | {drawing.slug: drawing.data for drawing in drawings}
     data |= {one.name: one.data for part in parts for one in part.tables if one.data is not None}
     return {
+        "index.html": page.html().encode(),
         **page.files,
         **{f"figures/{drawing.slug}.svg": drawing.svg.encode() for drawing in drawings},
         **{f"data/{name}.csv": csv(frame).encode() for name, frame in data.items()},
-        "index.html": page.html().encode(),
     }

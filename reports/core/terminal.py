@@ -19,55 +19,23 @@ _SHORTEST_NAME, _LONGEST_NAME = 10, 28
 _NUMBER = re.compile(r"(?P<whole>[-—]|\D*\d[\d,]*)(?P<rest>.*)", re.DOTALL)
 
 
-def as_terminal(table: Table, title: str = "") -> RenderableType:
-    """Return a table as an object that rich prints."""
-    entries = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
-    columns = [_Column(*pair) for pair in zip(table.columns, entries, strict=True)]
-    return _Fitted([column.by_the_point() for column in columns], title)
-
-
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of a table with the entries of all rows."""
+    """A column with its entries as texts, its width without wrapping, and its minimum width."""
 
     of: TableColumn
     entries: Sequence[Entry]
-
-    def by_the_point(self) -> "_Column":
-        """Return the column with its numbers padded so that their decimal points are aligned."""
-        if self.of.kind != "number":
-            return self
-        texts = aligned([entry.text for entry in self.entries], self.heading)
-        pairs = zip(self.entries, texts, strict=True)
-        return _Column(self.of, [replace(entry, text=text) for entry, text in pairs])
-
-    @property
-    def heading(self) -> int:
-        """The width of the heading."""
-        return max(map(len, self.of.title.split("\n")))
-
-    @property
-    def natural(self) -> int:
-        """The width without wrapping; 0 for bars."""
-        lengths = (_text(entry).cell_len for entry in self.entries)
-        return 0 if self.of.kind == "bar" else max(self.heading, *lengths, 0)
-
-    @property
-    def least(self) -> int:
-        """The minimum width: the longest number, or the longest word up to a limit."""
-        if self.of.kind in ("bar", "number"):
-            return self.natural
-        texts = [self.of.title, *(entry.text for entry in self.entries)]
-        longest = max((len(word) for text in texts for word in text.split()), default=0)
-        return min(longest, self.of.least or _SHORTEST_NAME)
+    texts: Sequence[Text]
+    natural: int
+    least: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
     """A table fitted to the terminal's width: texts are wrapped, numbers are never cut.
 
-    Columns that do not fit are printed below, next to a copy of the first column. In a table with
-    bars, long names are cut, and the bars get the remaining width.
+    Columns that do not fit are printed below, next to a copy of the first column. Bars get the
+    remaining width, or are left out.
     """
 
     columns: Sequence[_Column]
@@ -92,43 +60,57 @@ class _Fitted:
         yield group
 
 
+def as_terminal(table: Table, title: str = "") -> RenderableType:
+    """Return a table as an object that rich prints."""
+    rows = list(zip(*table.rows, strict=True)) or [()] * len(table.columns)
+    has_bars = any(column.kind == "bar" for column in table.columns)
+    columns = [_column(*pair, has_bars) for pair in zip(table.columns, rows, strict=True)]
+    return _Fitted(columns, title)
+
+
+def _column(of: TableColumn, entries: Sequence[Entry], has_bars: bool) -> _Column:
+    """Return a column with aligned numbers; beside bars, long names are cut."""
+    heading = max(map(len, of.title.split("\n")))
+    if of.kind == "number":
+        aligned_texts = aligned([entry.text for entry in entries], heading)
+        pairs = zip(entries, aligned_texts, strict=True)
+        entries = [replace(entry, text=text) for entry, text in pairs]
+    texts = [_text(entry) for entry in entries]
+    if has_bars and of.kind in ("text", "code"):
+        for text in texts:
+            text.truncate(_LONGEST_NAME, overflow="ellipsis")
+    natural = max([heading, *(text.cell_len for text in texts)])
+    if of.kind == "bar":
+        return _Column(of, entries, texts, 0, 0)
+    if of.kind == "number":
+        return _Column(of, entries, texts, natural, natural)
+    words = (word for text in (of.title, *map(str, texts)) for word in text.split())
+    longest = max(map(len, words), default=0)
+    return _Column(of, entries, texts, natural, min(longest, of.least or _SHORTEST_NAME))
+
+
 def _drawn(columns: Sequence[_Column], title: str, most: int) -> RichTable:
     drawn = RichTable(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
-    has_bars = any(column.of.kind == "bar" for column in columns)
-    names = _width_of_names(columns, most) if has_bars else 0
-    taken = sum(min(c.natural, names) if _is_name(c) else c.natural for c in columns)
-    room = min(_MOST_BAR, most - taken - _BETWEEN * (len(columns) - 1))
-    shown: list[list[RenderableType]] = []
+    taken = sum(column.natural for column in columns) + _BETWEEN * (len(columns) - 1)
+    room = min(_MOST_BAR, most - taken)
+    shown: list[Sequence[RenderableType]] = []
     for column in columns:
         kind = column.of.kind
         if kind == "bar" and room < _LEAST_BAR:
             continue
-        shown.append(_bars(column, room) if kind == "bar" else [*map(_text, column.entries)])
+        shown.append(_bars(column, room) if kind == "bar" else column.texts)
         drawn.add_column(
             column.of.title,
             justify="right" if kind == "number" else "left",
-            no_wrap=kind == "number" or has_bars,
-            overflow="ellipsis" if has_bars else "fold",
-            min_width=None if has_bars else column.least or None,
-            width=min(column.natural, names) if has_bars and _is_name(column) else None,
+            no_wrap=kind == "number",
+            overflow="fold",
+            min_width=column.least or None,
         )
     for row in zip(*shown, strict=True):
         drawn.add_row(*row)
     return drawn
-
-
-def _is_name(column: _Column) -> bool:
-    return column.of.kind in ("text", "code")
-
-
-def _width_of_names(columns: Sequence[_Column], most: int) -> int:
-    """Return the width of names beside bars: a share of what the numbers leave, within limits."""
-    taken = sum(column.natural for column in columns if not _is_name(column))
-    share = most - taken - _BETWEEN * (len(columns) - 1)
-    share //= max(1, sum(map(_is_name, columns)))
-    return max(_SHORTEST_NAME, min(_LONGEST_NAME, share))
 
 
 def _bars(column: _Column, room: int) -> list[RenderableType]:
@@ -137,8 +119,8 @@ def _bars(column: _Column, room: int) -> list[RenderableType]:
     return [
         Bar(longest or 1.0, 0, entry.sort, width=room, color="blue")
         if entry.sort == entry.sort
-        else _text(entry)
-        for entry in column.entries
+        else text
+        for entry, text in zip(column.entries, column.texts, strict=True)
     ]
 
 

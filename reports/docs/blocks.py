@@ -81,7 +81,6 @@ def on(problem: str, variants: Sequence[str] = ()) -> list[Cell]:
     return [found[variant] for variant in variants] if variants else list(found.values())
 
 
-@cache
 def statements() -> list[Statement]:
     """Return the statements of all families, in the order of reports."""
     return [found for declared in installed_statements().values() for found in declared]

@@ -1,37 +1,19 @@
 """The pages of flame graphs that go with a report on a family."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from glob import escape
 from pathlib import Path
-
-from markupsafe import escape
 
 from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Pair
-from harness.suites.record import Record, profile_name
-from reports.core.table import Entry, Table, code, table_of, text
+from reports.core.table import Entry, Table, table_of, text
 from reports.family.data import FamilyView
 from reports.family.ladder import ladder
 from reports.statements import systems
 
 _MARK = b'content="shardbench profile"'
-
-
-@dataclass(frozen=True, slots=True)
-class FlamePage:
-    """The HTML page of a pair's flame graphs, its file's `name`, and when it was `made`."""
-
-    pair: Pair
-    name: str
-    content: bytes
-    made: str = "with this report"
-
-    @property
-    def link(self) -> str:
-        """The page's place in the folder of the report."""
-        return f"flames/{self.name}"
 
 
 def main_pair(family: FamilyView) -> list[Pair]:
@@ -43,8 +25,8 @@ def main_pair(family: FamilyView) -> list[Pair]:
 
 def ladder_pairs(family: FamilyView) -> list[Pair]:
     """Return the ladder's measured variants, each with its predecessor; [] for fewer than two."""
-    found = [rung.variant for rung in ladder(family) if rung.cell and rung.cell.cpu_s]
-    pairs = zip(found, ["", *found[:-1]], strict=True) if len(found) > 1 else ()
+    names = [rung.variant for rung in ladder(family) if rung.cell and rung.cell.cpu_s]
+    pairs = zip(names, ["", *names[:-1]], strict=True) if len(names) > 1 else ()
     return [Pair(family.ladder_problem, before, variant) for variant, before in pairs]
 
 
@@ -54,43 +36,25 @@ def page_name(family: str, pair: Pair) -> str:
     return f"{CellId(family, names, ProblemId.parse(pair.problem)).file_stem}.flames.html"
 
 
-def flame_pages(
-    family: FamilyView, profiles: Path | None, record: Record | None = None
-) -> list[FlamePage]:
-    """Return the pages of a family: of its main pair and ladder in `profiles`, then recorded ones.
-
-    A recorded page shows one variant, or the one before a change and the one after it.
-    """
-    pages = []
-    for pair in dict.fromkeys((*main_pair(family), *ladder_pairs(family))):
-        name = page_name(family.name, pair)
+def flame_pages(family: FamilyView, folders: Iterable[Path]) -> dict[str, bytes]:
+    """Return the pages of a family in some folders by file name; other files are left out."""
+    pages = {}
+    for path in (
+        path for folder in folders for path in folder.glob(f"{escape(family.name)}-*.html")
+    ):
         try:
-            content = read_file(profiles / name) if profiles else b""
-        except UsageError:  # there is no such page, or it is no file
+            content = read_file(path)
+        except UsageError:  # it is no file
             continue
-        # Two ids may have the same file name, because some characters are replaced there.
-        if _MARK in content[:1000] and str(escape(pair.problem)).encode() in content:
-            pages.append(FlamePage(pair, name, content))
-    if record is None:
-        return pages
-    runs = record.runs()
-    for profile in record.declared.profile:
-        path = record.page_of(profile)
-        run = runs.get(profile_name(path))
-        if profile.family == family.name and run and path.exists():
-            *before, variant = profile.variants
-            made = f"recorded {(run.environment.started or '')[:10]}"
-            pair = Pair(profile.problem, "".join(before), variant)
-            pages.append(FlamePage(pair, path.name, read_file(path), made))
-    return pages
+        if _MARK in content[:1000]:
+            pages[path.name] = content
+    return dict(sorted(pages.items()))
 
 
-def flames_table(pages: Sequence[FlamePage]) -> Table:
-    """Return a row per page, with a link to it."""
+def flames_table(pages: Mapping[str, bytes]) -> Table:
+    """Return a row per page, with a link to its place in the folder of the report."""
 
-    def shows(page: FlamePage) -> Entry:
-        before = f" and {page.pair.before}" if page.pair.before else ""
-        return Entry(f"{page.pair.after}{before}", link=page.link)
+    def link(name: str) -> Entry:
+        return Entry(name.removesuffix(".html").removesuffix(".flames"), link=f"flames/{name}")
 
-    columns = (code("problem", lambda page: page.pair.problem), text("made", "made"))
-    return table_of(pages, text("flame graphs of", shows), *columns)
+    return table_of(pages, text("flame graphs of", link))

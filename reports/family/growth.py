@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -38,24 +38,14 @@ class PowerLaw(NamedTuple):
 class Point:
     """The CPU seconds of a call on a problem of some size.
 
-    If the call passed its budget (`budget_s`), `seconds` is the projected time (`is_projected`), or
-    without a projection the budget.
+    If the call passed its budget (`budget_s`), `seconds` is the time `projected` from its progress,
+    or of a call that was `stopped` without any progress the budget.
     """
 
     size: float
     seconds: float
+    kind: Literal["measured", "projected", "stopped"] = "measured"
     budget_s: float | None = None
-    is_projected: bool = False
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether the call ended."""
-        return self.budget_s is None and not self.is_projected
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the call was stopped without any progress to project from."""
-        return not self.is_measured and not self.is_projected
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ class Series:
     @cached_property
     def measured(self) -> list[Point]:
         """The points of calls that ended."""
-        return [point for point in self.points if point.is_measured]
+        return [point for point in self.points if point.kind == "measured"]
 
     @cached_property
     def fit(self) -> PowerLaw | None:
@@ -146,9 +136,9 @@ def _point(cell: Cell, of_gpus: bool = False) -> Point | None:
     if size <= 0:
         return None
     if cell.status == "over budget" and cell.projection_s:
-        return Point(size, cell.projection_s, budget or None, is_projected=True)
+        return Point(size, cell.projection_s, "projected", budget or None)
     if cell.status == "over budget" and budget:
-        return Point(size, budget, budget)
+        return Point(size, budget, "stopped", budget)
     return Point(size, spent) if cell.status == "ok" and spent else None
 
 
@@ -206,13 +196,13 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
         axes.grid(True)
         caption = f"`{sweep}`. In brackets the 95 % interval of the exponent."
         hollow = partial(canvas.key, color=GREY, linestyle="--", markerfacecolor="white")
-        if any(point.is_projected for point in points):
+        if any(point.kind == "projected" for point in points):
             keys.append(hollow("projection, not measured", marker="o"))
             caption += (
                 " Hollow points are projections of calls that passed their budget, from the "
                 "progress they had made; they take no part in the fit."
             )
-        if any(point.is_stopped for point in points):
+        if any(point.kind == "stopped" for point in points):
             keys.append(hollow("stopped there, takes longer", marker="^"))
             caption += (
                 " Hollow triangles are calls that were stopped at their budget with no progress "
@@ -232,12 +222,12 @@ def _draw_line(axes: Axes, line: Series, place: int) -> Line2D:
     marker, colour = MARKERS[place % len(MARKERS)], canvas.colour_of(place)
     look: dict[str, Any] = {"color": colour, "markersize": 5}
     plot(line.measured, marker=marker, linewidth=1.5, **look)
-    if ended := [point for point in line.points if not point.is_measured]:
+    if ended := [point for point in line.points if point.kind != "measured"]:
         tail = sorted([*line.measured[-1:], *ended], key=lambda point: point.size)
         plot(tail, linestyle="--", linewidth=1, color=colour)
         hollow = {**look, "markerfacecolor": "white", "linestyle": "none"}
-        plot([point for point in ended if point.is_projected], marker=marker, **hollow)
-        plot([point for point in ended if point.is_stopped], marker="^", **hollow)
+        plot([point for point in ended if point.kind == "projected"], marker=marker, **hollow)
+        plot([point for point in ended if point.kind == "stopped"], marker="^", **hollow)
     fit = f"\nsize^{with_interval(*line.fit, hundredths)}" if line.fit else ""
     return canvas.key(line.variant + fit, marker=marker, **look)
 
@@ -252,8 +242,8 @@ def _frame(lines: Sequence[Series]) -> pd.DataFrame:
                 "variant": line.variant,
                 "size": point.size,
                 "seconds": point.seconds,
-                "projected": point.is_projected,
-                "stopped": point.is_stopped,
+                "projected": point.kind == "projected",
+                "stopped": point.kind == "stopped",
                 "budget_s": point.budget_s,
                 **(line.fit or PowerLaw(math.nan, math.nan, math.nan))._asdict(),
             }

@@ -9,9 +9,8 @@ from harness.model.cell import Cell
 from harness.model.statement import Claim
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, Drawing, Mark
-from reports.core.columns import cell_table, compared
+from reports.core.columns import compared
 from reports.core.formatting import change, listing, number, with_interval
-from reports.core.table import Entry, Table, numbers
 from reports.family.data import FamilyView
 
 
@@ -29,17 +28,14 @@ class Rung:
     cell: Cell | None
 
     @property
-    def step(self) -> str:
-        """The published cost before and after the step; "" if none is published."""
-        return change(self.claim.before, self.claim.after, self.claim.unit) if self.claim else ""
-
-    @property
     def published(self) -> str:
         """The published figures as text, or the reason why there are none."""
+        claim = self.claim
+        step = change(claim.before, claim.after, claim.unit) if claim else ""
         if self.share is not None:
-            return f"{number(self.share)} ({self.step})" if self.claim else "the published start"
-        if self.claim:
-            return f"{self.step} published, on another problem"
+            return f"{number(self.share)} ({step})" if step else "the published start"
+        if step:
+            return f"{step} published, on another problem"
         if self.source == "shardbench":
             return "ours, not upstream"
         return f"no figure published ({self.source})" if self.source else "no figure published"
@@ -108,20 +104,3 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
     data = family.data_on(family.ladder_problem, family.rungs)
     data["published_share"] = [rung.share for rung in rungs]
     yield canvas.finish(figure, f"{family.slug}-ladder", "Claimed and measured", caption, data)
-
-
-def ladder_table(family: FamilyView) -> Table:
-    """Return a row per measured rung on `ladder_problem`: claim, measurement, first quality."""
-    rungs = {rung.variant: rung for rung in ladder(family)}
-
-    def step(cell: Cell) -> Entry | None:
-        claim = rungs[cell.variant].claim
-        return Entry(rungs[cell.variant].step, claim.after) if claim else None
-
-    return cell_table(
-        [rung.cell for rung in rungs.values() if rung.cell],
-        "variant",
-        numbers("published step", step),
-        numbers("published share", lambda cell: rungs[cell.variant].share),
-        *("ratio", "reach", "cpu", "verdict", "quality", "gap"),
-    )

@@ -1,6 +1,6 @@
 """The chapter of a report on one family: findings, figures, and tables of cells."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.measuring.statements import Reading
 from harness.model.cell import Cell
@@ -11,11 +11,11 @@ from reports.core.formatting import interval, listing, quantity
 from reports.core.page import CaptionedTable, Finding, Section
 from reports.core.table import Entry, Table, code, numbers, outcome_entry, table_of, text
 from reports.family.data import FamilyView
-from reports.family.flames import FlamePage, flames_table
+from reports.family.flames import flames_table
 from reports.family.growth import draw_growth, growth_table
-from reports.family.ladder import draw_ladder, ladder_table
+from reports.family.ladder import draw_ladder
 from reports.family.quality import draw_fronts, draw_quality
-from reports.family.ranks import draw_ranks, loads_table
+from reports.family.ranks import draw_ranks
 
 _COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "qualities", "gap")
 ALL = (
@@ -29,7 +29,7 @@ def family_chapter(
     family: FamilyView,
     findings: Sequence[Finding],
     goals: Sequence[Reading],
-    pages: Sequence[FlamePage] = (),
+    pages: Mapping[str, bytes],
 ) -> Section:
     """Return the chapter on a family, without empty sections; `pages` are of flame graphs.
 
@@ -46,7 +46,7 @@ def family_chapter(
 
 
 def _sections(
-    family: FamilyView, goals: Sequence[Reading], pages: Sequence[FlamePage]
+    family: FamilyView, goals: Sequence[Reading], pages: Mapping[str, bytes]
 ) -> Iterator[Section]:
     def section(
         name: str,
@@ -55,7 +55,7 @@ def _sections(
         tables: Sequence[CaptionedTable] = (),
         is_folded: bool = False,
     ) -> Section:
-        filled = [part for part in tables if part.table.rows and len(part.table.columns) > 1]
+        filled = [part for part in tables if part.table.rows]
         slug, drawn = f"{family.slug}-{name}", list(drawings)
         return Section(slug, title, drawings=drawn, tables=filled, is_folded=is_folded)
 
@@ -77,8 +77,7 @@ def _sections(
     )
     yield section("quality", "Time against quality", drawn, [quality] * bool(drawn))
 
-    loads = CaptionedTable(loads_table(family), "The heaviest rank, the mean, and the capacity.")
-    yield section("ranks", "The load of each rank", draw_ranks(family), [loads])
+    yield section("ranks", "The load of each rank", draw_ranks(family))
     yield section("front", "Quality against moved weights", draw_fronts(family))
 
     growth = CaptionedTable(
@@ -87,8 +86,9 @@ def _sections(
     yield section("sizes", "Time against size", draw_growth(family), [growth])
 
     drawn = list(draw_ladder(family))
+    rungs = [family.variants_on(family.ladder_problem).get(name) for name in family.rungs]
     steps = CaptionedTable(
-        ladder_table(family),
+        cell_table([cell for cell in rungs if cell], *_COMPARISON),
         f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
     )
     yield section("ladder", "Step by step", drawn, [steps] * bool(drawn))

@@ -10,8 +10,7 @@ from harness.model.cell import Cell
 from reports.core import canvas
 from reports.core.canvas import BLUE, ORANGE, Drawing
 from reports.core.columns import first_quality
-from reports.core.formatting import count, names, number, percent
-from reports.core.table import Table, code, numbers, table_of, text
+from reports.core.formatting import names, number
 from reports.family.data import FamilyView
 
 _MOST_STEPS = 400
@@ -88,10 +87,11 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
     loads = loads_of(cells)
     if not loads:
         return
+    every = [load for group in loads.values() for load in group]
     plans, first = [cell.variant for cell in cells], next(iter(loads))
     figure = canvas.blank_figure(0.9 + 1.75 * len(loads))
     grid = figure.subplots(len(loads), len(plans), sharex="col", sharey="row", squeeze=False)
-    group = math.ceil(max(len(load.values) for load in _all(loads)) / _MOST_STEPS)
+    group = math.ceil(max(len(load.values) for load in every) / _MOST_STEPS)
     for row, (name, of_plans) in zip(grid, loads.items(), strict=True):
         for load in of_plans:
             axes = row[plans.index(load.variant)]
@@ -118,29 +118,8 @@ def draw_ranks(family: FamilyView) -> Iterator[Drawing]:
         caption += " No variant has a different plan to compare it with."
     rows = [
         (load.variant, rank, load.figure, value, load.capacity)
-        for load in _all(loads)
+        for load in every
         for rank, value in enumerate(load.values)
     ]
     data = pd.DataFrame(rows, columns=["variant", "rank", "figure", "value", "capacity"])
     yield canvas.finish(figure, f"{family.slug}-ranks", "The load of each rank", caption, data)
-
-
-def loads_table(family: FamilyView) -> Table:
-    """Return a row per plan and figure: the heaviest rank, the mean, and the capacity used."""
-    return table_of(
-        _all(loads_of(compared_plans(family))),
-        code("plan of", "variant"),
-        text("figure"),
-        numbers("heaviest", "most"),
-        numbers("on rank", "heaviest", count),
-        numbers("mean", "mean"),
-        numbers("heaviest over mean", lambda load: load.most / load.mean if load.mean else None),
-        numbers("capacity", "capacity"),
-        numbers(
-            "used of it", lambda load: load.most / load.capacity if load.capacity else None, percent
-        ),
-    )
-
-
-def _all(loads: dict[str, list[Load]]) -> list[Load]:
-    return [load for group in loads.values() for load in group]

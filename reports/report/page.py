@@ -88,18 +88,20 @@ def _page(
     statements = [statement for group in shown.values() for statement in group]
     rows = [row for group in shown.values() for row in systems(group, cells)]
     known = {row.name: row for group in shown.values() for row in systems(group, recorded)}
-    # 2. A chapter for each family.
+    # 2. A chapter for each family, with the flame graphs of the user and of the record.
+    folders = [profiles] if profiles else []
+    folders += [record.folder / "profiles"] if record else []
     chapters: list[Section] = []
     files: dict[str, bytes] = {}
     goals: list[Reading] = []
     for view in views:
         of_family = [row for row in rows if row.statement.family == view.name]
         reached = [goal for goal in readings("goal", view.statements, cells) if goal.after]
-        pages = flame_pages(view, profiles, record)
+        pages = flame_pages(view, folders)
         findings = family_findings(view, of_family, reached)
         chapters.append(family_chapter(view, findings, reached, pages))
         goals += reached
-        files |= {page.link: page.content for page in pages}
+        files |= {f"flames/{name}": content for name, content in pages.items()}
     # 3. The other chapters.
     claims = readings("claim", statements, cells)
     if claims:

@@ -25,7 +25,7 @@ from reports.core.columns import COMPARISON, cell_table, note
 from reports.core.formatting import fact, listing, plural, quantity
 from reports.core.table import Table, code, outcome_entry, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import completion, options, problem_options
+from shardbench import completion, options, problems
 from shardbench.command import command
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -54,14 +54,14 @@ _DETAILS = {
     "shardbench compare embedding -w dlrm-856 -t dgx_h100 -n 16 \\",
     "    --variants compiled,certified --against compiled",
 )
-@problem_options.problem
+@problems.problem
 @click.option(
     "--variants",
     default="",
     help="Only these, by name, with commas between.",
     shell_complete=completion.variants,
 )
-@problem_options.against
+@options.against
 @click.option("--quick", is_flag=True, help="Time for a third of --seconds, with wider intervals.")
 @options.measuring(budget_s=120.0, seconds_s=30.0)
 @options.json

@@ -1,8 +1,11 @@
 """`shardbench validate` and `calibrate`: check and fit cost estimates on this machine."""
 
+import csv
+import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +15,27 @@ from rich.text import Text
 
 from harness.contract import Family
 from harness.contract.abilities import load
-from harness.contract.estimates import BenchOptions, Workbench
+from harness.contract.estimates import BenchOptions, FittedMachine, Workbench
 from harness.estimates.memory import MeasuredMemory, MemoryValidation, validate_memory
-from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate, topology_file
+from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
 from harness.measuring.jobs import start_server_for
 from harness.measuring.timing.turns import SystemClock
+from harness.model.cell import Environment
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
+from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
 from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from reports import estimates as tables
+from reports.core.table import as_markdown
 from reports.core.terminal import as_terminal
-from shardbench import completion, display, options, problem_options
+from shardbench import completion, display, options
 from shardbench.command import command
+from shardbench.problems import able_family
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -53,8 +60,8 @@ indices = click.option(
     help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
     shell_complete=completion.workloads,
 )
-@problem_options.topology
-@problem_options.gpus
+@options.topology
+@options.gpus
 @click.option(
     "--memory",
     is_flag=True,
@@ -77,7 +84,7 @@ indices = click.option(
     help="GiB that a rank may take; by default 15 % of the machine's, or 60 % of what a "
     "GPU has left.",
 )
-@problem_options.family
+@options.family
 @click.option(
     "--out",
     type=options.PATH,
@@ -119,7 +126,7 @@ def validate_command(
     plans = usual if plans is None else plans
     if not fewest <= plans <= _MOST:
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
-    able = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
+    able = able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
     problems = [(spec, placed_on(able, spec, topology, gpus)) for spec in specs]
     given = BenchOptions(device, indices, gib, seed)
@@ -190,11 +197,11 @@ def validate_command(
 @indices
 @click.option(
     "--share",
-    type=options.Number("above 0 and at most 4", lambda share: 0 < share <= 4),
+    type=options.Number(min=0, max=4, min_open=True),
     default=1.0,
     help="Part of the kernels to measure.",
 )
-@problem_options.family
+@options.family
 @options.fresh
 @options.seed
 @options.json
@@ -214,18 +221,36 @@ def calibrate_command(
     Measures kernels of many sizes, fits coefficients, and tests them on kernels of other sizes.
     """
     base = find_topology(topology, 1)
-    able = problem_options.able_family(options.found_registry(), family, "measuring", "measure")
+    able = able_family(options.found_registry(), family, "measuring", "measure")
     given = BenchOptions(device, indices, None, seed)
     store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
     with _measuring(able, store, given, fresh) as (bench, on_progress):
         machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
-    text = topology_file(out.stem, base, machine, bench.device, environment(seed))
+    text = _topology_file(out.stem, base, machine, bench.device, environment(seed))
     read_topologies(text, str(out))
     options.write(out, text)
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
     options.show_or_write(json, machine, Group(fitted, "", errors))
     options.messages.print(f"Wrote {out}")
+
+
+def _topology_file(
+    name: str, base: Topology, machine: FittedMachine, device: str, here: Environment
+) -> str:
+    """Return a topology file: fitted figures as comments, their columns, and others of `base`."""
+    packages = ", ".join(" ".join(package) for package in here.packages.items())
+    measured = f"measured {(here.started or '')[:10]} on {device} ({here.cpu}) with {packages}"
+    source = f"{measured}; capacities and links of {base.name}: {base.source}"
+    columns = asdict(base) | {"name": name, "confidence": "measured", **machine.columns}
+    columns["source"] = f"shardbench calibrate: {source}"
+    del columns["gpus"]
+    shown = [as_markdown(tables.figures_table(machine)), as_markdown(tables.errors_table(machine))]
+    file = io.StringIO()
+    for line in "\n\n".join([columns["source"], *shown]).split("\n"):
+        file.write(f"# {line}\n")
+    csv.writer(file, lineterminator="\n").writerows([columns, columns.values()])
+    return file.getvalue()
 
 
 @contextmanager

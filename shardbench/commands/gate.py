@@ -2,8 +2,8 @@
 
 import shlex
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,13 @@ class GateCommand(Command):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; all exceptions except interrupts exit with 3."""
-        if not self._judges:
-            return super().invoke(ctx)
         try:
             return super().invoke(ctx)
         except click.exceptions.Exit:
             raise
         except (Exception, SystemExit) as error:  # rich exits if standard error is closed
+            if not self._judges:
+                raise
             with suppress(Exception, SystemExit):
                 if not isinstance(error, ShardbenchError):
                     traceback.print_exception(error)
@@ -116,83 +116,70 @@ def gate(
         raise UsageError(
             "Name a file of expectations; 'shardbench gate --init expectations.toml' makes one."
         )
-    expectations = expectations or Path("expectations.toml")
+    path = expectations or Path("expectations.toml")
     if judge is not None and results is not None:
         raise UsageError("--judge measures nothing, so it takes no --results.")
-    if judge is None:
-        results = results or _DEFAULT_RESULTS
+    results = results or judge or _DEFAULT_RESULTS
     if init:
         if new or markdown:
             raise UsageError("--init judges nothing, so it takes no --new and no --markdown.")
-        _check_distinct(expectations, judge, results)
-        _init(expectations, judge, results or _DEFAULT_RESULTS, settings)
+        _check_distinct(path, results)
+        _init(path, results, settings, measures=judge is None)
         return
-    new = new or expectations.with_name(f"{expectations.stem}.new.toml")
+    new = new or path.with_name(f"{path.stem}.new.toml")
     page = None if markdown in ("", "-") else Path(markdown)
-    _check_distinct(expectations, judge, results, new, page)
+    _check_distinct(path, results, new, *filter(None, [page]))
     options.check_writable(new)
-    with _told_in_markdown(page, on_standard_output=markdown == "-"):
-        expected = load_expectations(expectations)
+    text = words.UNFINISHED
+    if page:
+        options.check_writable(page)
+        options.write(page, text)
+    try:
+        expected = load_expectations(path)
         renamed: Mapping[CellId, CellId] = {}
-        if judge is not None:
-            cells = read_whole(judge)
-        else:
-            assert results is not None
+        if judge is None:
             expected, renamed = _measure(expected, results, settings)
-            cells = read_whole(results)
-        verdict = judge_cells(expected, cells)
-        steps = _next_steps(verdict, expected, expectations, new, settings)
+        verdict = judge_cells(expected, read_whole(results))
+        steps = _next_steps(verdict, expected, path, new, settings)
         said = words.notes(verdict, renamed.items())
-        as_markdown = words.markdown(verdict, said, steps)
-        write_out(as_markdown if markdown == "-" else words.plain(verdict, said, steps))
-        if page is not None:
-            options.write(page, as_markdown)
+        text = words.markdown(verdict, said, steps)
+        write_out(text if markdown == "-" else words.plain(verdict, said, steps))
+    except Exception as error:
+        text = words.failure_markdown(_reason_of(error))
+        if markdown == "-":
+            with suppress(ShardbenchError):
+                write_out(text)
+        raise
+    finally:
+        if page:
+            options.write(page, text)
     raise click.exceptions.Exit(verdict.exit_code)
 
 
-def _check_distinct(*paths: Path | None) -> None:
+def _check_distinct(*paths: Path) -> None:
     seen: set[Path] = set()
-    for path in filter(None, paths):
+    for path in paths:
         if path.resolve() in seen:
             raise UsageError(f"{path} is named twice; each file needs a name of its own.")
         seen.add(path.resolve())
 
 
-@contextmanager
-def _told_in_markdown(page: Path | None, on_standard_output: bool) -> Iterator[None]:
-    """Write "did not finish" to the file `page`, and replace it by the error if the block fails."""
-    if page is not None:
-        options.check_writable(page)
-        if page.is_file() or not page.exists():
-            options.write(page, words.UNFINISHED)
-    try:
-        yield
-    except Exception as error:
-        text = words.failure_markdown(_reason_of(error))
-        with suppress(ShardbenchError):
-            if page is not None:
-                options.write(page, text)
-            elif on_standard_output:
-                write_out(text)
-        raise
-
-
-def _init(target: Path, judge: Path | None, results: Path, settings: Settings) -> None:
-    """Write first expectations to `target`: of the results `judge`, or of a suite measured now.
+def _init(target: Path, results: Path, settings: Settings, measures: bool) -> None:
+    """Write first expectations to `target`: of the results, or of a suite measured into them now.
 
     The suite is measured twice, to leave out counts that do not repeat.
     """
     if target.exists():
         raise UsageError(f"{target} is there already; name a file that is not.")
     options.check_writable(target)
-    if judge is None:
+    if measures:
         suite, left_out = first_suite(options.found_registry())
         for reason in left_out:
             options.warn(reason)
         _measure(suite, results, settings)
-    verdict = judge_cells(Expectations(), read_whole(judge or results))
+    verdict = judge_cells(Expectations(), read_whole(results))
     first = renewed(Expectations(), verdict)
-    if judge is None:
+    if measures:
         options.messages.print("Once more, to leave out counts that do not repeat:")
         _measure(first, results, settings)
         first = without_noise(first, judge_cells(first, read_whole(results)))
@@ -234,15 +221,12 @@ def _next_steps(
     proposed = renewed(expected, verdict)
     if proposed.cells != expected.cells:
         options.write(new, to_toml(proposed))
-        unchanged = sum(
-            judged.measured is None
-            or judged.kind == "not measured"
-            or not is_as_it_must_be(judged.measured)
+        kept = sum(
+            judged.kind == "not measured" or not is_as_it_must_be(judged.measured)
             for judged in deviating
         )
-        but = f", except {plural(unchanged, 'cell')} that keep their expectations"
-        accept = f"To accept what differs{but if unchanged else ''}:"
-        steps.append((accept, [shlex.join(["mv", str(new), str(path)])]))
+        but = f", except {plural(kept, 'cell')} that keep their expectations" if kept else ""
+        steps.append((f"To accept what differs{but}:", [shlex.join(["mv", str(new), str(path)])]))
     elif verdict.kind != "inconclusive":
         steps.append(("There is nothing to accept: repair the failing cells, or remove them.", []))
     if verdict.count("inconclusive"):

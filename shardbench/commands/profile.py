@@ -18,7 +18,7 @@ from harness.model.files import to_json
 from harness.model.ids import CellId
 from reports.core.formatting import percent, plural, seconds as duration
 from reports.flames import explanation, flame_page, overview
-from shardbench import completion, display, options, problem_options
+from shardbench import completion, display, options, problems
 from shardbench.command import command
 from shardbench.progress import progress_display
 
@@ -34,14 +34,14 @@ _DEEPEST = 8
     "shardbench profile embedding upstream -w dlrm-856 -t dgx_h100 -n 16 \\",
     "    --against compiled",
 )
-@problem_options.problem
+@problems.problem
 @click.argument(
     "variant",
     default="",
     help="The variant to profile, unless an id names it.",
-    shell_complete=completion.variant,
+    shell_complete=completion.variants,
 )
-@problem_options.against
+@options.against
 @click.option(
     "--seconds",
     type=options.POSITIVE,
@@ -68,9 +68,7 @@ def profile(
         raise UsageError(f"The id names the variant already; leave out '{variant}'.")
     name = next(iter(request.variants), variant)
     if not name:
-        raise UsageError(
-            f"Name the variant to profile: FAMILY VARIANT, or one id, {problem_options.ID}."
-        )
+        raise UsageError(f"Name the variant to profile: FAMILY VARIANT, or one id, {problems.ID}.")
     if against == name:
         raise UsageError(f"--against takes another variant than '{name}' itself.")
     names = tuple(request.family.find(text).name for text in (name, against) if text)

@@ -20,7 +20,7 @@ from harness.store.cells import CellStore, stored_cells
 from harness.suites.declared import merged, registered_requests
 from shardbench import options
 from shardbench.command import command
-from shardbench.problem_options import find_problem
+from shardbench.problems import find_problem
 from shardbench.progress import progress_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
 

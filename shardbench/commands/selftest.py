@@ -50,7 +50,7 @@ _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 )
 @click.option(
     "--noise-floor",
-    type=options.Number("at least 0 and less than 1", lambda share: 0 <= share < 1),
+    type=options.Number(min=0, max=1, max_open=True),
     default=NOISE_FLOOR,
     help="Share of the time that counts as no difference.",
 )

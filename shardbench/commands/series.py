@@ -1,6 +1,5 @@
 """`shardbench releases` and `shardbench history`: measure releases and commits of a library."""
 
-import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from harness.contract import Family, Series
+from harness.contract import Family, Series, Topology
 from harness.gate.judging import HARNESS_FAILED
 from harness.model.cell import Cell
 from harness.model.errors import ShardbenchError, UsageError, unknown
@@ -32,7 +31,7 @@ from harness.series.repository import Repository
 from harness.series.running import Runner, measure_releases, settings_of
 from harness.series.steps import difference, find, judge, steps
 from harness.store.cells import CellStore
-from harness.topologies.lookup import find_topology, placed_on
+from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, csv, number, plural
 from reports.core.terminal import as_terminal
 from reports.series import View, findings, main_table, release_views, step_sentences
@@ -52,8 +51,18 @@ def _library(name: str, kind: Kind) -> tuple[Family[Any, Any], Series]:
     return known[name]
 
 
-def _write(views: Sequence[View], folder: Path) -> None:
-    """Write the figure, the points as CSV and the page of a series into a folder."""
+def _placed(family: Family[Any, Any], text: str) -> tuple[ProblemId, Topology]:
+    """Return a problem and its machines; UsageError for an unknown workload or topology."""
+    asked = ProblemId.parse(text)
+    family.label(asked.workload)  # raises for an unknown workload
+    return asked, placed_on(family, asked.workload, asked.topology, asked.gpus)
+
+
+def _report(views: Sequence[View], folder: Path) -> None:
+    """Write the figure, the CSV and the page of a series, and show its tables and findings.
+
+    Exit with 1 if no release or commit ran.
+    """
     from reports.series_page import data, draw, page  # slow to import
 
     table = data(views)
@@ -61,17 +70,13 @@ def _write(views: Sequence[View], folder: Path) -> None:
     write(folder / "history.csv", csv(table))
     if drawing is not None:
         write(folder / "history.svg", drawing.svg)
-    shown = shlex.join(["shardbench", *sys.argv[1:]])
-    write(folder / "index.html", page(views, table, drawing, shown).html())
-
-
-def _show(views: Sequence[View], folder: Path) -> None:
-    """Show the tables and the findings of a series; exit with 1 if no point ran."""
+    typed = shlex.join(["shardbench", *sys.argv[1:]])
+    write(folder / "index.html", page(views, table, drawing, typed).html())
     parts: list[RenderableType] = []
     for view in views:
         parts.append(Text(view.problem, style="bold"))
-        if (table := main_table(view)).rows:
-            parts.append(as_terminal(table))
+        if (shown := main_table(view)).rows:
+            parts.append(as_terminal(shown))
         parts += [*(Text(f"* {sentence}") for sentence in findings(view)), ""]
     display.show(Group(*parts))
     messages.print(f"Wrote the history to {folder}")
@@ -81,7 +86,7 @@ def _show(views: Sequence[View], folder: Path) -> None:
 
 @command("shardbench releases torchrec 1.5.0..1.9.2")
 @click.argument(
-    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_releases
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("releases")
 )
 @click.argument(
     "wanted",
@@ -137,10 +142,7 @@ def releases(
     Installs missing releases first, each in its own folder.
     """
     base, declared = _library(library, "releases")
-    problems = [ProblemId.parse(text) for text in problem or declared.problems]
-    topologies = [find_topology(asked.topology, asked.gpus) for asked in problems]
-    for asked in problems:
-        base.label(asked.workload)  # raises for an unknown workload
+    problems = [_placed(base, text) for text in problem or declared.problems]
     given = [given_place(library, text) for text in at]
     words = wanted or ([] if given else kept_releases(library, folder) or [INSTALLED])
     names = releases_in(words, lambda: _on_index(library, folder))
@@ -154,12 +156,11 @@ def releases(
     cells: list[Cell] = []
     store = CellStore(out / "history.jsonl")
     with measuring_into(store):
-        for asked, topology in zip(problems, topologies, strict=True):
+        for asked, topology in problems:
             what = (declared, base, asked, topology, [*places.values()], settings, store)
             with progress_display(str(asked)) as listen:
                 cells += measure_releases(*what, listen)
-            _write(release_views(declared, cells), out)
-    _show(release_views(declared, cells), out)
+    _report(release_views(declared, cells), out)
 
 
 def _on_index(library: str, folder: Path) -> Sequence[str]:
@@ -191,7 +192,7 @@ def _place(declared: Series, name: str, folder: Path) -> Place:
     cls=GateCommand,
 )
 @click.argument(
-    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries_with_commits
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("commits")
 )
 @click.argument(
     "wanted",
@@ -223,7 +224,7 @@ def _place(declared: Series, name: str, folder: Path) -> Place:
 )
 @click.option(
     "--least",
-    type=options.Number("a factor of at least 1", lambda factor: 1 <= factor < math.inf),
+    type=options.Number(min=1),
     default=1.1,
     help="Report commits that change the calls by this factor or more.",
 )
@@ -260,9 +261,7 @@ def history(
     family, declared = _library(library, "commits")
     if sought:
         difference(declared, [sought])  # raises for an unknown name
-    asked = ProblemId.parse(problem or declared.problems[0])
-    family.label(asked.workload)  # raises for an unknown workload
-    topology = placed_on(family, asked.workload, asked.topology, asked.gpus)
+    asked, topology = _placed(family, problem or declared.problems[0])
     source = Repository(repository)
     first, last = _ends(source, wanted)
     if first is None and (sought or judged):
@@ -320,8 +319,7 @@ def _all(runner: Runner, first: Point | None, last: Point, least: float, folder:
     names = [*declared.calls, *(quality.name for quality in declared.qualities), DECISION]
     changes = steps(runner, runs, difference(declared, names, least))
     view = _view(runner, runs, list(changes), least)
-    _write([view], folder)
-    _show([view], folder)
+    _report([view], folder)
 
 
 def _gate(runner: Runner, first: Point, last: Point, least: float, folder: Path) -> None:

@@ -22,10 +22,9 @@ from harness.suites.sweep import Finished, resumed, short_reason, tasks_of
 from reports.core.formatting import plural
 from shardbench import completion, options
 from shardbench.command import command
-from shardbench.results_file import measure, measuring_into, tell_damaged, title_of
+from shardbench.results_file import measure, measuring_into, tell_damaged
 
 _REGISTERED = {"default": "report", "large": "report-large"}
-_MOST_FAILED = 20
 
 
 @command(
@@ -37,7 +36,7 @@ _MOST_FAILED = 20
     default="default",
     help="A suite (a .toml file), 'default' or 'large' for the problems that the families "
     "study themselves, or names of families with commas between.",
-    shell_complete=completion.families_and_suites,
+    shell_complete=completion.suites,
 )
 @click.option(
     "--results",
@@ -46,14 +45,17 @@ _MOST_FAILED = 20
     show_default="results/SUITE.jsonl",
 )
 @click.option(
-    "--executor", default="processes", help="Who measures: processes here, or the workers of dask."
+    "--executor",
+    type=click.Choice(["processes", "dask"]),
+    default="processes",
+    help="Who measures: processes here, or the workers of dask.",
 )
 @click.option(
     "--scheduler", default="", help="Address of the Dask scheduler, e.g. tcp://10.0.0.1:8786."
 )
 @click.option(
     "--workers",
-    type=int,
+    type=click.IntRange(min=1),
     default=1,
     help="How many problems to measure at once here; more than one disturb each other.",
 )
@@ -72,14 +74,17 @@ def sweep_command(
     dry_run: bool,
 ) -> None:
     """Measure a suite of problems, or resume a stopped run."""
-    _check_executor(executor, scheduler, workers)
+    if (executor == "dask") != bool(scheduler):
+        raise UsageError("--executor dask needs --scheduler, and nothing else takes it.")
+    if scheduler and workers > 1:
+        raise UsageError("--workers is for processes here; a cluster has workers of its own.")
     name, requests = _suite(suite, options.found_registry())
     path = results or Path("results") / f"{name}.jsonl"
     store = CellStore(path)
     if dry_run:
         _list(requests, store, settings, fresh)
         return
-    dask = _cluster(scheduler) if executor == "dask" else nullcontext()
+    dask = _cluster(scheduler) if scheduler else nullcontext()
     if workers > 1:
         options.warn(
             f"{workers} problems are measured at once on this machine, and disturb each other: "
@@ -88,16 +93,6 @@ def sweep_command(
     with dask as cluster, measuring_into(store, fresh):
         requests, finished = measure(requests, store, settings, cluster=cluster, at_once=workers)
     _summarise(requests, finished, path)
-
-
-def _check_executor(executor: str, scheduler: str, workers: int) -> None:
-    is_dask = executor == "dask"
-    if executor not in ("processes", "dask"):
-        raise UsageError(f"--executor must be processes or dask, not '{executor}'.")
-    if is_dask != bool(scheduler):
-        raise UsageError("--executor dask needs --scheduler, and nothing else takes it.")
-    if workers < 1 or (is_dask and workers > 1):
-        raise UsageError(f"--workers must be at least 1, and 1 with dask, not {workers}.")
 
 
 @contextmanager
@@ -135,25 +130,24 @@ def _list(requests: Sequence[Request], store: CellStore, settings: Settings, fre
     for request in requests:
         names = ", ".join(name for name in request.family.variants if name in request.names())
         state = "measured" if request.is_measured else "to measure"
-        print(f"{state:10}  {title_of(request)}: {names}")
+        print(f"{state:10}  {request.title}: {names}")
     left = sum(not request.is_measured for request in requests)
     print(f"{plural(len(requests), 'problem')}, {left} to measure, into {store.path}.")
 
 
 def _summarise(requests: Sequence[Request], finished: Sequence[Finished], path: Path) -> None:
     """Print cells by status, failed cells and refused problems; exit with 1 if no cell is ok."""
-    ended = Counter(cell.status for request in requests for cell in request.stored)
-    ended.update(cell.status for problem in finished for cell in problem.cells)
+    new = [cell for problem in finished for cell in problem.cells]
+    stored = [cell for request in requests for cell in request.stored]
+    ended = Counter(cell.status for cell in stored + new)
     counts = ", ".join(f"{ended[status]} {status}" for status in get_args(Status) if ended[status])
     print(f"{plural(ended.total(), 'cell')}: {counts}.")
-    bad = [cell for problem in finished for cell in problem.cells if cell.status == "failed"]
-    for cell in bad[:_MOST_FAILED]:
-        print(f"Failed: {printable(str(cell.id))}: {short_reason(cell)}")
-    if len(bad) > _MOST_FAILED:
-        print(f"Failed: {len(bad) - _MOST_FAILED} more.")
+    for cell in new:
+        if cell.status == "failed":
+            print(f"Failed: {printable(str(cell.id))}: {short_reason(cell)}")
     for problem in finished:
         if problem.refused:
-            print(f"Not measured: {title_of(problem.request)}: {problem.refused}")
+            print(f"Not measured: {problem.request.title}: {problem.refused}")
     print(f"The results are in {path}; a report of them: shardbench report {quote(str(path))}")
     if not ended["ok"]:
         raise click.exceptions.Exit(1)

@@ -1,4 +1,4 @@
-"""A made-up family, and its asv suite."""
+"""Made-up families, and their asv suite; child processes find the families by name."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from harness.contract import (
 from harness.contract.registry import Registry
 
 PROBLEM = "dice[size=6]/dgx_a100_80gb:2"
+UNKNOWN = "dice[size=6]/no_such_machine:2"
 
 
 def made_up(name: str = "dice", log: list[str] | None = None, **changes: Any) -> Family[int, int]:
@@ -81,15 +82,9 @@ def made_up(name: str = "dice", log: list[str] | None = None, **changes: Any) ->
     family.decider("other", same_as="same")(lambda problem: problem + 1)
     family.decider("own")(lambda problem: 2 * problem)
     family.decider("impossible", same_as="reference")(lambda problem: -1)
-    family.decider("after-impossible", same_as="impossible")(lambda problem: problem)
-    family.decider("fails-in-a-call", same_as="reference")(lambda problem: int("unlucky"))
     family.variant("not-installed", requires=("a_module_that_does_not_exist",))(lambda problem: 0)
     measured = Measured(12, wall_s=0.5, cpu_s=0.25)
     family.variant("elsewhere")(lambda problem: Prepared(lambda: measured))
-
-    @family.variant("raises", same_as="reference")
-    def raises(problem: int) -> Prepared[int]:
-        raise OSError("out of dice")
 
     @family.variant("not-applicable", same_as="reference")
     def not_applicable(problem: int) -> Prepared[int]:
@@ -98,18 +93,31 @@ def made_up(name: str = "dice", log: list[str] | None = None, **changes: Any) ->
     return family
 
 
-def suite_of(*members: Family[int, int], **failures: str) -> dict[str, type[Any]]:
-    """Return the suite of these families; `failures` are families that do not load."""
-    registry = Registry(members)
-    registry.failures.update(failures)
-    return families.benchmark_classes(registry, outlines(registry))
+def dice() -> Registry:
+    """Return the registry with the family."""
+    return Registry([made_up(benchmarks=(UNKNOWN, PROBLEM))])
 
 
-def asv_benchmark(suite: type[Any], function: str, variant: str, cache: Any) -> Any:
-    """Return a benchmark as asv makes it, with the cell of a variant selected."""
+def older() -> Registry:
+    """Return the registry of an earlier commit: it lacks variants, and a family fails to load."""
+    family = made_up()
+    del family.variants["same"], family.variants["other"]
+    registry = Registry([family])
+    registry.failures["cards"] = "No module named 'cards'"
+    return registry
+
+
+def suite_of(registry: Callable[[], Registry]) -> dict[str, type[Any]]:
+    """Return the suite of a registry's families."""
+    return families.benchmark_classes(registry, outlines(registry()))
+
+
+def asv_benchmark(suite: type[Any], function: str, cell: tuple[str, str], cache: Any) -> Any:
+    """Return a benchmark as asv makes it, with the cell of a variant and a problem selected."""
     benchmark = _get_benchmark(function, families, suite, getattr(suite, function))
-    variants, problems = benchmark._params
-    benchmark.set_param_idx(list(variants).index(variant) * len(problems))
+    variants, problems = map(list, benchmark._params)
+    variant, problem = cell
+    benchmark.set_param_idx(variants.index(variant) * len(problems) + problems.index(problem))
     benchmark.set_cache(cache)
     return benchmark
 
@@ -119,6 +127,3 @@ def ran(benchmark: Any) -> Any:
     value = None if benchmark.do_setup() else benchmark.do_run()
     benchmark.do_teardown()
     return None if value != value else value
-
-
-Run = Callable[[str, str], Any]

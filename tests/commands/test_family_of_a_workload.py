@@ -8,7 +8,7 @@ import toy
 from harness.contract.registry import Registry
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
-from shardbench.problem_options import able_family
+from shardbench.problems import able_family
 
 
 def family_of(workload: str) -> str:
@@ -23,7 +23,8 @@ def family_of(workload: str) -> str:
         return replace(family, name=name, label=label)
 
     families = Registry([known("cat"), known("cattle"), known("dog")])
-    return able_family(families, "", "planning", "plan", WorkloadSpec.parse(workload)).name
+    spec = WorkloadSpec.parse(workload)
+    return able_family(families, "", "planning", "plan", spec).name
 
 
 def test_a_workload_of_one_family_needs_no_name():

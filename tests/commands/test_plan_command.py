@@ -1,29 +1,15 @@
 """`shardbench plan` with the toy family: command lines, output, and written files."""
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
 import toy
-from rich.console import Console
 
-from harness.contract import (
-    Abilities,
-    Moving,
-    Remedies,
-    Remedy,
-    UsageError,
-    WorkloadSpec,
-)
+from harness.contract import Abilities, Moving, Remedies, Remedy, UsageError, WorkloadSpec
 from harness.contract.abilities import load
 from harness.contract.registry import Registry
-from harness.model.cell import RankTable
-from harness.model.ids import CellId
-from harness.model.quality import Quality, find_bound
-from harness.planning.plan import Planned
 from harness.topologies.lookup import find_topology
-from shardbench.display import plan as display
 
 
 @pytest.fixture
@@ -37,21 +23,31 @@ def plan(use_families, shardbench):
 
 
 def test_the_plan_is_written_and_shown(plan, tmp_path):
+    """The output has the cell, its quality with the gap, and a row for each rank."""
     code, out, err = plan("--tables", "toy[size=12]", "-o", "mine.json")
     assert code == 0
     assert json.loads((tmp_path / "mine.json").read_text()) == {
         "gpu_of_item": [item % 8 for item in range(12)]
     }
-    assert err.splitlines() == [
-        "building the problem", "planning with same", "rating the plan", "Wrote mine.json"
-    ]  # fmt: skip
+    assert err.splitlines()[-1] == "Wrote mine.json"
     lines = out.splitlines()
     assert lines[0] == "toy/same@toy[size=12]/dgx_a100_80gb:8"
     assert lines[1] == "fullest 2 items, bound 1.5 items, gap 33.3 %"
     rows = [line.split() for line in lines if line[:4].strip().isdigit()]
     assert [row[0] for row in rows] == [str(rank) for rank in range(8)]
     assert rows[0][1:3] == ["2", "0.25"]
-    assert "of 80" in out
+
+
+def test_of_many_ranks_the_heaviest_and_the_lightest_are_shown(plan):
+    """More than 64 ranks are all shown on request alone."""
+    problem = ("-w", "toy[size=200]")
+    for options, rows in (((), 16), (("--all-ranks",), 72)):
+        lines = plan(*problem, *options, gpus=72)[1].splitlines()
+        ranks = [line.split()[:2] for line in lines if line[:4].strip().isdigit()]
+        assert len(ranks) == rows
+        if not options:
+            assert (ranks[0], ranks[-1]) == (["0", "3"], ["71", "2"])
+            assert max(map(len, lines)) <= 80
 
 
 def test_a_variant_and_a_limit_can_be_asked_for(plan, tmp_path):
@@ -64,18 +60,12 @@ def test_a_variant_and_a_limit_can_be_asked_for(plan, tmp_path):
     assert (tmp_path / "limit").read_text() == "2"
 
 
-@pytest.mark.parametrize(
-    ("variant", "sentence"),
-    [
-        ("infeasible", "(8, 8, 8, 8, 8, 8) does not deal 6 items out."),
-        ("raises", "'raises' found no decision: ValueError: no item likes me"),
-    ],
-)
-def test_no_plan_is_one_sentence_and_leaves_the_file_alone(plan, tmp_path, variant, sentence):
+@pytest.mark.parametrize("variant", ["infeasible", "raises"])
+def test_no_plan_leaves_the_file_alone(plan, tmp_path, variant):
     """Without a plan, the command says why and exits with 1."""
     (tmp_path / "plan.json").write_text("before")
     code, out, err = plan("--tables", "toy", "--variant", variant)
-    assert (code, out, err.splitlines()[-1]) == (1, "", sentence)
+    assert (code, out, "Traceback" in err) == (1, "", False)
     assert (tmp_path / "plan.json").read_text() == "before"
 
 
@@ -108,68 +98,43 @@ def test_no_plan_has_causes_and_numbered_remedies(plan_fixed, tmp_path):
     code, out, _ = plan_fixed()
     assert code == 1
     assert out.index("Item 5") < out.index("1. Take 8 items.") < out.index("2. Take 9 items.")
-    assert "less than 7 is proven" in " ".join(out.split())
-    assert max(map(len, out.splitlines())) <= 80
+    assert json.loads(plan_fixed("--json")[1])["remedies"][1]["changes"] == ["Take 9 items."]
     assert not (tmp_path / "plan.json").exists()
 
 
 def test_a_change_can_be_planned_with(plan_fixed, tmp_path):
     """With --fix N, the plan of change N is written, and the change is printed."""
     code, out, err = plan_fixed("--fix", "2")
-    assert code == 0
-    assert "Take 9 items." in err
-    assert "Take 8 items." not in out + err
+    assert (code, "Take 9 items." in err, "Take 8 items." in out + err) == (0, True, False)
     assert "gpu_of_item" in json.loads((tmp_path / "plan.json").read_text())
-    code, out, _ = plan_fixed("--fix", "1", "--json", "-")
-    assert code == 0
-    assert json.loads(out)["changes"] == ["Take 8 items."]
+    assert json.loads(plan_fixed("--fix", "1", "--json", "-")[1])["changes"] == ["Take 8 items."]
     assert plan_fixed("--fix", "3")[0] == 2
 
 
-def test_several_families_that_can_plan_have_to_be_told_apart(plan, use_families):
-    """Without --family, a single family must be able to plan the workload."""
-    (family,) = toy.bounded_registry().families
-    other = replace(family, name="other", studies=(), statements=())
-    use_families(lambda: Registry([family, other]))
-    code, _, err = plan("--tables", "toy")
-    assert code == 2
-    assert err.strip() == "Name a family with --family; those that can plan are: other, toy."
-    use_families(toy.toy_registry)
-    assert plan("--tables", "toy")[2].strip().endswith("those that can plan are: none.")
-
-
-@pytest.fixture
-def released(plan, use_families):
-    """Let the family name a planner, which makes the decision of variant `same`."""
+def test_the_plan_of_today_is_compared_and_an_interrupt_keeps_the_plan(
+    plan, use_families, monkeypatch, tmp_path
+):
+    """The family names a planner, which makes the decision of variant `same`."""
     (family,) = toy.bounded_registry().families
     planning = replace(family.abilities.planning, baseline=lambda problem: ("TorchToy", "same"))
     use_families(lambda: Registry([replace(family, abilities=Abilities(planning=planning))]))
-
-
-def test_what_it_gains_is_said_and_how_long_it_all_took(plan, released):
-    """The plan is compared with the release's own one."""
-    code, out, err = plan("--tables", "toy", "--variant", "own", gpus=2)
+    code, out, _ = plan("--tables", "toy", "--variant", "own", gpus=2)
     assert code == 0
-    *_, gain, took = out.splitlines()
-    assert gain == "TorchToy's own plan: 3 items; this plan: 6 items."
-    assert re.fullmatch(r"Planned in .+; the whole command took .+\.", took)
-    assert err.splitlines()[-2:] == ["Wrote plan.json", "planning with same"]
+    assert "TorchToy's own plan: 3 items; this plan: 6 items." in out
 
-
-def test_an_interrupt_after_planning_keeps_the_plan(plan, monkeypatch, tmp_path):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shardbench.commands.plan.baseline", interrupted)
-    code, out, err = plan("--tables", "toy")
-    assert code == 130
-    assert err.splitlines()[-1] == "Interrupted: the plan is kept in plan.json."
-    assert "fullest" in out
-    assert (tmp_path / "plan.json").exists()
+    code, out, _ = plan("--tables", "toy", "-o", "kept.json")
+    assert (code, "fullest" in out) == (130, True)
+    assert (tmp_path / "kept.json").exists()
 
 
-def moving_registry():
-    """Return the toy family with moves: an item moves 1 GiB if the file has it on another GPU."""
+@pytest.fixture
+def moving(plan, use_families, tmp_path):
+    """The toy family with moves: an item moves 1 GiB if old.json has it on another GPU."""
+    (tmp_path / "old.json").write_text(json.dumps({"gpu_of_item": [0] * 6}))
     (family,) = toy.bounded_registry().families
     before = {}
 
@@ -187,42 +152,23 @@ def moving_registry():
             yield problem, (0,) * (6 - count) + (1, 2, 3, 4, 5, 6)[6 - count :]
 
     planning = replace(family.abilities.planning, moving=Moving(within, moved, front))
-    return Registry([replace(family, abilities=replace(family.abilities, planning=planning))])
+    abilities = replace(family.abilities, planning=planning)
+    use_families(lambda: Registry([replace(family, abilities=abilities)]))
 
 
-@pytest.fixture
-def old(tmp_path):
-    (tmp_path / "old.json").write_text(json.dumps({"gpu_of_item": [0] * 6}))
+def test_what_a_plan_moves_is_said_and_so_is_more_than_was_allowed(plan, moving):
+    """A plan that moves more than --move-gib comes with a warning."""
+    for gib, is_warned in (("9", False), ("2.5", True)):
+        code, out, err = plan("--tables", "toy", "--from", "old.json", "--move-gib", gib)
+        assert (code, "moves 5 GiB\n" in out, "at most 2.5 GiB" in err) == (0, True, is_warned)
 
 
-@pytest.fixture
-def moving(plan, use_families):
-    use_families(moving_registry)
-
-
-def test_what_a_plan_moves_is_said_and_so_is_more_than_was_allowed(plan, moving, old):
-    code, out, err = plan("--tables", "toy", "--from", "old.json", "--move-gib", "9")
+def test_a_front_is_written_plan_by_plan_with_a_table_and_a_figure(plan, moving, tmp_path):
+    """Plans that move more and more are files of one folder."""
+    code, out, _ = plan("--tables", "toy", "--from", "old.json", "--pareto", "front")
     assert code == 0
-    assert ", moves 5 GiB\n" in out
-    assert "No plan" not in err
-    code, out, err = plan("--tables", "toy", "--from", "old.json", "--move-gib", "2.5")
-    assert code == 0
-    assert (
-        "No plan was found that moves at most 2.5 GiB; this one moves 5 GiB, the least that was "
-        "found." in err
-    )
-
-
-def test_a_front_is_written_plan_by_plan_with_a_table_and_a_figure(plan, moving, old, tmp_path):
-    code, out, err = plan("--tables", "toy", "--from", "old.json", "--pareto", "front")
-    assert code == 0
-    rows = [line.split() for line in out.splitlines() if line.startswith("plan-")]
-    assert [row[:3] for row in rows] == [
-        ["plan-1.json", "0", "6"],
-        ["plan-2.json", "3", "3"],
-        ["plan-3.json", "6", "1"],
-    ]
-    assert "Wrote 3 plans, front.csv and front.svg into front" in err
+    rows = [line.split()[:3] for line in out.splitlines() if line.startswith("plan-")]
+    assert rows == [["plan-1.json", "0", "6"], ["plan-2.json", "3", "3"], ["plan-3.json", "6", "1"]]
     folder = tmp_path / "front"
     assert json.loads((folder / "plan-2.json").read_text()) == {"gpu_of_item": [0, 0, 0, 4, 5, 6]}
     table = (folder / "front.csv").read_text().splitlines()
@@ -234,66 +180,20 @@ def test_a_front_is_written_plan_by_plan_with_a_table_and_a_figure(plan, moving,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("-o none/plan.json", "none/plan.json cannot be written: none is not a folder."),
-        ("--variant sane", "Unknown variant of family 'toy', 'sane'; did you mean same?"),
-        ("-w toy[size=0]", "must be a whole number of at least 1, not '0'."),
-        ("--move-gib 1", "need --from, the plan that tables are placed by now."),
-        ("--from old.json --move-gib -1", "-1 is not a number of at least 0"),
-        ("--from old.json --lost-ranks 8-3", "must be like 8-15,20, not '8-3'."),
-        ("--from old.json --lost-ranks 1,,2", "must be like 8-15,20, not '1,,2'."),
+        ("-o none/plan.json", "none is not a folder"),
+        ("--variant sane", "did you mean same?"),
+        ("-w toy[size=0]", "not '0'"),
+        ("--move-gib 1", "need --from"),
+        ("--from old.json --move-gib -1", "-1"),
+        ("--from old.json --lost-ranks 8-3", "not '8-3'"),
+        ("--from old.json --lost-ranks 1,,2", "not '1,,2'"),
         ("--from old.json --pareto f --move-gib 1", "no --move-gib"),
-        ("--from old.json --variant own", "Only 'same' stays near another decision."),
-        ("--from none.json", "none.json cannot be read: there is no such file."),
+        ("--from old.json --variant own", "Only 'same'"),
+        ("--from none.json", "no such file"),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_planned(plan, moving, old, arguments, sentence):
+def test_bad_input_is_refused_before_anything_is_planned(plan, moving, arguments, sentence):
     """Every refusal is one sentence, with exit code 2."""
     code, out, err = plan("--tables", "toy", *arguments.split())
     assert (code, out) == (2, "")
     assert sentence in err.splitlines()[-1]
-
-
-def shown(amount: int, all_ranks: bool = False) -> list[str]:
-    """Return the lines shown in 80 columns for a plan on `amount` ranks; rank 5 is the heaviest."""
-    qualities = [
-        Quality("max_rank_ms", "ms", "lower", ""),
-        Quality("bound_ms", "ms", "higher", "", bounds="max_rank_ms"),
-    ]
-    rows = tuple((1234.5 if rank == 5 else 1000.0 - rank, 71.25, 1024.0) for rank in range(amount))
-    columns = ("ms", "HBM GiB", "DDR GiB")
-    made = Planned(
-        cell=CellId.parse("boxing/certified@crates[boxes=12]/dgx_h100:64"),
-        document={},
-        ranks=RankTable(columns, rows, (None, 80.0, 2048.0), "ms"),
-        quality={"max_rank_ms": 1234.5, "bound_ms": 1234.0},
-        first=qualities[0],
-        bound=find_bound(qualities),
-        planning_s=8.214,
-    )
-    console = Console(width=80, highlight=False)
-    with console.capture() as capture:
-        console.print(display.shown(made, all_ranks))
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    assert max(map(len, lines)) <= 80
-    return lines
-
-
-def test_up_to_64_ranks_are_all_shown_with_bars():
-    """The headline has bound and gap, and bars are as long as the figures."""
-    lines = shown(64)
-    assert lines[1] == "max_rank_ms 1,234.5, bound 1,234, gap 0.041 %"
-    assert [line.split()[0] for line in lines[-64:]] == [str(rank) for rank in range(64)]
-    lengths = [line.count("█") for line in lines[-64:]]
-    assert lengths.index(max(lengths)) == 5
-    assert 0.75 < lengths[0] / lengths[5] < 0.85
-
-
-def test_of_more_ranks_the_heaviest_and_the_lightest_are_shown():
-    """The others are one row of medians, unless all ranks are asked for."""
-    lines = shown(200)
-    rows = [line.split() for line in lines[-17:]]
-    assert [row[0] for row in rows[:8]] == ["5", "0", "1", "2", "3", "4", "6", "7"]
-    assert rows[8][:4] == ["...", "900.5", "71.25", "1,024"]
-    assert " ".join(rows[8]).endswith("184 ranks between: medians")
-    assert [row[0] for row in rows[9:]] == [str(rank) for rank in range(192, 200)]
-    assert len(shown(200, all_ranks=True)) == len(shown(64)) + 136

@@ -11,7 +11,7 @@ from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
 from harness.measuring.request import Request
 from harness.model.errors import UsageError
 from shardbench.commands.profile import shown
-from shardbench.problem_options import find_problem
+from shardbench.problems import find_problem
 
 # A family that needs no library, for what does not depend on which it is.
 QUICK_ID = "random[conversions=5]/dgx_a100_80gb:8"

@@ -23,65 +23,47 @@ def benchmark(name: str, parameters: str) -> str:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("list topologie", "did you mean topologies?"),
         ("list variants embeding", "did you mean embedding?"),
         ("list topologies embedding", "Topologies belong to no family: leave out 'embedding'."),
         # compare
-        (f"compare embeding {WHERE}", "did you mean embedding?"),
-        (f"{COMPARE} --variants upstreem", "did you mean upstream?"),
-        (f"{COMPARE} --against upstreem", "did you mean upstream?"),
         (f"{COMPARE} -t dgx_h10", "did you mean dgx_h100"),
         (f"{COMPARE} -w dlrm-85", "did you mean dlrm-856?"),
         (f"{COMPARE} -w dlrm-856[table=3]", "did you mean tables?"),
         (f"{COMPARE} -n 12", "a multiple of it, not 12"),
-        (f"{COMPARE} --budget 0", "'--budget': 0 is not a positive"),
-        (f"{COMPARE} --seconds nan", "'--seconds': nan is not a positive"),
+        (f"{COMPARE} --budget 0", "'--budget': 0.0 is not in the range x>0"),
         (f"{COMPARE} --json no/such/folder.json", "is not a folder"),
         (f"{COMPARE} -w none.csv", "none.csv cannot be read"),
-        (f"{COMPARE} -t none.csv", "none.csv cannot be read"),
         (f"{COMPARE} --against=", "--against must not be empty."),
         ("compare embedding -w dlrm-856", "name one with --topology"),
         (f"compare embedding@{ID} -n 8", "names the problem already; leave out -w, -t"),
         # report
         ("report none.jsonl", "none.jsonl"),
-        ("report none.jsonl other.jsonl", "none.jsonl cannot be read"),
         ("report none.jsonl --large", "RESULTS are not measured"),
-        ("report a.jsonl b.jsonl --minutes 2", "RESULTS are not measured"),
         ("report a.jsonl b.jsonl --flames", "takes no --flames"),
         # plan
         (f"plan {WHERE} --variant calibrated", "has no coefficients"),
         # profile
-        ("profile embedding upstream", "Name the problem with --workload, --topology and"),
         (f"profile embedding@{ID}", "Name the variant to profile"),
-        (f"{PROFILE} {WHERE}", "names the problem already"),
         (f"{PROFILE} compiled", "already; leave out 'compiled'."),
         (f"profile embedding/upstreem@{ID}", "did you mean upstream?"),
         ("profile embedding/upstream@dlrm-856", "Problem 'dlrm-856' is malformed"),
-        ("profile embedding/upstream@x[/dgx_h100:8", "is malformed"),
-        ("profile @", "is malformed"),
         (benchmark("embedding", "exit(), ''"), "is malformed; write it as asv"),
-        (benchmark("embeding", f"'compiled', '{ID}'"), "did you mean embedding"),
-        (benchmark("embedding", f"'compile', '{ID}'"), "did you mean compiled"),
         (f"{PROFILE} --against upstream", "another variant than"),
         (f"{PROFILE} --out /dev/null/here", "/dev/null/here cannot be written"),
         # explain
         ("explain embedding@synthetic[tables=5]/dgx_a100_80gb:4", "Name the variant to explain"),
-        (f"{EXPLAIN} --against uniform", "another variant"),
         (f"{EXPLAIN} --rank 4", "ranks are from 0 to 3"),
-        (f"{EXPLAIN} --top 0", "0 is not in the range x>=1"),
         (f"{EXPLAIN} -o why.txt", "must end in .md or .json"),
         # selftest
         ("selftest --rounds 0", "0 is not in the range x>=1"),
         # workload show
         ("workload show nothing", "Unknown workload 'nothing'"),
-        ("workload show dlrm-856 --family dtensor", "Unknown workload"),
         ("workload show dlrm-856 --sort byte", "Unknown column 'byte'; did you mean bytes?"),
         ("workload show dlrm-856 --out x.pdf", "x.pdf must end in .csv."),
         *(
             (f"workload show {name}", "depends on the machines")
             for name in ("transformer", "mlp", "synthetic[memory=tight]", "all-pairs")
         ),
-        ("workload show constructor", "once ColossalAI has run"),
         ("workload show paddle -t dgx_h100 -n 16", "once Paddle has run"),
         # workload import
         ("workload import none.csv -o x.csv", "none.csv cannot be read"),
@@ -90,7 +72,6 @@ def benchmark(name: str, parameters: str) -> str:
         ("workload import none.csv -o x[1].csv", "leave out '[', ']' and '@'"),
         ("workload import none.csv -o x.csv --format xml", "Unknown format 'xml'"),
         ("workload import none.csv -o x.csv --column rows", "must be given as FIELD=..."),
-        ("workload import none.csv -o x.csv --assume =5", "must be given as FIELD=..."),
         ("workload import n.csv -o x.csv --assume dim=5 --assume dim=5", "gives 'dim' twice"),
         ("workload import none.csv -o x.csv --family reshard", "cannot import"),
         ("workload import none.data -o x.csv", "cannot be told from its name"),
@@ -98,12 +79,9 @@ def benchmark(name: str, parameters: str) -> str:
         ("topology capture -o m.txt", "m.txt must end in .csv"),
         ("topology capture -o m.csv --name 'a b'", "not 'a b'"),
         ("topology capture -o m.csv --gpu T4", "--gpu goes with --from-topo"),
-        ("topology capture -o m.csv --from-topo none.txt", "none.txt cannot be read"),
         (MATRIX, "name them with --gpu"),
         (f"{MATRIX} --gpu H100", "may be any of H100-SXM5-80GB"),
-        (f"{MATRIX} --gpu GB300", "hbm_bytes of the GPU 'GB300'"),
         # topology show
-        ("topology show dgx_h10", "did you mean dgx_h100"),
         ("topology show none.txt", "none.txt cannot be read"),
         ("topology show dgx_h100 --gpu T4", "--gpu goes with a saved matrix"),
         (f"topology show {SAVED / 'l40s_4.txt'} -n 4", "--gpus goes with a topology"),
@@ -133,7 +111,7 @@ ODD = ("[", "'", "[red]x[/red]", "\x1b[31m", "a\nb", "\udcff", "n" * 10_000, "#.
         "plan -t dgx_h100 -n 8 -w {}",
         f"profile reshard {{}} {PROBLEM}",
         "report {}",
-        "list {}",
+        "list workloads {}",
     ],
 )
 def test_an_odd_name_is_refused_in_one_sentence(shardbench, command):

@@ -19,7 +19,7 @@ from documented import ROOT, Command, commands, documents, run_python
 from harness.contract.variants import Variant
 from shardbench.cli import program
 from shardbench.options import found_registry
-from shardbench.problem_options import find_problem
+from shardbench.problems import find_problem
 
 # The example package has a test of its own, which installs it and runs what its README shows.
 OWN_PACKAGE = ROOT / "docs" / "examples" / "own_planners"

@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.model.cell import Cell
+from harness.model.files import legible
+
 PROBLEM = "crates[boxes=10]/toy_rack:4"
 QUALITIES = [
     {"name": "cost", "unit": "ms", "better": "lower", "meaning": "made up"},
@@ -46,6 +49,11 @@ def ended(variant: str, status: str, **changes: Any) -> dict[str, Any]:
     """Return a line of a results file for a cell without figures."""
     nothing = dict.fromkeys(("ratio", "decision", "fingerprint"))
     return line(variant, status=status, quality={}, counters={}, **nothing | changes)
+
+
+def cell_of(record: dict[str, Any]) -> Cell:
+    """Return the cell of a line."""
+    return Cell.stored(record["cell"], "", legible(record))
 
 
 def write(path: Path, *lines: dict[str, Any]) -> Path:

@@ -165,6 +165,7 @@ def test_no_library_that_takes_seconds_is_imported_to_list_the_variants():
     script = """
 import sys
 import shardbench.cli
+assert not {"multiprocessing", "msgspec", "rich"} & set(sys.modules), "needed by no help"
 import harness.measuring.comparison
 from harness.contract.registry import load_registry
 registry = load_registry()

@@ -22,7 +22,7 @@ def draw(folder, lines, kind=None):
     family = family_of(folder, lines)
     with pytest.MonkeyPatch.context() as patch, canvas.style():
         patch.setattr(canvas, "finish", keep)
-        chapter = None if kind else family_chapter(family, [], [])
+        chapter = None if kind else family_chapter(family, [], [], {})
         found = list(kind(family)) if kind else [d for s in chapter.sections for d in s.drawings]
     return {d.slug: (d, figure) for d, figure in zip(found, made, strict=True)}
 

@@ -42,9 +42,7 @@ def crowded(count):
 
 
 @pytest.mark.parametrize(
-    "lines",
-    [family_lines(), [*family_lines(), *past_lines()], crowded(8)],
-    ids=["", "past", "many"],
+    "lines", [[*family_lines(), *past_lines()], crowded(8)], ids=["past", "many"]
 )
 def test_no_text_is_cut_or_lies_on_another(tmp_path, lines):
     """Texts stay within the figure and apart, also where names are long and values alike."""
@@ -58,15 +56,13 @@ def test_no_text_is_cut_or_lies_on_another(tmp_path, lines):
             assert not a.padded(-1).overlaps(b.padded(-1)), f"'{one}' and '{other}' overlap"
 
 
-def test_figures_are_svg_with_their_data_and_repeat_to_the_byte(whole, tmp_path):
-    """Every figure is well-formed, keeps texts as texts, loads nothing, and is drawn the same."""
+def test_figures_are_svg_with_their_data(whole):
+    """Every figure is well-formed, keeps texts as texts, and loads nothing."""
     assert list(whole) == ["boxing-quality", "boxing-size-1", "boxing-ladder"]
-    again = draw(tmp_path, family_lines())
-    for slug, (drawing, _) in whole.items():
+    for drawing, _ in whole.values():
         assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
         assert not re.search(r'href="(?!#)', drawing.svg)
         assert "variant" in drawing.data.columns
-        assert drawing.svg == again[slug][0].svg
     assert ">quick-copy</text>" in whole["boxing-ladder"][0].svg
 
 
@@ -118,25 +114,16 @@ def test_a_different_decision_has_no_mark(tmp_path):
     assert not any("quick-copy" in text for text in said_in(made["boxing-quality"][1]))
 
 
-def test_projections_are_hollow_and_named(whole):
-    """A call that was stopped is a hollow point at its projected time."""
-    drawing, figure = whole["boxing-size-1"]
-    hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
-    assert [list(line.get_ydata()) for line in hollow if len(line.get_ydata())] == [[1909.0]]
-    said = said_in(figure)
-    assert {"projection, not measured", "slow-copy\nsize^1.50 (1.50 to 1.50)"} <= said
-    assert drawing.data["projected"].sum() == 1
-
-
-def test_where_the_budget_ended_is_drawn(tmp_path):
-    """A call without progress is a triangle on the line of the budget."""
+def test_stopped_calls_are_hollow(tmp_path):
+    """With progress a point at the projected time, else a triangle on the line of the budget."""
     lines = [line | {"settings": {"budget": 30.0}} for line in family_lines()]
     lines[-2] |= {"status": "over budget", "cpu_s": None, "wall_s": None, "ratio": None}
     drawing, figure = draw(tmp_path, lines, draw_growth)["boxing-size-1"]
-    assert {"budget of a call, 30 s (wall)", "stopped there, takes longer"} <= said_in(figure)
-    marks = [line for line in figure.axes[0].lines if line.get_marker() == "^"]
-    points = [(list(line.get_xdata()), list(line.get_ydata())) for line in marks]
-    assert ([80.0], [30.0]) in points
+    hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
+    points = {(line.get_marker(), *line.get_ydata()) for line in hollow if len(line.get_ydata())}
+    assert {mark[1:] for mark in points if mark[0] == "^"} == {(30.0,)}
+    assert {mark[1:] for mark in points if mark[0] != "^"} == {(1909.0,)}
+    assert "slow-copy\nsize^1.50 (1.50 to 1.50)" in said_in(figure)
     data = drawing.data.set_index(["variant", "size"])
     assert data.loc[("even", 80.0), "stopped"]
     assert data.loc[("exhaustive", 80.0), "projected"]

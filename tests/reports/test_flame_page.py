@@ -46,18 +46,13 @@ def test_the_sentences_say_which_frames_explain_most(profiles, parts):
 
 
 def test_what_profiling_cost_is_said():
-    """The overhead is told, and a warning if it differs between variants."""
-    slowed = profile({(): 1.8}, calls=1)
-    elsewhere = profile({(): 2.0}, "real", unseen=1.0)
-    unknown = profile({(): 2.0}, "quick", unprofiled_s=0.0)
-    assert overview([slowed, elsewhere, unknown]) == [
-        "upstream: 1 call profiled, 1.8 s per call with the profiler and 1 s without: "
-        "profiling made a call 1.8 times as long.",
-        "real: 4 calls profiled, 2 s per call. 100 % of its CPU time is in other threads or "
-        "processes; its profile shows the calling thread waiting for them.",
-        "quick: 4 calls profiled, 2 s per call.",
-    ]
-    assert len(overview([profile({(): 2.6}), profile({(): 1.6}, "less")])) == 3
+    """A warning is added if it differs between variants."""
+    slowed, less = profile({(): 2.6}), profile({(): 1.6}, "less")
+    assert len(overview([slowed, less])) == 3
+    assert "1.6 times as long" in overview([less])[0]
+    (elsewhere,) = overview([profile({(): 2.0}, "real", unseen=1.0)])
+    assert "100 % of its CPU time is in other threads" in elsewhere
+    assert "times as long" not in overview([profile({(): 2.0}, unprofiled_s=0.0)])[0]
 
 
 def test_the_data_hold_the_merged_tree():

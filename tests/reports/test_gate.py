@@ -6,20 +6,13 @@ import re
 import shlex
 
 import pytest
-from made_up_cells import PROBLEM, ended, line
+from made_up_cells import PROBLEM, cell_of, line
 
-from harness.gate.expectations import Expectation, Expectations, MadeWith, Rules
+from harness.gate.expectations import Expectation, Expectations, MadeWith
 from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
-from harness.model.cell import Cell
-from harness.model.files import legible
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from reports.core.formatting import code
 from reports.gate import failure_markdown, headline, lines, look_closer, markdown, notes
-
-
-def cell_of(record: dict) -> Cell:
-    """Return the cell of a line of schema 1."""
-    return Cell.stored(record["cell"], "", legible(record))
 
 
 def judged(*kinds: str | None) -> GateVerdict:
@@ -78,7 +71,7 @@ def test_a_row_says_what_was_expected_measured_and_changed(what, kind, values, t
     """Values are rounded unless they would look equal, and a change has a direction and a size."""
     deviation = Deviation(what, kind, *values, "no luck.")
     cell = Judged(CellId.parse("boxing/quick@p/t:4"), None, cell_of(line()), (deviation,))
-    heading, told = lines([(cell, deviation)])
+    heading, told = lines([cell])
     assert heading == "boxing/quick@p/t:4"
     assert told.startswith(f"  {text}")
     assert told.endswith(", no luck")
@@ -103,7 +96,7 @@ def test_versions_and_changed_files_are_notes():
     """Other versions and files that have changed may explain deviations."""
     made_with = MadeWith("3.11.7", {"widgets": "1.1", "gone": "2"})
     cell = cell_of(line())
-    expectations = Expectations({cell.id: Expectation()}, Rules(made_with=made_with))
+    expectations = Expectations({cell.id: Expectation()}, made_with=made_with)
     told = notes(judge_cells(expectations, {cell.id: cell}), [("old", "new")])
     assert "gone 2 → not there, widgets 1.1 → 1.2." in told[0]
     assert told[1] == "old is new now: the file that it is given by has changed."
@@ -140,16 +133,12 @@ def test_what_comes_from_a_file_stays_text_in_its_field(text):
 
 def test_the_commands_that_look_closer_can_be_typed():
     """They are quoted for a shell, and ask for the problem as the user gave it."""
-    problem = "synthetic[tables=2,seed=1]/dgx_h100:16"
-    cell = CellId.parse(f"embedding/it's@{problem}")
-    compare, profile = look_closer(Judged(cell, Expectation(against="upstream"), None, ()))
-    where = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_h100", "-n", "16"]
+    cell = CellId.parse("embedding/it's@tables.csv#1234/mine:4")
+    expected = Expectation(given="here/tables.csv/machines.csv#mine:4", against="upstream")
+    compare, profile = look_closer(Judged(cell, expected, None, ()))
+    where = ["-w", "here/tables.csv", "-t", "machines.csv#mine", "-n", "4"]
     assert shlex.split(compare) == [
         *("shardbench", "compare", "embedding", *where),
         *("--variants", "it's", "--against", "upstream", "--details"),
     ]
     assert shlex.split(profile) == ["shardbench", "profile", "embedding", "it's", *where]
-    cell = CellId.parse("embedding/compiled@tables.csv#1234/mine:4")
-    expected = Expectation(given="here/tables.csv/machines.csv#mine:4")
-    compare, _ = look_closer(Judged(cell, expected, cell_of(ended("quick", "ok")), ()))
-    assert "-w here/tables.csv -t 'machines.csv#mine' -n 4" in compare

@@ -97,12 +97,10 @@ def rows_of_table(page, name):
 
 def test_a_chapter_has_tables_of_goals_other_baselines_bounds_and_memory(page, past):
     """A column or a table with nothing to say is left out."""
-    goals = {row["goal"]: row for row in rows_of_table(past, "boxing-goals-table-1")}
-    first = goals["compiled is 10 times faster"]
-    assert (first["measured"], first["outcome"]) == ("36.6 times", "met")
+    goals = {row["goal"]: row["outcome"] for row in rows_of_table(past, "boxing-goals-table-1")}
+    assert goals["compiled is 10 times faster"] == "met"
     large = {row["variant"]: row for row in rows_of_table(past, "boxing-against-table-2")}
     assert large["compiled"]["times as fast\n(projected)"] == "≥ 214x"
-    assert "Compared with slow-copy and no-copy." in past.text
     cells = {row["cell"]: row for row in rows_of_table(past, "boxing-cells-table-1")}
     row = cells["boxing/certified@crates[boxes=400,seed=1]/toy_rack:4"]
     assert (row["least_widget_ms [ms]"], row["gap"]) == ("640", "0.05 %")
@@ -141,37 +139,29 @@ def test_whatever_is_missing_the_report_is_written(tmp_path, lines):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_failure_leaves_the_earlier_report(tmp_path, monkeypatch):
-    results = write(tmp_path / "r.jsonl", [cell()])
-    path = write_report(results, tmp_path / "out")
-    before = {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
-
-    def fail(*_):
-        raise RuntimeError("made up")
-
-    monkeypatch.setattr(reports.report.page, "environment_table", fail)
-    with pytest.raises(RuntimeError):
-        write_report(results, tmp_path / "out")
-    assert {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()} == before
-    assert {p.name for p in tmp_path.iterdir()} == {"r.jsonl", "out"}
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path):
+def test_a_report_replaces_an_earlier_one_and_nothing_else(tmp_path, monkeypatch):
+    """Figures of an earlier report go; if the new one cannot be made, they stay."""
     out = tmp_path / "deep" / "out"
     ladder = [cell(decision="reference"), cell("quick-copy", ratio=0.5, same_as="slow-copy")]
-    assert write_report(write(tmp_path / "r.jsonl", ladder), out) == out / "index.html"
-    assert list((out / "figures").glob("*ladder*"))
+    path = write_report(write(tmp_path / "r.jsonl", ladder), out)
+    assert path == out / "index.html"
     results = write(out / "results.jsonl", [cell()])
-    path = write_report(results, out)
+    with monkeypatch.context() as patch:
+        patch.setattr(reports.report.page, "environment_table", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_report(results, out)
+    assert list((out / "figures").glob("*ladder*"))
+    assert "quick-copy" in path.read_text()
+    write_report(results, out)
     assert results.exists()
     assert not list((out / "figures").glob("*ladder*"))
     assert "quick-copy" not in path.read_text()
-    assert {p.name for p in out.parent.iterdir()} == {"out"}
+    assert {p.name for p in out.iterdir()} == {"index.html", "data", "results.jsonl"}
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_folder_with_other_things_is_not_overwritten(tmp_path):
+    """The error says what is in the way."""
     results = write(tmp_path / "r.jsonl", [cell()])
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "index.html").write_text("<h1>Mine</h1>")

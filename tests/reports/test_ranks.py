@@ -1,11 +1,11 @@
-"""The figure and the table of ranks' loads under two plans."""
+"""The figure of ranks' loads under two plans."""
 
 import pytest
 from drawn import draw, said_in
 from made_up_ranks import with_ranks
 from made_up_results import cell, family_lines, family_of, over_budget
 
-from reports.family.ranks import compared_plans, draw_ranks, loads_table
+from reports.family.ranks import compared_plans, draw_ranks
 
 
 def higher_is_better(lines):
@@ -56,16 +56,5 @@ def test_both_plans_are_drawn_on_one_scale_with_the_capacity(tmp_path, amount):
     said = said_in(figure)
     assert any(text.startswith("slow-copy\nmost 20.0") for text in said)
     assert any(text.startswith("exhaustive\nmost 18.2") for text in said)
-    assert len(drawing.data) == 2 * amount * 2
+    assert len(drawing.data) == 2 * amount * 2, "figures that are 0 for all ranks are left out"
     assert len(drawing.svg) < 200_000
-
-
-def test_the_table_has_the_heaviest_rank_of_each_plan(tmp_path):
-    """Figures that are 0 for all ranks are left out; a missing capacity is a dash."""
-    family = family_of(tmp_path, with_ranks(family_lines((10,)), amount=6))
-    rows = {
-        (row[0].text, row[1].text): [e.text for e in row[2:]] for row in loads_table(family).rows
-    }
-    assert rows["slow-copy", "ms"] == ["20.0", "5", "11.7", "1.71", "—", "—"]
-    assert rows["exhaustive", "HBM GiB"] == ["15.0", "5", "12.5", "1.20", "16.0", "94 %"]
-    assert not any(figure == "DDR GiB" for _, figure in rows)

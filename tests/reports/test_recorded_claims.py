@@ -1,12 +1,12 @@
 """Blocks of the docs and pages of a report, drawn from a record of made-up cells."""
 
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-from made_up_results import assert_in_order
+from made_up_results import BOXES, assert_in_order, cell, statement, write
 
-from harness.model.statement import Claim, Statement
+from harness.model.statement import Claim
 from harness.suites.record import Record
 from reports.core.frames import read_results
 from reports.docs import blocks
@@ -14,42 +14,28 @@ from reports.report.findings import agreement
 from reports.report.page import write_report
 from reports.statements import read_record
 
-PROBLEM = "crates[boxes=10]/toy_rack:4"
+AT = "@crates[boxes=10,seed=1]/toy_rack:4"
 DECLARED = {
     "boxing": (
-        Statement(
-            "headline", "Boxes", PROBLEM, "slow", "quick",
-            claim="Boxes #12", counter="copies", next_step="Use `quick`.", family="boxing",
-        ),
-        Statement(
-            "claim", "Boxes #12", PROBLEM, "slow", "quick",
+        replace(BOXES, problem=AT[1:], before="slow-copy"),
+        statement(
+            "claim", "Boxes #12", "slow-copy", "compiled", boxes=10, counter="copies",
             published=Claim(20, 2.5, "min", "big boxes"), source="made-up/boxes#12",
-            counter="copies", remark="Boxes are copied.", family="boxing",
         ),
-        Statement("claim", "Boxes #13", PROBLEM, "slow", "missing", family="boxing"),
+        statement("claim", "Boxes #13", "slow-copy", "missing", boxes=10),
     )
 }  # fmt: skip
+CACHED = (blocks.record, blocks._cells, blocks.family_views, blocks.recorded_systems)
 
 
-def line(variant: str, samples: list[float], copies: int, ratio: dict | None = None) -> dict:
-    """Return a made-up line of a results file."""
-    return {
-        "schema": 1,
-        "cell": f"boxing/{variant}@{PROBLEM}",
-        "family": "boxing",
-        "variant": variant,
-        "workload": "crates[boxes=10]",
-        "topology": "toy_rack",
-        "gpus": 4,
-        "reference": "slow",
-        "status": "ok",
-        "decision": "reference" if variant == "slow" else "same",
-        "fingerprint": "c0ffee",
-        "cpu_s": {"median": sorted(samples)[len(samples) // 2], "samples": samples},
-        "ratio": ratio,
-        "counters": {"copies": copies},
-        "environment": {"packages": {"torch": "1", "torchrec": "2"}, "cores": 2},
-    }
+def lines(seconds: float, ratio: float | None = None) -> list[dict]:
+    """Return a reference of 8 s, and a variant with the same decision."""
+    same = {"fingerprint": "c0ffee"}
+    return [
+        cell(decision="reference", seconds=8.0, counters={"copies": 900}, **same),
+        cell("compiled", decision="same", same_as="slow-copy", seconds=seconds, ratio=ratio,
+             counters={"copies": 1}, **same),
+    ]  # fmt: skip
 
 
 def run(part: str, **payload) -> str:
@@ -57,109 +43,87 @@ def run(part: str, **payload) -> str:
     return json.dumps({"kind": "run", "id": part, "key": "", "payload": {"seconds": 60, **payload}})
 
 
-def clear_caches():
-    for cached in (
-        *(blocks.record, blocks._cells, blocks.family_views),
-        *(blocks.statements, blocks.recorded_systems),
-    ):
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """The record of a made-up suite, which the docs' blocks are drawn from."""
+    folder = tmp_path / "record"
+    folder.mkdir()
+    (folder / "suite.toml").write_text(f'highlights = ["boxing/compiled{AT}"]\n')
+    (folder / "runs.jsonl").write_text(run("boxes", environment={"started": "2026-01-02"}))
+    write(folder / "cells.jsonl", lines(1.0, 0.125))
+    monkeypatch.setattr(blocks, "FOLDER", folder)
+    monkeypatch.setattr(blocks, "installed_statements", lambda: DECLARED)
+    for cached in CACHED:
+        cached.cache_clear()
+    yield Record.read(folder)
+    for cached in CACHED:
         cached.cache_clear()
 
 
-@pytest.fixture
-def recorded(tmp_path: Path, monkeypatch):
-    def write(quick: list[float], ratio: dict | None = None) -> Record:
-        lines = [line("slow", [8.0] * len(quick), 900), line("quick", quick, 1, ratio)]
-        (tmp_path / "suite.toml").write_text(f'highlights = ["boxing/quick@{PROBLEM}"]\n')
-        (tmp_path / "cells.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in lines))
-        started = {"started": "2026-01-02T03:04:05Z"}
-        (tmp_path / "runs.jsonl").write_text(run("boxes", environment=started))
-        monkeypatch.setattr(blocks, "FOLDER", tmp_path)
-        monkeypatch.setattr(blocks, "installed_statements", lambda: DECLARED)
-        clear_caches()
-        return Record.read(tmp_path)
-
-    yield write
-    clear_caches()
-
-
-def test_blocks_are_tables_of_the_recorded_figures(recorded):
-    """Claims, systems, gains, cells and times are drawn from the record's cells."""
-    recorded([1.0], {"value": 0.125, "low": 0.1, "high": 0.2, "pairs": 9})
+def test_blocks_are_tables_of_the_recorded_figures(record):
+    """Claims, systems, gains and cells are drawn from the record's cells."""
     for part in ("(20 → 2.5 min)", "reproduced", "| big boxes |", "copies 900 → 1", "not measured"):
         assert part in blocks.claims()
     assert "900 copies; 1 suffice" in blocks.overview()
-    assert "8.0\N{MULTIPLICATION SIGN} (5.0\N{EN DASH}10)" in blocks.gains(*blocks.highlights())
-    assert blocks.remarks() == "- **Boxes #12.** Boxes are copied."
-    assert len(blocks.cells(f"boxing@{PROBLEM}", "copies").splitlines()) == 4
-    variants = {"slow": "theirs", "quick": "ours"}
-    by_size = blocks.times_by_size("boxing@crates[boxes={}]/toy_rack:4", (10,), variants)
-    assert by_size.splitlines()[2:] == ["| theirs | 8.00 s |", "| ours | 1.00 s |"]
+    assert "8.0\N{MULTIPLICATION SIGN} (7.6\N{EN DASH}8.3)" in blocks.gains(*blocks.highlights())
+    assert len(blocks.cells(f"boxing{AT}", "copies").splitlines()) == 4
 
 
-def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(recorded):
+def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):
     """The name of the missing cell or variant is in it."""
-    recorded([1.0])
     for draw in (
-        lambda: blocks.gains(f"boxing/none@{PROBLEM}"),
-        lambda: blocks.cells(f"boxing@{PROBLEM}", variants=("none",)),
+        lambda: blocks.gains(f"boxing/none{AT}"),
+        lambda: blocks.cells(f"boxing{AT}", variants=("none",)),
     ):
         with pytest.raises(blocks.UsageError, match="none"):
             draw()
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_shows_the_record_and_where_this_machine_differs(recorded, tmp_path):
+def test_a_report_shows_the_record_and_where_this_machine_differs(record, tmp_path):
     """Ratios whose intervals are apart are counted, and the largest difference is named."""
-    record = recorded([1.0], {"value": 0.125, "low": 0.1, "high": 0.2, "pairs": 9})
-    here = {"value": 0.5, "low": 0.4, "high": 0.6, "pairs": 9}
-    results = tmp_path / "results.jsonl"
-    lines = [line("slow", [8.0], 900), line("quick", [4.0], 1, here)]
-    results.write_text("".join(f"{json.dumps(row)}\n" for row in lines))
+    results = write(tmp_path / "results.jsonl", lines(4.0, 0.5))
     cells = read_results(results).records
     said = agreement(cells, record.cells())
-    assert_in_order(said, "1 of 1 ratio", "quick@", "0.5", "here", "0.125", "there")
+    assert_in_order(said, "1 of 1 ratio", "compiled@", "0.5", "here", "0.125", "there")
     assert agreement(cells, {}) == ""
     page = write_report(results, tmp_path / "report", record=record.folder, declared=DECLARED)
     assert said.split("`")[0] in page.read_text()
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_is_not_measured_is_shown_from_the_record(recorded, tmp_path):
+def test_what_is_not_measured_is_shown_from_the_record(record, tmp_path):
     """A report without any cell has the recorded systems, marked as recorded."""
-    record = recorded([1.0])
-    page = write_report(
-        tmp_path / "none.jsonl", tmp_path / "report", record=record.folder, declared=DECLARED
-    )
-    text = page.read_text()
+    nothing, out = tmp_path / "none.jsonl", tmp_path / "report"
+    text = write_report(nothing, out, record=record.folder, declared=DECLARED).read_text()
     assert "Not measured here, but recorded: Boxes 8.0" in text
-    assert "(recorded)" in text
-    assert "Use <code>quick</code>" in text
-    alone = write_report(tmp_path / "none.jsonl", tmp_path / "alone", declared=DECLARED)
+    assert text.count("(recorded)") == 2, "the gain and the claim"
+    assert "Use <code>compiled</code>" in text
+    alone = write_report(nothing, tmp_path / "alone", declared=DECLARED)
     assert "No variant was measured" in alone.read_text()
     assert read_record(tmp_path / "nowhere") is None
 
 
-def test_results_of_a_gpu_are_shown_where_there_are_some(recorded, tmp_path):
+def test_results_of_a_gpu_are_shown_where_there_are_some(record):
     """Results of a CPU, which tries the suite out, are left out."""
-    recorded([1.0])
     none = blocks.gpu_sentence()
     assert (blocks.gpu_tables(), blocks.gpu_gains()) == (none, none)
     script = '[[table]]\nscript = "docs/{}.py"\nfamily = "boxing"\narguments = ["{{device}}"]\n'
-    (tmp_path / "gpu").mkdir()
     study = (
-        '[[study]]\nfamily = "boxing"\nworkloads = ["crates[boxes=10]", "crates[boxes=20]"]\n'
-        'topologies = ["toy_rack:4"]\nvariants = ["slow", "quick"]\n'
+        '[[study]]\nfamily = "boxing"\nworkloads = ["crates[boxes=10,seed=1]"]\n'
+        'topologies = ["toy_rack:4"]\nvariants = ["slow-copy", "compiled"]\n'
     )
-    suite = script.format("one") + script.format("two") + study
-    (tmp_path / "gpu" / "suite.toml").write_text(suite)
+    gpu = record.folder / "gpu"
+    gpu.mkdir()
+    (gpu / "suite.toml").write_text(script.format("one") + script.format("two") + study)
     for name, of in (("toy", "NVIDIA Toy"), ("cpu", "")):
-        machine = tmp_path / "gpu" / name
+        machine = gpu / name
         (machine / "tables").mkdir(parents=True)
         (machine / "runs.jsonl").write_text(run("table one", gpu=of))
         (machine / "tables" / "one.md").write_text(f"| {name} |\n")
-        (machine / "cells.jsonl").write_text((tmp_path / "cells.jsonl").read_text())
+        write(machine / "cells.jsonl", lines(1.0, 0.125))
     assert "NVIDIA Toy" in blocks.gpu_sentence()
     assert "| toy |" in blocks.gpu_tables()
     assert "| cpu |" not in blocks.gpu_tables()
     assert blocks.gpu_tables().endswith("`docs/two.py`.")
-    assert blocks.gpu_gains().count("`quick`") == 1
+    assert blocks.gpu_gains().count("`compiled`") == 1

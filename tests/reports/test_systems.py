@@ -55,15 +55,11 @@ def test_a_system_is_told_in_its_row_the_answers_and_the_findings(report):
     """Its speed-up, its better decision, repeated work, goals, certainty and the next step."""
     lines = [line | {"counter_enough": {"copies": 5}} for line in past_lines((400,), ())]
     table, (gained, certain, following), findings = report([*family_lines(), *lines])
-    assert_in_order(table, "Boxes", "a stand-in", f"37{TIMES}", "25.0 % → 0.05 %")
-    assert "1,000 copies; 5 suffice" in table
-    assert_in_order(gained, "Same decision", f"37{TIMES}", "`no-copy` (a stand-in)")
-    assert_in_order(gained, "Better decision", "640 ms", "800 ms", "0.05 %")
-    assert_in_order(certain, "16 checks", "99 %", "27 of 27", "2 of 4 goals", "takes a second")
+    assert_in_order(table, "Boxes", "a stand-in", f"37{TIMES}", "25.0 % → 0.05 %", "5 suffice")
+    assert_in_order(gained, f"37{TIMES}", "(a stand-in)", "640 ms", "800 ms", "0.05 %")
+    assert_in_order(certain, "16 checks", "27 of 27", "2 of 4 goals", "takes a second")
     assert_in_order(following, "Use `compiled`.", "shardbench compare boxing")
-    gain, better = findings[:2]
-    assert_in_order(gain.sentence, "`compiled`", f"37{TIMES}", "(a stand-in)", "same decision")
-    assert_in_order(better.sentence, "`certified`", "640 ms", "800 ms", "`no-copy`")
+    assert [finding.kind for finding in findings[:2]] == ["gain", "better decision"]
 
 
 def test_what_was_stopped_is_a_bound_and_no_gain_of_the_first_screen(report):
@@ -78,9 +74,7 @@ def test_what_was_stopped_is_a_bound_and_no_gain_of_the_first_screen(report):
 @pytest.mark.parametrize(
     "lines",
     [
-        [cell(status="failed", decision=None, cpu_s=None, wall_s=None, quality={}, counters={})],
         [over_budget("slow-copy", 10), cell("gpu", status="not installed", decision=None)],
-        [cell()],
         [cell(decision="reference"), same(ratio=0.1) | {"decision": "different"}],
     ],
 )

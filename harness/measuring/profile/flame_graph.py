@@ -49,6 +49,8 @@ class Weight(NamedTuple):
 
 
 NOTHING = Weight(0.0, 0.0)
+Weights = tuple[Weight, Weight]
+"""The weights in the two profiles that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,10 @@ class Comparer:
         names = dict.fromkeys((profile.variant, against.variant))
         # The two variants' outermost functions differ, but are shown as one root frame.
         self._root = Frame("", f"{profile.family}/{' against '.join(names)}")
+        self._stacks: dict[Stack, Weights] = {
+            stack: (profile.stacks.get(stack, NOTHING), against.stacks.get(stack, NOTHING))
+            for stack in {(): NOTHING, **profile.stacks, **against.stacks}
+        }
 
     def total(self) -> PairedSeconds:
         """Compare the total times of a call."""
@@ -152,22 +158,21 @@ class Comparer:
         Time in built-in functions and comprehensions that a function calls is part of its own
         time. The frames are sorted by falling difference in own time, then by falling own time.
         """
-        own: list[dict[Frame, Weight]] = [{}, {}]  # of each profile
-        whole: list[dict[Frame, Weight]] = [{}, {}]
-        for profile, own_times, whole_times in zip(self.profiles, own, whole, strict=True):
-            for called, weight in profile.stacks.items():
-                stack = (self._root, *called)
-                owner = next(
-                    frame
-                    for frame in reversed(stack)
-                    if frame.module != BUILT_IN and not frame.name.endswith(_COMPREHENSIONS)
-                )
-                own_times[owner] = own_times.get(owner, NOTHING).plus(weight)
-                for frame in set(stack):  # a recursive function's time counts once
-                    whole_times[frame] = whole_times.get(frame, NOTHING).plus(weight)
+        own: dict[Frame, Weights] = {}
+        whole: dict[Frame, Weights] = {}
+        for called, weights in self._stacks.items():
+            stack = (self._root, *called)
+            owner = next(
+                frame
+                for frame in reversed(stack)
+                if frame.module != BUILT_IN and not frame.name.endswith(_COMPREHENSIONS)
+            )
+            _add(own, owner, weights)
+            for frame in set(stack):  # a recursive function's time counts once
+                _add(whole, frame, weights)
         shares = [
-            Share(frame, self._pair(frame, *own), self._pair(frame, *whole))
-            for frame in whole[0] | whole[1]
+            Share(frame, self._pair(own.get(frame, (NOTHING, NOTHING))), self._pair(weights))
+            for frame, weights in whole.items()
         ]
         shares.sort(key=lambda s: (-abs(s.own.difference), -s.own.seconds, s.frame))
         return shares
@@ -177,27 +182,26 @@ class Comparer:
 
         Stacks too narrow to be visible are left out; their callers' `whole` still includes them.
         """
-        mine, theirs = (profile.stacks for profile in self.profiles)
-        wider = {
-            stack: max(mine.get(stack, NOTHING), theirs.get(stack, NOTHING))
-            for stack in {(): NOTHING, **mine, **theirs}
-        }
-        widths, *wholes = map(_with_calls, (wider, mine, theirs))
+        whole: dict[Stack, Weights] = {}
+        widths: dict[Stack, float] = defaultdict(float)
+        for stack, weights in self._stacks.items():
+            for depth in range(len(stack) + 1):
+                _add(whole, stack[:depth], weights)
+                widths[stack[:depth]] += max(weights).seconds
         nodes: list[Node] = []
         place: dict[Stack, int] = {}
-        for stack in sorted(widths):  # a stack sorts after its prefixes, which are its callers
-            width = widths[stack].seconds
-            if width < _SMALLEST_SHARE * widths[()].seconds:
+        for stack in sorted(whole):  # a stack sorts after its prefixes, which are its callers
+            if widths[stack] < _SMALLEST_SHARE * widths[()]:
                 continue  # its children are left out too, because they are narrower
             place[stack] = len(nodes)
-            own, whole = self._pair(stack, mine, theirs), self._pair(stack, *wholes)
+            own = self._pair(self._stacks.get(stack, (NOTHING, NOTHING)))
             frame = stack[-1] if stack else self._root
-            nodes.append(Node(frame, own, whole, place[stack[:-1]], width))
+            parent = place[stack[:-1]]
+            nodes.append(Node(frame, own, self._pair(whole[stack]), parent, widths[stack]))
         return nodes
 
-    def _pair(self, key: Any, *times: Mapping[Any, Weight]) -> PairedSeconds:
-        """Return the seconds of a frame or stack in both profiles, and their noise."""
-        weights = [of.get(key, NOTHING) for of in times]
+    def _pair(self, weights: Weights) -> PairedSeconds:
+        """Return the seconds in both profiles, and their noise."""
         sides = zip(self.profiles, weights, strict=True)
         variance = sum(w.variance + (profile.drift * w.seconds) ** 2 for profile, w in sides)
         floor = _NOISE_FLOOR * max(weight.seconds for weight in weights)
@@ -205,10 +209,6 @@ class Comparer:
         return PairedSeconds(weights[0].seconds, weights[1].seconds, noise)
 
 
-def _with_calls(own: Mapping[Stack, Weight]) -> dict[Stack, Weight]:
-    """Return, for each stack and each of its callers, the time including all stacks below it."""
-    whole: dict[Stack, Weight] = defaultdict(lambda: NOTHING)
-    for stack, weight in own.items():
-        for depth in range(len(stack) + 1):
-            whole[stack[:depth]] = whole[stack[:depth]].plus(weight)
-    return whole
+def _add(times: dict[Any, Weights], key: Frame | Stack, weights: Weights) -> None:
+    mine, theirs = times.get(key, (NOTHING, NOTHING))
+    times[key] = mine.plus(weights[0]), theirs.plus(weights[1])

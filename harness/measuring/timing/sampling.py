@@ -16,15 +16,12 @@ from harness.contract.recorder import profiled
 from harness.execution.forks import Fork, Send
 from harness.execution.usage import helpers
 from harness.measuring.request import CALL, COUNTING
-from harness.measuring.timing.turns import (
-    Turn,
-    long_lived_objects_left_alone,
-    timed_turn,
-)
+from harness.measuring.timing.turns import Turn, long_lived_objects_left_alone, timed_turn
 from harness.measuring.timing.verdict import (
     CONFIDENCE,
-    estimate_ratio,
+    estimate,
     judge,
+    log_ratios,
     trimmed_mean,
     variance,
 )
@@ -113,16 +110,14 @@ class Times:
         Raises:
             ValueError: a time is not positive and finite.
         """
-        ratios = self.ratios_to(reference)
-        if not ratios:
+        processes = self._logs(reference)
+        if not processes:
             return None
-        blocks = self._pair_ratios(reference)
-        in_one = self.way == "turns in one process"
-        pair_spread, process_spread = (_spread(ratios), None) if in_one else _spreads(blocks)
+        pair_spread, process_spread = _spreads(processes)
         return replace(
-            estimate_ratio(ratios, [1.0] * len(ratios), confidence),
-            pairs=sum(map(len, blocks)),
-            processes=1 if in_one else len(ratios),
+            estimate(self._independent(processes), confidence),
+            pairs=sum(map(len, processes)),
+            processes=len(processes),
             way=self.way,
             pair_spread=pair_spread,
             process_spread=process_spread,
@@ -134,57 +129,45 @@ class Times:
         Raises:
             ValueError: a time is not positive and finite.
         """
-        blocks = self._pair_ratios(reference)
-        if self.way == "turns in one process":
-            return list(chain.from_iterable(blocks))
-        return [math.exp(trimmed_mean(list(map(math.log, block)))) for block in blocks]
+        return [math.exp(log) for log in self._independent(self._logs(reference))]
 
-    def _pair_ratios(self, reference: "Times") -> list[list[float]]:
-        """Return the ratios of pairs, one list for each block with both variants.
+    def _independent(self, processes: Sequence[Sequence[float]]) -> Sequence[float]:
+        is_one = self.way == "turns in one process"
+        return list(chain(*processes)) if is_one else [trimmed_mean(logs) for logs in processes]
+
+    def _logs(self, reference: "Times") -> list[list[float]]:
+        """Return the logarithms of the ratios of pairs, one list for each process.
 
         In turns, the first turns of both variants in a block are a pair, then the second turns, and
         so on. The second turns run in reverse order, so a drift of the machine's speed has opposite
         signs in the two pairs. Side by side, a block is one pair of mean times.
-
-        Raises:
-            ValueError: a time is not positive and finite.
         """
         blocks = []
         for block in sorted(self.blocks.keys() & reference.blocks.keys()):
             mine, theirs = self.blocks[block], reference.blocks[block]
             if self.way == "side by side":
                 mine, theirs = [statistics.fmean(mine)], [statistics.fmean(theirs)]
-            if min(*mine, *theirs) <= 0:
-                raise ValueError("a time is too short for the clock")
-            if not all(map(math.isfinite, (*mine, *theirs))):
-                raise ValueError("a time is not a number")
-            blocks.append([a / b for a, b in zip(mine, theirs, strict=False)])
-        return blocks
+            blocks.append(log_ratios(mine, theirs))
+        is_one = self.way == "turns in one process"
+        return [list(chain(*blocks))] if blocks and is_one else blocks
 
 
-def _spread(ratios: Sequence[float]) -> float | None:
-    """Return the standard deviation of the logarithms of ratios; None for a single ratio."""
-    return math.sqrt(variance([*map(math.log, ratios)])) if len(ratios) > 1 else None
-
-
-def _spreads(blocks: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+def _spreads(processes: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
     """Return the standard deviations of log ratios within processes, and between processes.
 
-    `blocks` has the pairs' ratios for each process. This is a one-way analysis of variance (Fisher
-    1925): the part due to pairs is subtracted from the variance of the processes' means. If each
-    process has a single pair, the first figure includes the second, which is then None.
+    This is a one-way analysis of variance (Fisher 1925): the part due to pairs is subtracted from
+    the variance of the processes' means. If each process has a single pair, the first figure
+    includes the second, which is then None.
     """
-    means = [math.exp(statistics.fmean(map(math.log, block))) for block in blocks]
-    many = [block for block in blocks if len(block) > 1]
-    if not many:
-        return _spread(means), None
-    if len(blocks) < 2:
-        return _spread(blocks[0]), None
-    degrees = sum(len(block) - 1 for block in many)
-    pair = sum(variance([*map(math.log, b)]) * (len(b) - 1) for b in many) / degrees
-    explained = pair * statistics.fmean(1 / len(block) for block in blocks)
-    between = variance([*map(math.log, means)])
-    return math.sqrt(pair), math.sqrt(max(0.0, between - explained))
+    means = [statistics.fmean(logs) for logs in processes]
+    many = [logs for logs in processes if len(logs) > 1]
+    if len(processes) < 2 or not many:
+        alone = many[0] if many else means
+        return (math.sqrt(variance(alone)) if len(alone) > 1 else None), None
+    degrees = sum(len(logs) - 1 for logs in many)
+    pair = sum(variance(logs) * (len(logs) - 1) for logs in many) / degrees
+    explained = pair * statistics.fmean(1 / len(logs) for logs in processes)
+    return math.sqrt(pair), math.sqrt(max(0.0, variance(means) - explained))
 
 
 class Call(NamedTuple):

@@ -13,25 +13,32 @@ CONFIDENCE = 0.99
 _TRIMMED = 0.1
 
 
-def estimate_ratio(
-    variant: Sequence[float], reference: Sequence[float], confidence: float = CONFIDENCE
-) -> Ratio:
-    """Estimate the ratio of times, in seconds, that are paired by index.
-
-    The value is the geometric mean of the pairs' ratios; from ten pairs on, trimmed to the middle
-    four fifths. The interval is Student's t interval of the logarithms; with trimming, its variant
-    by Tukey and McLaughlin (1963), which uses the winsorised standard deviation.
+def estimate_ratio(variant: Sequence[float], reference: Sequence[float]) -> Ratio:
+    """Estimate the ratio of times, in seconds, that are paired by index; see `estimate`.
 
     Raises:
-        ValueError: no pairs, unequal lengths, or a time that is not positive and finite.
+        ValueError: a time is not positive and finite.
     """
-    if not variant or len(variant) != len(reference):
-        raise ValueError("times must come in pairs, at least one")
+    return estimate(log_ratios(variant, reference))
+
+
+def log_ratios(variant: Sequence[float], reference: Sequence[float]) -> list[float]:
+    """Return the logarithms of the ratios of paired times; raises as `estimate_ratio`."""
     if min(*variant, *reference) <= 0:
         raise ValueError("a time is too short for the clock")
     if not all(map(math.isfinite, (*variant, *reference))):
         raise ValueError("a time is not a number")
-    logs = sorted(math.log(mine / theirs) for mine, theirs in zip(variant, reference, strict=True))
+    return [math.log(mine / theirs) for mine, theirs in zip(variant, reference, strict=True)]
+
+
+def estimate(logs: Sequence[float], confidence: float = CONFIDENCE) -> Ratio:
+    """Estimate a ratio from the logarithms of the ratios of pairs, at least one.
+
+    The value is the geometric mean of the pairs' ratios; from ten pairs on, trimmed to the middle
+    four fifths. The interval is Student's t interval of the logarithms; with trimming, its variant
+    by Tukey and McLaughlin (1963), which uses the winsorised standard deviation.
+    """
+    logs = sorted(logs)
     pairs = len(logs)
     if pairs == 1:
         return Ratio(math.exp(logs[0]), 0.0, math.inf, 1)

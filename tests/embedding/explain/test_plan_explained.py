@@ -29,7 +29,7 @@ from planners.embedding.explain.table import explain_table
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.space import devices_of, search_space
 from planners.embedding.tables.torchrec_objects import perf_by_rank
-from shardbench.display.plan import explanation_shown as shown
+from shardbench.commands.explain import shown
 
 CASES = (
     ("synthetic[tables=6,seed=1]", 4, "upstream"),

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from made_up_cells import PROBLEM
+from made_up_cells import PROBLEM, cell_of
 
-from harness.gate.expectations import Expectation, Expectations, Rules
+from harness.gate.expectations import Expectation, Expectations
 from harness.gate.judging import GateVerdict, judge_cells
 from harness.model.cell import Cell
 from harness.model.ids import CellId
@@ -22,11 +22,11 @@ EXPECTED = Expectation(
 
 
 def cells(*lines: dict[str, Any]) -> dict[CellId, Cell]:
-    return {cell.id: cell for cell in map(Cell.of, lines)}
+    return {cell.id: cell for cell in map(cell_of, lines)}
 
 
 def expecting(expected: Expectation | None, **of_file: Any) -> Expectations:
-    return Expectations({QUICK: expected} if expected else {}, Rules(**of_file))
+    return Expectations({QUICK: expected} if expected else {}, **of_file)
 
 
 def judge(expected: Expectation | None, *lines: dict[str, Any], **of_file: Any) -> GateVerdict:

@@ -9,7 +9,6 @@ from harness.gate.expectations import (
     Expectation,
     Expectations,
     MadeWith,
-    Rules,
     load_expectations,
     to_toml,
 )
@@ -17,12 +16,11 @@ from harness.model.errors import UsageError
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 
 TEXT = "boxing/quick@crates[boxes=10]/toy_rack:4"
-CELL = CellId.parse(TEXT)
 
 
-def load(tmp_path: Path, text: str | bytes) -> Expectations:
+def load(tmp_path: Path, text: str) -> Expectations:
     path = tmp_path / "expected.toml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_text(text, encoding="utf-8", newline="")
     return load_expectations(path)
 
 
@@ -53,83 +51,65 @@ def expectations(draw) -> Expectations:
             ratio=draw(st.none() | st.just((shares[0], shares[1]))),
             ignore=tuple(draw(st.lists(st.sampled_from(["ratio", "counters.a b", "quality.'"])))),
         )
-    rules = Rules(
+    return Expectations(
+        found,
         ratio_slack=draw(st.floats(1, 1e6)),
         quality_tolerance=draw(st.floats(0, 0.99)),
         ignore=tuple(draw(st.lists(st.sampled_from(["decision", "fingerprint"]), max_size=2))),
         made_with=MadeWith(draw(texts), draw(st.dictionaries(names, texts, max_size=3))),
     )
-    return Expectations(found, rules)
 
 
-class TestWriting:
-    @settings(max_examples=15)
-    @given(expectations())
-    def test_what_was_written_is_read(self, tmp_path_factory, expected: Expectations):
-        folder = tmp_path_factory.mktemp("written")
-        assert load(folder, to_toml(expected)) == expected
-
-    def test_the_order_depends_on_the_names_alone(self):
-        ids = [CellId.parse(f"{family}/{name}@p/t:4") for family in "ba" for name in ("x", "a")]
-        one, other = (dict.fromkeys(each, Expectation()) for each in (ids, ids[::-1]))
-        assert to_toml(Expectations(one)) == to_toml(Expectations(other))
+@settings(max_examples=15)
+@given(expectations())
+def test_what_was_written_is_read(tmp_path_factory, expected: Expectations):
+    folder = tmp_path_factory.mktemp("written")
+    assert load(folder, to_toml(expected)) == expected
 
 
-class TestReading:
-    def test_a_cell_without_figures_has_nothing_expected_yet(self, tmp_path: Path):
-        expected = load(tmp_path, f'[cell."{TEXT}"]\n').cells[CELL]
-        assert expected == Expectation()
-        assert not expected.figures
+def test_the_order_depends_on_the_names_alone():
+    ids = [CellId.parse(f"{family}/{name}@p/t:4") for family in "ba" for name in ("x", "a")]
+    one, other = (dict.fromkeys(each, Expectation()) for each in (ids, ids[::-1]))
+    assert to_toml(Expectations(one)) == to_toml(Expectations(other))
 
-    def test_a_missing_file_says_how_to_make_one(self, tmp_path: Path):
-        with pytest.raises(UsageError, match="does not exist; 'shardbench gate --init"):
-            load_expectations(tmp_path / "none.toml")
 
-    @pytest.mark.parametrize(
-        ("text", "sentence"),
-        [
-            ("not toml", "is not TOML"),
-            ("a = " + "[" * 5000, "nested too deeply"),
-            ("schema = 2", "'schema': Invalid enum value 2"),
-            ("ratio_slak = 2", "did you mean ratio_slack?"),
-            ("ratio_slack = 0.9", "'ratio_slack': Expected `float` >= 1.0"),
-            ("quality_tolerance = 1", "'quality_tolerance': Expected `float` < 1.0"),
-            ("[made_with]\npythn = 'x'", "'made_with': Object contains unknown field `pythn`"),
-            (
-                "[cell.'a/b@w[x=1]/t:4']\n[cell.'a/b@w[ x = 1 ]/t:4']",
-                "'a/b@w[x=1]/t:4' is expected twice",
-            ),
-            ("[cell.quick]", "write family/variant@workload/topology:gpus"),
-        ],
-    )
-    def test_what_is_wrong_with_the_file_is_said(self, tmp_path: Path, text, sentence: str):
-        with pytest.raises(UsageError) as error:
-            load(tmp_path, text)
-        assert sentence in str(error.value)
-        assert "expected.toml" in str(error.value)
+def test_a_missing_file_says_how_to_make_one(tmp_path: Path):
+    with pytest.raises(UsageError, match="does not exist; 'shardbench gate --init"):
+        load_expectations(tmp_path / "none.toml")
 
-    @pytest.mark.parametrize(
-        ("row", "sentence"),
-        [
-            ('statuss = "ok"', "did you mean status?"),
-            ('status = "failed"', "known are: ok, not installed, not applicable, over budget"),
-            ('decision = "different"', "known are: reference, same, own"),
-            ('fingerprint = ""', "'fingerprint': Expected `str` of length >= 1"),
-            ("quality.cost = nan", "'quality[...]': Expected `float` >= -1e+100"),
-            (f"quality.cost = 1{'0' * 400}", "'quality[...]': Number out of range"),
-            ("quality_tolerance = -0.1", "'quality_tolerance': Expected `float` >= 0.0"),
-            ("counters.copies = -1", "'counters[...]': Expected `int` >= 0"),
-            ("ratio = [0.5]", "'ratio': Expected `array` of length 2"),
-            ("ratio = [0.6, 0.5]", "'ratio' must be the lowest share, and then the highest one"),
-            ("ratio = [-1, 0.5]", "'ratio[0]': Expected `float` >= 0.0"),
-            ("ratio = [0, 0]", "'ratio' must be the lowest share"),
-            ("ratio = [0.1, inf]", "'ratio[1]': Expected `float` <= 1e+100"),
-            ('ignore = ["counters."]', "'ignore[0]': Expected `str` matching regex '^(deci"),
-            ('status = "over budget"\nratio = [0.1, 1]', "can have no figures"),
-        ],
-    )
-    def test_what_is_wrong_with_a_cell_is_said(self, tmp_path: Path, row: str, sentence: str):
-        with pytest.raises(UsageError) as error:
-            load(tmp_path, f'[cell."{TEXT}"]\n{row}\n')
-        assert sentence in str(error.value)
-        assert TEXT in str(error.value)
+
+def of_cell(row: str) -> str:
+    return f'[cell."{TEXT}"]\n{row}'
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("not toml", "is not TOML"),
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("schema = 2", "'schema': Invalid enum value 2"),
+        ("ratio_slak = 2", "did you mean ratio_slack?"),
+        ("cells = 2", "did you mean cell?"),
+        ("quality_tolerance = 1", "'quality_tolerance': Expected `float` < 1.0"),
+        ("[made_with]\npythn = 'x'", "'made_with': Object contains unknown field `pythn`"),
+        (of_cell("[cell.'boxing/quick@crates[ boxes = 10 ]/toy_rack:4']"), "is expected twice"),
+        ("[cell.quick]", "write family/variant@workload/topology:gpus"),
+        (of_cell('statuss = "ok"'), "did you mean status?"),
+        (of_cell('status = "failed"'), "known are: ok, not installed, not applicable, over bu"),
+        (of_cell('fingerprint = ""'), "'fingerprint': Expected `str` of length >= 1"),
+        (of_cell("quality.cost = nan"), "'quality[...]': Expected `float` >= -1e+100"),
+        (of_cell(f"quality.cost = 1{'0' * 400}"), "'quality[...]': Number out of range"),
+        (of_cell("counters.copies = -1"), "'counters[...]': Expected `int` >= 0"),
+        (of_cell("ratio = [0.6, 0.5]"), "'ratio' must be the lowest share, and then the highest"),
+        (of_cell("ratio = [0, 0]"), "'ratio' must be the lowest share"),
+        (of_cell("ratio = [0.1, inf]"), "'ratio[1]': Expected `float` <= 1e+100"),
+        (of_cell('ignore = ["counters."]'), "'ignore[0]': Expected `str` matching regex '^(deci"),
+        (of_cell('status = "over budget"\nratio = [0.1, 1]'), "can have no figures"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file_and_the_cell(tmp_path: Path, text, sentence: str):
+    with pytest.raises(UsageError) as error:
+        load(tmp_path, text)
+    assert sentence in str(error.value)
+    assert "expected.toml" in str(error.value)
+    assert text.count(TEXT) <= str(error.value).count(TEXT)

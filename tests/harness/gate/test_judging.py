@@ -20,7 +20,6 @@ QUALITY, COUNTERS = {"cost": 20.0, "bound": 16.0}, {"copies": 1000, "lookups": 2
     [
         ({}, []),
         ({"fingerprint": "decaf"}, [("fingerprint", "changed")]),
-        ({"fingerprint": None}, [("fingerprint", "changed")]),
         ({"decision": "different"}, [("decision", "regression")]),
         ({"decision": "own"}, [("decision", "changed")]),
         ({"decision": None}, [("decision", "changed")]),
@@ -29,7 +28,6 @@ QUALITY, COUNTERS = {"cost": 20.0, "bound": 16.0}, {"copies": 1000, "lookups": 2
         # A quality deviates by its direction, and by more than rounding.
         ({"quality": QUALITY | {"cost": 20.1}}, [("quality.cost", "regression")]),
         ({"quality": QUALITY | {"cost": 0.0}}, [("quality.cost", "win")]),
-        ({"quality": QUALITY | {"bound": 17.0}}, [("quality.bound", "win")]),
         ({"quality": QUALITY | {"bound": 15.0}}, [("quality.bound", "regression")]),
         ({"quality": QUALITY | {"cost": None}}, [("quality.cost", "missing")]),
         ({"quality": QUALITY | {"cost": 20 * (1 + 5e-10)}}, []),
@@ -45,10 +43,14 @@ QUALITY, COUNTERS = {"cost": 20.0, "bound": 16.0}, {"copies": 1000, "lookups": 2
         ),
     ],
 )
-def test_figures_deviate_each_by_its_rule(changes: dict[str, Any], found: list):
+def test_figures_deviate_each_by_its_rule_unless_they_are_ignored(changes, found: list):
     verdict = judge(EXPECTED, line(**changes))
     assert deviations(verdict) == found
     assert verdict.exit_code == bool(found)
+    if found and "against" not in changes and changes.get("decision") != "different":
+        names = tuple(what for what, _ in found)
+        assert judge(EXPECTED, line(**changes), ignore=names).exit_code == 0
+        assert judge(replace(EXPECTED, ignore=names), line(**changes)).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -56,10 +58,8 @@ def test_figures_deviate_each_by_its_rule(changes: dict[str, Any], found: list):
     [
         (0.3, 0.8, None),
         (0.2, 0.6, None),  # perhaps faster is as expected
-        (0.2, 0.3, None),
         (0.2, 0.29, "win"),
         (0.7, 0.81, "inconclusive"),
-        (0.2, 0.9, "inconclusive"),
         (0.8, 0.9, "inconclusive"),
         (0.81, 0.9, "regression"),
         (0.81, None, "regression"),  # the upper end is infinitely far
@@ -101,10 +101,7 @@ def test_the_way_a_cell_ended_is_judged(expected: str, kinds: tuple[str | None, 
         (EXPECTED, line("other"), ["missing", "new"]),
         (None, ended("quick", "failed"), ["regression"]),
         (None, line(decision="different"), ["regression"]),
-        (Expectation(), ended("quick", "failed"), ["regression"]),
-        (Expectation(), line(decision="different"), ["regression"]),
         (replace(EXPECTED, decision=None), line(), ["new"]),
-        (replace(EXPECTED, fingerprint=None), line(), ["new"]),
         (replace(EXPECTED, ratio=None), line(), ["new"]),
     ],
 )
@@ -125,9 +122,7 @@ def test_nothing_measured_is_no_success():
 @pytest.mark.parametrize(
     ("kinds", "code"),
     [
-        ((), 0),
         (("inconclusive",), 2),
-        (("inconclusive", "regression"), 1),
         (("inconclusive", "win"), 1),
         (("missing", "inconclusive"), 1),
         (("inconclusive", "regression", "not measured", "win"), 3),
@@ -135,27 +130,8 @@ def test_nothing_measured_is_no_success():
 )
 def test_the_worst_cell_decides(kinds: tuple[str, ...], code: int):
     judged = judge(EXPECTED, line()).judged[0]
-    found = [replaced(judged, deviations=(Deviation("ratio", kind),)) for kind in kinds]
-    assert GateVerdict((judged, *found), {}).exit_code == code
-    assert GateVerdict((judged, *found[::-1]), {}).exit_code == code
-
-
-@pytest.mark.parametrize(
-    ("what", "changes", "code"),
-    [
-        ("ratio", {"ratio": {"value": 9.0, "low": 9.0, "high": 9.0}}, 0),
-        ("decision", {"decision": "own"}, 0),
-        ("decision", {"decision": "different"}, 1),
-        ("fingerprint", {"fingerprint": "decaf"}, 0),
-        ("quality.cost", {"quality": QUALITY | {"cost": 99.0}}, 0),
-        ("counters.copies", {"counters": COUNTERS | {"copies": 7}}, 0),
-        ("counters.hits", {"counters": COUNTERS | {"hits": 3}}, 0),
-    ],
-)
-def test_what_the_file_or_the_cell_ignores_is_not_judged(what, changes, code: int):
-    assert judge(EXPECTED, line(**changes), ignore=(what,)).exit_code == code
-    assert judge(replace(EXPECTED, ignore=(what,)), line(**changes)).exit_code == code
-    assert judge(EXPECTED, line(**changes)).exit_code == 1
+    cells = [replaced(judged, deviations=(Deviation("ratio", kind),)) for kind in kinds]
+    assert GateVerdict((judged, *cells), {}).exit_code == code
 
 
 def test_the_tolerance_of_a_cell_replaces_that_of_the_file():
@@ -167,13 +143,12 @@ def test_the_tolerance_of_a_cell_replaces_that_of_the_file():
 
 
 def test_other_versions_are_told_and_decide_nothing():
-    other = line("other", environment={"python": "3.11.9", "packages": {"widgets": "1.2"}})
-    made_with = MadeWith("3.11.7", {"widgets": "1.1", "old": "2"})
-    verdict = judge(replace(EXPECTED), line(), other, made_with=made_with)
+    made_with = MadeWith("3.11.6", {"widgets": "1.1", "old": "2"})
+    verdict = judge(EXPECTED, line(), made_with=made_with)
     assert verdict.versions == {
-        "old": ("2", ""), "python": ("3.11.7", "3.11.7 and 3.11.9"), "widgets": ("1.1", "1.2")
+        "old": ("2", ""), "python": ("3.11.6", "3.11.7"), "widgets": ("1.1", "1.2")
     }  # fmt: skip
-    assert judge(EXPECTED, line(), made_with=made_with).exit_code == 0
+    assert verdict.exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -84,25 +84,24 @@ class TestTimes:
         assert read(FASTER, slow, quick).outcome == "missed"
         assert read(replace(FASTER, at_least=0.1), slow, quick).reason == "quick: over budget"
 
-    def test_the_interval_of_a_comparison_is_used_else_the_range_of_the_calls(self):
-        compared = speedup(SLOW, timed("quick", 1.0, ratio=ratio(0.125, 0.1, 0.2)))
-        separate = speedup(timed("slow", 8.0, 8.0), timed("quick", 1.0, 2.0))
-        single = speedup(SLOW, timed("quick", 1.0))
-        assert compared
-        assert separate
-        assert single
-        assert (compared.low, compared.high) == (pytest.approx(5), pytest.approx(10))
-        assert (separate.low, separate.high) == (4, 8)
-        assert math.isnan(single.low)
-
-    def test_two_that_were_compared_with_a_third_get_the_widest_interval(self):
-        half, fast = (
-            timed(name, 1.0, ratio=ratio(value, 0.9 * value, 1.1 * value))
-            for name, value in (("half", 0.6), ("fast", 0.3))
-        )
-        figure = speedup(half, fast)
+    @pytest.mark.parametrize(
+        ("slow", "quick", "ends"),
+        [
+            (SLOW, timed("quick", 1.0, ratio=ratio(0.125, 0.1, 0.2)), (5, 10)),
+            # Two that were compared with a third: the ends that are farthest apart.
+            (
+                timed("half", 1.0, ratio=ratio(0.6, 0.54, 0.66)),
+                timed("quick", 1.0, ratio=ratio(0.3, 0.27, 0.33)),
+                (0.54 / 0.33, 0.66 / 0.27),
+            ),
+            (timed("slow", 8.0, 8.0), timed("quick", 1.0, 2.0), (4, 8)),
+            (SLOW, timed("quick", 1.0), (math.nan, math.nan)),
+        ],
+    )
+    def test_the_interval_is_that_of_a_comparison_else_the_range_of_calls(self, slow, quick, ends):
+        figure = speedup(slow, quick)
         assert figure
-        assert (figure.value, figure.low) == (pytest.approx(2), pytest.approx(0.54 / 0.33))
+        assert (figure.low, figure.high) == pytest.approx(ends, nan_ok=True)
 
     def test_a_different_decision_is_never_a_speedup(self):
         quick = timed("quick", 1.0, decision="different", ratio=ratio(0.1, 0.1, 0.1))

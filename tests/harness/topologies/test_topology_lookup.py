@@ -12,7 +12,7 @@ from harness.model.ids import WorkloadSpec
 from harness.model.topology import captured_topology
 from harness.suites.declared import registered_requests
 from harness.topologies.lookup import find_topology, placed_on
-from shardbench.problem_options import find_problem
+from shardbench.problems import find_problem
 
 BRINGS = WorkloadSpec("brings")
 CAPTURED = captured_topology(6, 3)

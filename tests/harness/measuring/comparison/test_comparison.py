@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import toy
-from comparing import LONG, TOLD, compare
+from comparing import LONG, compare
 from processes import server_children
 
 from harness.measuring.jobs import Event
 from harness.measuring.timing.verdict import judge
-from harness.model.cell import Cell, projected_speedup
+from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.store.cells import CellStore
 
@@ -84,18 +84,13 @@ class TestStatuses:
             assert cell.verdict == judge(cell.ratio)
             assert cell.verdict_reason
         assert cells["same"].ratio.value < 0.5
-        assert cells["measured"].ratio.value > 10
-
-    def test_times_taken_elsewhere_are_kept(self, cells: dict[str, Cell]):
-        """Figures of a call that is measured elsewhere replace those taken here."""
-        cell = cells["measured"]
-        assert set(cell.wall_s.samples) == {0.5}
-        assert set(cell.cpu_s.samples) == {0.25}
-        assert (cell.counters, cell.phases) == ({"dealt": 77}, {"abroad": 0.25})
+        measured = cells["measured"]  # in another process, which says so
+        assert measured.ratio.value > 10
+        assert (set(measured.wall_s.samples), set(measured.cpu_s.samples)) == ({0.5}, {0.25})
+        assert (measured.counters, measured.phases) == ({"dealt": 77}, {"abroad": 0.25})
 
     def test_a_different_decision_is_called_once(self, cells: dict[str, Cell], calls_folder: Path):
         """A wrong decision costs no more than its check."""
-        assert cells["different"].fingerprint == "1-0-1-0-1-0"
         assert (calls_folder / "different-calls").read_text() == "x"
 
     def test_cells_have_what_was_measured(self, cells: dict[str, Cell], tmp_path: Path):
@@ -150,40 +145,17 @@ class TestRequests:
         assert cells["own"].ratio is not None
         assert cells["aloof"].status == "not applicable"
 
-    def test_where_it_is_over_budget_there_is_a_projection_at_most(self):
-        """A projected speed-up is no ratio."""
-        cells = compare("own", "plain", against="endless", budget=TOLD)
-        against, own = cells["endless"], cells["own"]
-        assert against.status == "over budget"
-        assert (own.ratio, own.verdict) == (None, None)
-        assert projected_speedup(own, against) == against.projection_s / own.wall_s.median
-        assert projected_speedup(against, against) is None
-        assert projected_speedup(own, cells["plain"]) is None
 
-
-class TestListening:
-    def test_stages_are_told_in_order(self):
-        """A check says what it is at, and how long its call may take."""
-        events: list[Event] = []
-        compare("same", listen=events.append)
-        stages = [event.stage for event in events]
-        assert stages == sorted(stages)
-        assert stages[-1] == "timing"
-        checking = [event for event in events if event.stage == "checking"]
-        assert list(dict.fromkeys(event.variant for event in checking)) == ["reference", "same"]
-        assert list(dict.fromkeys(event.doing for event in checking)) == [
-            "building the problem", "its set-up", "the call", "what followed its call",
-        ]  # fmt: skip
-        assert {event.at_most_s for event in checking} == {LONG}
-
-    def test_progress_is_told(self, folder: Path):
-        """A planner's own progress is passed on."""
-        events: list[Event] = []
-        compare("endless", folder=folder, budget=TOLD, listen=events.append)
-        told = [event.progress for event in events if event.progress is not None]
-        assert told
-        assert all(progress.unit == "items" and progress.total == 10_000 for progress in told)
-        assert [progress.done for progress in told] == sorted(progress.done for progress in told)
+def test_stages_are_told_in_order():
+    """A check says what it is at, and how long its call may take."""
+    events: list[Event] = []
+    compare("same", listen=events.append)
+    stages = [event.stage for event in events]
+    assert stages == sorted(stages)
+    assert stages[-1] == "timing"
+    checking = [event for event in events if event.stage == "checking"]
+    assert list(dict.fromkeys(event.variant for event in checking)) == ["reference", "same"]
+    assert {event.at_most_s for event in checking} == {LONG}
 
 
 @pytest.mark.parametrize(

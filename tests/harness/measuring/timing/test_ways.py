@@ -5,13 +5,11 @@ The processes are forked from one with few imports, because each fork copies all
 
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +110,14 @@ def test_each_fork_draws_random_numbers_of_its_own(way, tmp_path):
     assert len(set(numbers)) == len(numbers)
 
 
-def in_a_fork(seconds: float) -> Prepared[str]:
+def in_threads(seconds: float) -> Prepared[str]:
+    """Return a variant that does its work in a pool of threads, which it makes in set-up."""
+    workers = ThreadPoolExecutor(1)
+    workers.submit(int).result()
+    return Prepared(lambda: workers.submit(busy(seconds).run).result(), close=workers.shutdown)
+
+
+def in_processes(seconds: float) -> Prepared[str]:
     """Return a variant that does its work in a new process for each call."""
 
     def run() -> str:
@@ -125,59 +130,21 @@ def in_a_fork(seconds: float) -> Prepared[str]:
     return Prepared(run)
 
 
-def in_a_pool(pool: type[Executor], seconds: float) -> Prepared[str]:
-    """Return a variant that does its work in a pool, which it makes in set-up."""
-    workers = pool(1)
-    workers.submit(int).result()
-    work = busy(seconds).run
-    if pool is ProcessPoolExecutor:
-        work = partial(_busy_elsewhere, seconds)
-    return Prepared(lambda: workers.submit(work).result(), close=workers.shutdown)
-
-
-def _busy_elsewhere(seconds: float) -> str:
-    return busy(seconds).run()
-
-
-def with_a_lock(seconds: float) -> Prepared[str]:
-    """Return a variant that needs a lock, which a thread of its own keeps taking."""
-    lock = threading.Lock()
-
-    def keep_taking() -> None:
-        while True:
-            with lock:
-                time.sleep(0.001)
-
-    threading.Thread(target=keep_taking, daemon=True).start()
-
-    def run() -> str:
-        with lock:
-            return busy(seconds).run()
-
-    return Prepared(run)
-
-
-OUTSOURCED: dict[str, Callable[[float], Prepared[str]]] = {
-    "fork": in_a_fork,
-    "processes": partial(in_a_pool, ProcessPoolExecutor),
-    "threads": partial(in_a_pool, ThreadPoolExecutor),
-    "lock": with_a_lock,
-}
-
-
-def outsourced(name: str, seconds: float, _: Report) -> Ratio | None:
+def outsourced(prepare: Callable[[float], Prepared[str]], seconds: float, _: Report) -> Ratio:
     """Return the ratio of work in another thread or process to the same work done here."""
-    with_helpers = Variant("outsourced", lambda _: OUTSOURCED[name](seconds), "", "")
+    with_helpers = Variant("outsourced", lambda _: prepare(seconds), "", "")
     both = {"here": busy(seconds), "outsourced": with_helpers.prepared(None)}
     times = compared(both, seconds=0.3, most_blocks=3)["outsourced"]
     both["outsourced"].close()
-    return times.ratio_to(times.reference or times)
+    ratio = times.ratio_to(times.reference or times)
+    assert ratio is not None
+    return ratio
 
 
 @pytest.mark.parametrize("seconds", [0.0005, 0.03])
-@pytest.mark.parametrize("name", OUTSOURCED)
-def test_work_in_another_thread_or_process_is_neither_free_nor_endless(name, seconds):
+@pytest.mark.parametrize("prepare", [in_threads, in_processes])
+def test_work_in_another_thread_or_process_is_neither_free_nor_endless(prepare, seconds):
     """It counts in full, also in short calls, and its helpers are not waited for in a fork."""
-    ratio = in_child(outsourced, name, seconds)
+    ratio = in_child(outsourced, prepare, seconds)
     assert ratio.way == "turns in one process"
     assert ratio.high > 0.9

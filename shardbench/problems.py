@@ -1,4 +1,4 @@
-"""Read the family, variant and problem of a command, from options or from an id."""
+"""The family, the variant and the problem that a command line names."""
 
 import ast
 import re
@@ -12,46 +12,23 @@ import click
 from harness.contract import Family
 from harness.contract.registry import Registry
 from harness.measuring.request import Request
-from harness.model.errors import UnknownName, UsageError
+from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.topologies.lookup import placed_on
-from shardbench import completion
-from shardbench.options import found_registry
+from shardbench import completion, options
 
 ID = "family/variant@workload/topology:gpus"
 
-workload = click.option(
-    "-w",
-    "--workload",
-    help="A name, name[key=value,...], or a file that its family reads.",
-    shell_complete=completion.workloads,
-)
-topology = click.option(
-    "-t",
-    "--topology",
-    help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
-    shell_complete=completion.topologies,
-)
-gpus = click.option(
-    "-n", "--gpus", type=int, help="How many GPUs to plan for; a captured workload has its own."
-)
 cell = click.argument(
     "cell",
     help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
     shell_complete=completion.cells,
 )
-family = click.option(
-    "--family",
-    default="",
-    help="The family, if several can.",
-    shell_complete=completion.families,
-)
-against = click.option(
-    "--against",
-    default="",
-    help="Another variant, to compare with.",
-    shell_complete=completion.variant,
-)
+
+
+# A benchmark of this repository as asv prints it: families.embedding.time_plan('...', '...').
+_BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
+_FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
 def problem(function: Callable[..., None]) -> Callable[..., None]:
@@ -61,26 +38,22 @@ def problem(function: Callable[..., None]) -> Callable[..., None]:
     def with_request(
         cell: str, workload: str | None, topology: str | None, gpus: int | None, **others: Any
     ) -> None:
-        request = find_problem(found_registry(), cell, workload, topology, gpus)
+        request = find_problem(options.found_registry(), cell, workload, topology, gpus)
         function(request=request, **others)
 
-    for parameter in (gpus, topology, workload, cell):
+    for parameter in (options.gpus, options.topology, options.workload, cell):
         with_request = parameter(with_request)
     return with_request
-
-
-# A benchmark of this repository as asv prints it: families.embedding.time_plan('...', '...').
-_BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
-_FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
 def able_family(
     registry: Registry, name: str, ability: str, verb: str, workload: WorkloadSpec | None = None
 ) -> Family[Any, Any]:
-    """Return the family called `name`; if it is empty, the only family with the ability.
+    """Return the family called `name`, or else the only family with the ability.
 
     If several have the ability, the workload must be one of a single family. Raises UsageError for
-    an unknown name, a family without the ability, or if not exactly one family is left."""
+    an unknown name, a family without the ability, or if not exactly one family is left.
+    """
     families = [registry.find(name)] if name else registry.families
     able = [family for family in families if getattr(family.abilities, ability)]
     if name and not able:
@@ -94,26 +67,22 @@ def able_family(
 
 
 def _taking(families: Sequence[Family[Any, Any]], workload: WorkloadSpec) -> list[Family[Any, Any]]:
-    """Return the families that take a workload; raise the error of one of them if none does."""
-    taking, errors = [], []
+    """Return the families that take a workload; raises UsageError if there is none."""
+    taking, defects = [], []
+    known: set[str] = set()
     for family in families:
+        names = {listed.name for listed in family.workloads()}
+        known |= names
         try:
             family.label(workload)
             family.brings(workload)  # raises if another family captured the file
             taking.append(family)
         except UsageError as error:
-            errors.append(error)
-    if taking:
-        return taking
-    # A file's defect tells more than an unknown name, and a similar name more than none.
-    defects = [error for error in errors if not isinstance(error, UnknownName)]
-    similar = [error for error in errors if "did you mean" in str(error)]
-    if defects or similar:
-        raise (*defects, *similar)[0]
-    raise UnknownName(
-        f"Unknown workload '{workload.name}'; 'shardbench list workloads' names those of each "
-        "family."
-    )
+            if workload.name in names or not isinstance(error, UnknownName):
+                defects.append(error)
+    if not taking:
+        raise defects[0] if defects else unknown("workload", workload.name, known)
+    return taking
 
 
 def find_problem(
@@ -133,55 +102,47 @@ def find_problem(
     if "@" in name or "(" in name:
         if (workload, topology, gpus) != (None, None, None):
             raise UsageError(f"'{name}' names the problem already; leave out -w, -t and -n.")
-        family, variant, problem = _of_id(registry, name)
+        family, variant, problem = _of_id(registry, name.strip())
         given = _as_given(family, problem.workload)
         topology, gpus = problem.topology, problem.gpus
     else:
         family_name, _, variant = name.partition("/")
         family = registry.find(family_name)
-        if variant:
-            family.find(variant)
         if workload is None:
             raise UsageError(
                 "Name the problem with --workload, --topology and --gpus, or with one id for all, "
                 f"{ID}."
             )
         given = WorkloadSpec.parse(workload)
-    placed = placed_on(family, given, topology, gpus)
-    return Request(family, given, placed, (variant,) if variant else ())
+    variants = (family.find(variant).name,) if variant else ()
+    return Request(family, given, placed_on(family, given, topology, gpus), variants)
 
 
 def _of_id(registry: Registry, name: str) -> tuple[Family[Any, Any], str, ProblemId]:
-    if match := _BENCHMARK.fullmatch(name.strip()):
-        return _of_benchmark(registry, name, match["family"], match["parameters"])
-    family_name, _, problem = name.strip().partition("@")
-    if "/" not in family_name and problem:
-        return registry.find(family_name), "", ProblemId.parse(problem)
-    cell = CellId.parse(name.strip())
-    family = registry.find(cell.family)
-    return family, family.find(cell.variant).name, cell.problem
-
-
-def _of_benchmark(
-    registry: Registry, name: str, identifier: str, parameters: str
-) -> tuple[Family[Any, Any], str, ProblemId]:
-    try:
-        variant, problem = ast.literal_eval(parameters)
-        problem = ProblemId.parse(problem)
-    except (SyntaxError, ValueError, TypeError, AttributeError):
-        raise UsageError(
-            f"Benchmark '{name}' is malformed; write it as asv prints it, "
-            "families.FAMILY.time_plan('VARIANT', 'WORKLOAD/TOPOLOGY:GPUS')."
-        ) from None
-    names = {re.sub(r"\W", "_", family.name): family.name for family in registry.families}
-    family = registry.find(names.get(identifier, identifier))
-    return family, family.find(variant).name, problem
+    """Return the family, the variant, which may be empty, and the problem of an id."""
+    if match := _BENCHMARK.fullmatch(name):
+        names = {re.sub(r"\W", "_", family.name): family.name for family in registry.families}
+        family = registry.find(names.get(match["family"], match["family"]))
+        try:
+            variant, problem = ast.literal_eval(match["parameters"])
+            return family, variant, ProblemId.parse(problem)
+        except (SyntaxError, ValueError, TypeError, AttributeError):
+            raise UsageError(
+                f"Benchmark '{name}' is malformed; write it as asv prints it, "
+                "families.FAMILY.time_plan('VARIANT', 'WORKLOAD/TOPOLOGY:GPUS')."
+            ) from None
+    family_name, _, text = name.partition("@")
+    if "/" not in family_name and text:
+        return registry.find(family_name), "", ProblemId.parse(text)
+    cell = CellId.parse(name)
+    return registry.find(cell.family), cell.variant, cell.problem
 
 
 def _as_given(family: Family[Any, Any], workload: WorkloadSpec) -> WorkloadSpec:
     """Return an id's workload as users give it: a file's name without the content hash.
 
-    Raises UsageError if the file exists with other content."""
+    Raises UsageError if the file exists with other content.
+    """
     match = _FILE.fullmatch(workload.name)
     if match is None or not Path(match["name"]).is_file():
         return workload
