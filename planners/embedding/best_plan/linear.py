@@ -28,7 +28,7 @@ _UNIT = 2.0**-53  # relative error of one rounding, at most
 _ROUNDING = 16 * _UNIT
 
 
-def linear_bound(found: Candidates, deadline: Deadline | None = None) -> tuple[float, Ints]:
+def linear_bound(candidates: Candidates, deadline: Deadline | None = None) -> tuple[float, Ints]:
     """Return a bound in milliseconds, and the option of each table in the relaxed plan, shape (T,).
 
     It is the Lagrangian bound at the solver's dual prices of memory. This bound is valid for any
@@ -36,10 +36,10 @@ def linear_bound(found: Candidates, deadline: Deadline | None = None) -> tuple[f
     It is lower if the deadline stops the solver. It is infinite, and the options are -1, if it is
     proven that no plan exists.
     """
-    if len(found.without_options):
-        return math.inf, np.full(found.space.tables, -1)
-    programme, until = LinearProgramme(found), deadline or Deadline()
-    return least_possible(found.largest, lambda limit: programme.solve(limit, until))
+    if len(candidates.without_options):
+        return math.inf, np.full(candidates.space.tables, -1)
+    programme, until = LinearProgramme(candidates), deadline or Deadline()
+    return least_possible(candidates.largest, lambda limit: programme.solve(limit, until))
 
 
 def least_possible(
@@ -73,16 +73,16 @@ def least_possible(
     return max(cost, float(steps[high])), options
 
 
-def least_perf(found: Candidates) -> Floats:
+def least_perf(candidates: Candidates) -> Floats:
     """Return the least milliseconds that each candidate adds to the sum over all ranks, (C,).
 
     This is `option_perf`, lowered by the largest rounding error: a rating, rounded at each shard,
     can be slightly below the exact sum, and `option_perf` can be slightly above it.
     """
-    counts = np.diff(found.space.first_shard)[found.options]
-    most_on_a_rank = np.maximum.reduceat(counts, found.first[:-1]).sum()
+    counts = np.diff(candidates.space.first_shard)[candidates.options]
+    most_on_a_rank = np.maximum.reduceat(counts, candidates.first[:-1]).sum()
     rounded = (counts + most_on_a_rank + 8) * _UNIT
-    return np.asarray(found.space.option_perf[found.options] * (1 - rounded))
+    return np.asarray(candidates.space.option_perf[candidates.options] * (1 - rounded))
 
 
 class Solver(highspy.Highs):
@@ -134,12 +134,12 @@ class LinearProgramme:
     HiGHS starts each solve from the basis of the previous one.
     """
 
-    def __init__(self, found: Candidates) -> None:
-        self._found = found
-        self._ranks = int(found.usable.sum())
-        self._least_perf = least_perf(found)
-        capacity = found.devices.storage.sum(axis=0)
-        used = found.space.option_storage[found.options]
+    def __init__(self, candidates: Candidates) -> None:
+        self._candidates = candidates
+        self._ranks = int(candidates.usable.sum())
+        self._least_perf = least_perf(candidates)
+        capacity = candidates.devices.storage.sum(axis=0)
+        used = candidates.space.option_storage[candidates.options]
         kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
         # As parts of the capacity, so that all numbers are of one size.
         self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
@@ -147,11 +147,11 @@ class LinearProgramme:
         self._highs = Solver()
         for _ in kinds:
             self._highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
-        for _ in range(found.space.tables):
+        for _ in range(candidates.space.tables):
             self._highs.addRow(1.0, 1.0, 0, [], [])
         rows = np.arange(self._kinds + 1, dtype=np.int32)
-        perf = found.space.option_perf[found.options].tolist()
-        table = found.space.table[found.options]
+        perf = candidates.space.option_perf[candidates.options].tolist()
+        table = candidates.space.table[candidates.options]
         for column, storage in enumerate(self._storage):
             rows[-1] = self._kinds + table[column]
             values = np.append(storage, 1.0)
@@ -164,11 +164,11 @@ class LinearProgramme:
         `fill` of the memory, although the bound is for all of it. The bound is infinite if it is
         proven that no solution exists. Without a solution, the options are -1.
         """
-        allowed = self._found.largest <= limit
+        allowed = self._candidates.largest <= limit
         for kind in range(self._kinds):
             self._highs.changeRowBounds(kind, -highspy.kHighsInf, fill)
         self._solve(allowed, deadline)
-        first = self._found.first
+        first = self._candidates.first
         none = np.full(len(first) - 1, -1)
         if not np.logical_or.reduceat(allowed, first[:-1]).all():
             return math.inf, none
@@ -178,7 +178,7 @@ class LinearProgramme:
         prices = self._prices()
         parts = np.where(allowed, np.array(solution.col_value), -1.0)
         chosen = [start + int(np.argmax(parts[start:end])) for start, end in pairwise(first)]
-        return self._priced(allowed, prices) / self._ranks, self._found.options[chosen]
+        return self._priced(allowed, prices) / self._ranks, self._candidates.options[chosen]
 
     def affordable(self, limit: float, allowed: Bools, deadline: Deadline) -> Bools | None:
         """Return a mask of allowed options that a plan that rates <= `limit` can use; None if none.
@@ -194,7 +194,7 @@ class LinearProgramme:
         if spare < 0:
             return None
         priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
-        first = self._found.first
+        first = self._candidates.first
         least = np.repeat(np.minimum.reduceat(priced, first[:-1]), np.diff(first))
         slack = 1e-9 * (np.abs(least) + prices.sum())
         return np.asarray(allowed & (priced - least <= spare + slack))
@@ -221,11 +221,11 @@ class LinearProgramme:
             return False
         prices = np.maximum(-np.array(ray[: self._kinds]), 0.0)
         priced = np.where(allowed, self._storage @ prices, np.inf)
-        least = np.minimum.reduceat(priced, self._found.first[:-1]).sum()
+        least = np.minimum.reduceat(priced, self._candidates.first[:-1]).sum()
         return bool(least > prices.sum() * (1 + 1e-9))
 
     def _priced(self, allowed: Bools, prices: Floats) -> float:
         """Return the Lagrangian bound on the sum over all ranks; valid for any prices >= 0."""
         priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
-        least = math.fsum(np.minimum.reduceat(priced, self._found.first[:-1]))
+        least = math.fsum(np.minimum.reduceat(priced, self._candidates.first[:-1]))
         return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)

@@ -7,6 +7,7 @@ Every plan is a solution of the rounded model, so the model's bound holds for al
 """
 
 import importlib.util
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from planners.embedding.search.space import Ints
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import IntVar
+
+logger = logging.getLogger("shardbench")
 
 Placed = tuple[Ints, Ints]
 """A plan: the option of each table, and the rank of each of their shards, option by option."""
@@ -40,40 +43,44 @@ def is_installed() -> bool:
     return importlib.util.find_spec("ortools") is not None
 
 
-def columns(found: Candidates) -> int:
+def columns(candidates: Candidates) -> int:
     """Return the number of places of all parts of all candidates."""
-    parts, devices = parts_of(found.space, found.devices), found.devices
+    parts, devices = parts_of(candidates.space, candidates.devices), candidates.devices
     some = [devices.ranks, devices.hosts, 1]
     whole = np.concatenate([[0], np.cumsum(np.array(some)[parts.unit])])
-    return int((whole[parts.first[1:]] - whole[parts.first[:-1]])[found.options].sum())
+    return int((whole[parts.first[1:]] - whole[parts.first[:-1]])[candidates.options].sum())
 
 
-def worth_packing(found: Candidates) -> bool:
+def worth_packing(candidates: Candidates) -> bool:
     """Whether a problem is small enough for CP-SAT to raise the bound."""
-    return columns(found) <= _MOST_COLUMNS
+    return columns(candidates) <= _MOST_COLUMNS
 
 
 def packed(
-    found: Candidates,
+    candidates: Candidates,
     at_least: float,
     at_most: float,
     deadline: Deadline,
     known: Placed | None = None,
     work: float = WORK,
 ) -> tuple[float, Placed | None]:
-    """Return a bound on the ratings of all plans, and a plan that rates below `at_most` if found.
+    """Return a bound on the ratings of all plans, and a plan that rates below `at_most`, if any.
 
-    Only `found` can be options of plans that rate at most `at_most`, the rating of the `known`
+    Only `candidates` can be options of plans that rate at most `at_most`, the rating of the `known`
     plan. `at_least` is a proven bound. The bound is infinite if it is proven that no plan exists.
     `work` limits CP-SAT's deterministic time.
     """
     from ortools.sat.python import cp_model
 
-    model = _Model(found, at_least, at_most)
+    model = _Model(candidates, at_least, at_most)
     if known is not None:
         model.hint(*known)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 2  # bounds rise by the linear programme's cuts
+    # A step of presolve adds coefficients as 32-bit integers, which loses plans (google/or-tools
+    # issue 5293); without work for it, the step is left out.
+    solver.parameters.presolve_inclusion_work_limit = 0
     solver.parameters.catch_sigint_signal = False  # a job's Ctrl-C is its own
     if deadline.seconds is not None:
         work = min(work, _SHARE_OF_LIMIT * deadline.seconds)
@@ -81,21 +88,26 @@ def packed(
     solver.parameters.max_deterministic_time = work
     with solving:
         status = solver.solve(model.model)
-    if status == cp_model.INFEASIBLE:
+    if status == cp_model.INFEASIBLE and known is None:
         return at_most, None
-    least = max(at_least, model.milliseconds(solver.response_proto.inner_objective_lower_bound))
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return least, None
-    plan = model.plan(solver.value)
-    return least, plan if _fits(found, *plan) and found.rate(*plan) < at_most else None
+    plan, rating = None, at_most
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        plan = model.plan(solver.value)
+        rating = candidates.rate(*plan) if _fits(candidates, *plan) else math.inf
+    better = plan if rating < at_most else None
+    proven = model.milliseconds(solver.response_proto.inner_objective_lower_bound)
+    if status == cp_model.INFEASIBLE or proven > min(rating, at_most):
+        logger.warning("A proof of CP-SAT contradicts a plan, and is not used.")
+        return at_least, better
+    return max(at_least, proven), better
 
 
-def _fits(found: Candidates, options: Ints, ranks: Ints) -> bool:
+def _fits(candidates: Candidates, options: Ints, ranks: Ints) -> bool:
     """Whether a plan fits in exact bytes."""
-    used = np.zeros_like(found.devices.storage)
-    shards = np.concatenate([found.space.estimates_of(option) for option in options.tolist()])
-    np.add.at(used, ranks, found.space.storage[shards])
-    return bool((used <= found.devices.storage).all())
+    used = np.zeros_like(candidates.devices.storage)
+    shards = np.concatenate([candidates.space.estimates_of(option) for option in options.tolist()])
+    np.add.at(used, ranks, candidates.space.storage[shards])
+    return bool((used <= candidates.devices.storage).all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +120,15 @@ class _Lot:
 
 
 class _Model:
-    """The model of all plans of `found` that rate at most `at_most`."""
+    """The model of all plans of `candidates` that rate at most `at_most`."""
 
-    def __init__(self, found: Candidates, at_least: float, at_most: float) -> None:
+    def __init__(self, candidates: Candidates, at_least: float, at_most: float) -> None:
         from ortools.sat.python import cp_model
 
-        self._found = found
-        space, devices = found.space, found.devices
+        self._candidates = candidates
+        space, devices = candidates.space, candidates.devices
         self._parts = parts_of(space, devices)
-        most = min(at_most, found.any_rating)
+        most = min(at_most, candidates.any_rating)
         self._unit = _unit(most)
         self._total = np.floor(space.total / self._unit).astype(np.int64)
         figures = np.column_stack([space.total, space.storage])
@@ -124,12 +136,13 @@ class _Model:
         self.model = cp_model.CpModel()
         self._lots: dict[int, list[_Lot]] = {}
         self._taken: dict[int, IntVar] = {}
+        self._hosts: dict[int, list[IntVar]] = {}  # of options whose parts are on one host
         # The variables that put shards on each rank, and the estimates of these shards.
         self._on_rank: list[list[IntVar]] = [[] for _ in range(devices.ranks)]
         self._shards: list[list[int]] = [[] for _ in range(devices.ranks)]
-        for option in found.options.tolist():
+        for option in candidates.options.tolist():
             self._add_option(option)
-        for own in np.split(found.options, found.first[1:-1]):
+        for own in np.split(candidates.options, candidates.first[1:-1]):
             self.model.add_exactly_one([self._taken[option] for option in own.tolist()])
         self._slowest = self.model.new_int_var(
             int(at_least / self._unit), int(most / self._unit) + 1, ""
@@ -140,12 +153,12 @@ class _Model:
 
     def _add_option(self, option: int) -> None:
         """Add the variables of an option: whether it is taken, and where its parts are."""
-        parts, devices, model = self._parts, self._found.devices, self.model
+        parts, devices, model = self._parts, self._candidates.devices, self.model
         taken = self._taken[option] = model.new_bool_var("")
         lots = self._lots.setdefault(option, [])
         hosts = []
         if parts.together[option]:
-            hosts = [model.new_bool_var("") for _ in range(devices.hosts)]
+            hosts = self._hosts[option] = [model.new_bool_var("") for _ in range(devices.hosts)]
             model.add(sum(hosts) == taken)
         for run in rounds(parts, devices, option):
             unit, of_run = parts.unit[run[0]], []
@@ -174,13 +187,13 @@ class _Model:
         sets: dict[bytes, list[int]] = {}
         for part in run:
             start = self._parts.shard[part]
-            shards = self._found.space.estimate[start : start + self._parts.size[part]]
+            shards = self._candidates.space.estimate[start : start + self._parts.size[part]]
             sets.setdefault(self._number[shards].tobytes(), []).append(part)
         yield from sets.values()
 
     def _lot(self, option: int, same: list[int]) -> _Lot:
         """Return equal parts with a variable for each place where they fit."""
-        space, devices, parts = self._found.space, self._found.devices, self._parts
+        space, devices, parts = self._candidates.space, self._candidates.devices, self._parts
         start, length = int(parts.shard[same[0]]), int(parts.size[same[0]])
         estimates = space.estimate[start : start + length]
         where = places(parts, devices, same[0])
@@ -197,8 +210,8 @@ class _Model:
         """Limit each rank's time by that of the slowest one, and its bytes by its memory."""
         from ortools.sat.python.cp_model import LinearExpr
 
-        storage = self._found.space.storage
-        for rank, capacity in enumerate(self._found.devices.storage.tolist()):
+        storage = self._candidates.space.storage
+        for rank, capacity in enumerate(self._candidates.devices.storage.tolist()):
             variables, shards = self._on_rank[rank], self._shards[rank]
             if not variables:
                 continue
@@ -212,25 +225,32 @@ class _Model:
                     self.model.add(used <= whole // unit)
 
     def hint(self, options: Ints, ranks: Ints) -> None:
-        """Suggest a plan to the solver."""
-        space = self._found.space
+        """Suggest a plan to the solver: the values of all variables."""
+        space = self._candidates.space
         ends = np.cumsum(np.diff(space.first_shard)[options])
         plan = dict(zip(options.tolist(), np.split(ranks, ends[:-1]), strict=True))
+        spent = np.zeros(self._candidates.devices.ranks, np.int64)
         for option, taken in self._taken.items():
+            on = plan.get(option, np.empty(0, np.int64))
+            np.add.at(spent, on, self._total[space.estimates_of(option)[: len(on)]])
             self.model.add_hint(taken, option in plan)
+            for host, chosen in enumerate(self._hosts.get(option, [])):
+                here = on[:1] // self._candidates.devices.host_ranks == host
+                self.model.add_hint(chosen, bool(here.any()))
             for lot in self._lots[option]:
-                on = plan[option][lot.first] if option in plan else np.empty(0)
+                of_parts = on[lot.first] if len(on) else on
                 for place, variable in zip(lot.places[:, 0], lot.counts, strict=True):
-                    self.model.add_hint(variable, int((on == place).sum()))
+                    self.model.add_hint(variable, int((of_parts == place).sum()))
+        self.model.add_hint(self._slowest, int(spent.max()))
 
     def milliseconds(self, units: int) -> float:
         """Return the milliseconds of a bound, rounded down as a rating is at every addition."""
-        shards = int(np.diff(self._found.space.first_shard)[self._found.options].sum())
+        shards = int(np.diff(self._candidates.space.first_shard)[self._candidates.options].sum())
         return units * self._unit * (1 - (shards + 8) * 2.0**-53)
 
     def plan(self, value: Any) -> Placed:
         """Return the plan of a solution; `value` maps a variable to its value."""
-        first = self._found.space.first_shard
+        first = self._candidates.space.first_shard
         options = [option for option, taken in self._taken.items() if value(taken)]
         on_ranks = []
         for option in options:

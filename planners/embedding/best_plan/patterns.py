@@ -36,13 +36,15 @@ _SAFETY = 1e-8  # more than the relative rounding error of a sum
 _SMOOTHING = 0.7
 
 
-def worth_patterns(found: Candidates) -> bool:
+def worth_patterns(candidates: Candidates) -> bool:
     """Whether a problem is small enough for the bound by patterns."""
-    shards = int(np.diff(found.space.first_shard)[found.options].sum())
-    return found.space.tables <= _MOST_TABLES and shards <= _MOST_SHARDS
+    shards = int(np.diff(candidates.space.first_shard)[candidates.options].sum())
+    return candidates.space.tables <= _MOST_TABLES and shards <= _MOST_SHARDS
 
 
-def pattern_bound(found: Candidates, at_least: float, at_most: float, deadline: Deadline) -> float:
+def pattern_bound(
+    candidates: Candidates, at_least: float, at_most: float, deadline: Deadline
+) -> float:
     """Return a bound of at least `at_least`, a known bound; infinite if it proves there is no plan.
 
     `at_most` is the rating of a known plan, or infinity. The work is a number of nodes; the
@@ -51,8 +53,8 @@ def pattern_bound(found: Candidates, at_least: float, at_most: float, deadline: 
     work = _WORK
     if deadline.seconds is not None:
         work = min(work, int(_WORK_PER_SECOND * deadline.seconds) + 1)
-    programme = _ConfigurationProgramme(found, work)
-    if math.isinf(at_most) and programme.impossible(found.any_rating):
+    programme = _ConfigurationProgramme(candidates, work)
+    if math.isinf(at_most) and programme.impossible(candidates.any_rating):
         return math.inf
     return climb(programme.impossible, at_least, at_most, Deadline())
 
@@ -64,17 +66,17 @@ class _ConfigurationProgramme:
     up to `most` copies of it, and each copy covers a share of the table.
     """
 
-    def __init__(self, found: Candidates, work: int) -> None:
-        space = found.space
-        self._presolve, self._work, self._tables = Presolve(found), work, space.tables
+    def __init__(self, candidates: Candidates, work: int) -> None:
+        space = candidates.space
+        self._presolve, self._work, self._tables = Presolve(candidates), work, space.tables
         kinds = [kind for kind in range(3) if space.storage[:, kind].any()]
-        capacity = found.devices.storage[found.usable][:, kinds]
+        capacity = candidates.devices.storage[candidates.usable][:, kinds]
         self._capacity, counts = np.unique(capacity, axis=0, return_counts=True)
         self._counts: Floats = counts.astype(np.float64)  # devices of each kind
         figures = np.column_stack([space.total, space.storage[:, kinds]])  # of each estimate
-        parts, hosts = parts_of(space, found.devices), found.devices.hosts
+        parts, hosts = parts_of(space, candidates.devices), candidates.devices.hosts
         pieces: list[tuple[int, int, float, int, Floats]] = []
-        for candidate, option in enumerate(found.options.tolist()):
+        for candidate, option in enumerate(candidates.options.tolist()):
             own = figures[space.estimates_of(option)]
             for share, most, row in _pieces(parts, hosts, option, own):
                 pieces.append((candidate, int(space.table[option]), share, most, row))

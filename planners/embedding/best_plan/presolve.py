@@ -29,21 +29,21 @@ _FIRST_STEP = 5e-3  # first relative step of a bound; it doubles with each succe
 class Presolve:
     """Rules out candidates that do not fit next to shards on every rank, or by reduced costs."""
 
-    def __init__(self, found: Candidates) -> None:
-        space, devices = found.space, found.devices
-        self._found = found
-        self._table = space.table[found.options]
+    def __init__(self, candidates: Candidates) -> None:
+        space, devices = candidates.space, candidates.devices
+        self._candidates = candidates
+        self._table = space.table[candidates.options]
         parts = parts_of(space, devices)
-        self._counts = np.diff(space.first_shard)[found.options]
-        unit = parts.unit[parts.first[found.options]]
+        self._counts = np.diff(space.first_shard)[candidates.options]
+        unit = parts.unit[parts.first[candidates.options]]
         self._everywhere = unit == ALL
-        self._blocks = np.where(unit == HOST, np.diff(parts.first)[found.options], 0)
-        self._together = parts.together[found.options] == 1
+        self._blocks = np.where(unit == HOST, np.diff(parts.first)[candidates.options], 0)
+        self._together = parts.together[candidates.options] == 1
         self._uniform = np.flatnonzero(self._everywhere)
         self._worth_fitting = len(self._uniform) * devices.ranks <= _MOST_SHARDS
         if self._worth_fitting:
             figures = np.column_stack([space.total, space.storage.astype(np.float64)])
-            shards = [space.estimates_of(option) for option in found.options.tolist()]
+            shards = [space.estimates_of(option) for option in candidates.options.tolist()]
             smallest = [figures[estimates].min(axis=0) for estimates in shards]
             self._least = np.array(smallest).reshape(-1, 4)
             on_ranks = [figures[shards[option]] for option in self._uniform.tolist()]
@@ -52,12 +52,13 @@ class Presolve:
 
     def possible(self, limit: float, allowed: Bools | None = None) -> Bools:
         """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
-        found = self._found
-        allowed = found.largest <= limit if allowed is None else allowed & (found.largest <= limit)
+        candidates = self._candidates
+        within = candidates.largest <= limit
+        allowed = within if allowed is None else allowed & within
         if not self._worth_fitting:
             return allowed
-        time = np.where(found.usable, limit * _SAFETY, 0.0)
-        room = np.column_stack([time, found.devices.storage.astype(np.float64)])
+        time = np.where(candidates.usable, limit * _SAFETY, 0.0)
+        room = np.column_stack([time, candidates.devices.storage.astype(np.float64)])
         while self._all_have_options(allowed):
             kept = self._fitting(room, allowed)
             if (kept == allowed).all():
@@ -66,11 +67,11 @@ class Presolve:
         return allowed
 
     def _all_have_options(self, allowed: Bools) -> bool:
-        return bool(np.logical_or.reduceat(allowed, self._found.first[:-1]).all())
+        return bool(np.logical_or.reduceat(allowed, self._candidates.first[:-1]).all())
 
     def _fitting(self, room: Floats, allowed: Bools) -> Bools:
         """Return a mask of allowed options that fit alone next to the shards on every rank."""
-        tables = self._found.space.tables
+        tables = self._candidates.space.tables
         choice = np.bincount(self._table[allowed], minlength=tables)
         uniform = self._uniform[allowed[self._uniform]]
         rows = self._on_ranks[allowed[self._uniform]]
@@ -92,13 +93,13 @@ class Presolve:
 
     def _fit_somewhere(self, options: Ints, left: Floats) -> Bools:
         """Return a mask of options that fit in `left`, counting each shard as the smallest one."""
-        devices = self._found.devices
+        devices = self._candidates.devices
         least = self._least[options][:, None, :]
         with np.errstate(divide="ignore", invalid="ignore"):
             times = np.where(least > 0, left[None] / least, np.inf).min(axis=2)
         times = np.floor(np.minimum(times, 1e6))  # shape (options, ranks)
         fits = times.sum(axis=1) >= self._counts[options]
-        if self._found.devices.hosts:
+        if self._candidates.devices.hosts:
             hosts = times[:, : devices.hosts * devices.host_ranks]
             hosts = hosts.reshape(len(options), devices.hosts, devices.host_ranks)
             parts = self._blocks[options]
@@ -114,7 +115,7 @@ class Presolve:
         Fitting and reduced costs rule out options alternately, until neither rules out any.
         """
         if self._programme is None:
-            self._programme = LinearProgramme(self._found)
+            self._programme = LinearProgramme(self._candidates)
         allowed = self.possible(limit)
         while self._all_have_options(allowed):
             if deadline.passed:
@@ -128,30 +129,30 @@ class Presolve:
         return True, allowed
 
 
-def presolved(found: Candidates) -> Candidates:
+def presolved(candidates: Candidates) -> Candidates:
     """Return the candidates that may be part of some plan, whatever its rating."""
-    if len(found.without_options):
-        return found
-    return found.only(Presolve(found).possible(math.inf))
+    if len(candidates.without_options):
+        return candidates
+    return candidates.only(Presolve(candidates).possible(math.inf))
 
 
 def presolve_bound(
-    found: Candidates, at_least: float, at_most: float, deadline: Deadline
+    candidates: Candidates, at_least: float, at_most: float, deadline: Deadline
 ) -> tuple[float, Candidates]:
     """Return a lower bound on ratings, and the options of plans that rate at most `at_most`.
 
     `at_most` is the rating of a known plan, or infinity.
     """
-    presolve = Presolve(found)
+    presolve = Presolve(candidates)
     refuted, allowed = presolve.refuted(at_most, deadline)
     if refuted:
-        return at_most, found
+        return at_most, candidates
 
     def impossible(limit: float) -> bool:
         return presolve.refuted(limit, deadline)[0]
 
     least = climb(impossible, at_least, at_most, deadline)
-    return least, found.only(allowed)
+    return least, candidates.only(allowed)
 
 
 def climb(

@@ -64,6 +64,23 @@ def test_a_plan_that_is_known_is_given_to_the_solver_and_only_a_better_one_is_re
     assert packed(options, 1.5, 3.0, Deadline(-1.0)) == (1.5, None)
 
 
+def test_a_step_of_the_solver_that_loses_plans_is_left_out(caplog):
+    """With OR-tools issue 5293, CP-SAT 9.15 says that no plan rates below 8e-5."""
+    space = search_space(
+        [
+            option(0, "device", (0, 0, 1e-5), (0, 0, 8e-5)),
+            option(0, "host_rows", (0, 0, 0.0), (0, 0, 7e-5)),
+            option(1, "uniform", *[(0, 0, 0.0)] * 3),
+            option(1, "device", (0, 0, 1e-5)),
+        ]
+    )
+    problem = space, devices(*[(4, 0)] * 3, host_ranks=2)
+    best = least_rating(*problem)
+    least, _ = packed(candidates(*problem), 0.99 * best, 1.3 * best, Deadline())
+    assert least == pytest.approx(best, rel=RELATIVE)
+    assert not caplog.records
+
+
 def test_bytes_beyond_the_solver_s_range_are_rounded_so_that_plans_are_legal():
     """In units of 2**20 bytes two shards seem to fit on a rank."""
     size = 2**59 + 2**10
