@@ -4,14 +4,12 @@
 
 A small model, four embedding tables and a dense over-arch, is planned by TorchRec's planner and by
 shardbench's in both modes, sharded with each plan by TorchRec's DistributedModelParallel, and
-trained from the same weights on the same batches: two processes, gloo and CPUs, each rank on its
-half of a batch. The same plan must give the same losses to the last bit, and the best plan the
-same but for rounding.
+trained from the same weights on the same batches: two processes, gloo and CPUs. The same plan must
+give the same losses to the last bit, and the best plan the same but for rounding.
 """
 
 import tempfile
 import warnings
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +50,9 @@ PLANNERS = {
 }
 
 
+Batch = tuple[torch.Tensor, torch.Tensor, KeyedJaggedTensor]
+
+
 class Model(nn.Module):
     """Scores samples by their dense features and the pooled embeddings of their sparse ones."""
 
@@ -73,40 +74,17 @@ class Model(nn.Module):
         return self.over(torch.cat([dense, *(pooled[name] for name in TABLES)], dim=1))
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Samples of one step: dense features (B, D), labels (B, 1), and the rows they look up."""
-
-    dense: torch.Tensor
-    labels: torch.Tensor
-    lookups: dict[str, list[torch.Tensor]]  # of each table, the rows of each sample
-
-    @classmethod
-    def random(cls, samples: int) -> "Batch":
-        """Draw a batch."""
-        lookups = {
-            name: [
-                torch.randint(rows, (int(torch.randint(MOST_LOOKUPS + 1, ())),))
-                for _ in range(samples)
-            ]
-            for name, (rows, _) in TABLES.items()
-        }
-        return cls(torch.randn(samples, DENSE_FEATURES), torch.rand(samples, 1), lookups)
-
-    def part(self, rank: int) -> "Batch":
-        """Return the samples of one rank."""
-        mine = slice(rank * SAMPLES, (rank + 1) * SAMPLES)
-        lookups = {name: rows[mine] for name, rows in self.lookups.items()}
-        return Batch(self.dense[mine], self.labels[mine], lookups)
-
-    def sparse(self) -> KeyedJaggedTensor:
-        """Return the lookups as TorchRec wants them, table by table and then sample by sample."""
-        rows = [lookups for name in TABLES for lookups in self.lookups[name]]
-        return KeyedJaggedTensor.from_lengths_sync(
-            keys=list(TABLES),
-            values=torch.cat(rows),
-            lengths=torch.tensor([len(lookups) for lookups in rows], dtype=torch.int32),
-        )
+def random_batch() -> Batch:
+    """Draw a batch of samples: features (B, D), labels (B, 1), and the rows that they look up."""
+    lengths = torch.randint(MOST_LOOKUPS + 1, (len(TABLES), SAMPLES))
+    looked_up = [
+        torch.randint(rows, (int(lengths_of_table.sum()),))
+        for lengths_of_table, (rows, _) in zip(lengths, TABLES.values(), strict=True)
+    ]
+    sparse = KeyedJaggedTensor.from_lengths_sync(
+        keys=list(TABLES), values=torch.cat(looked_up), lengths=lengths.flatten().int()
+    )
+    return torch.randn(SAMPLES, DENSE_FEATURES), torch.rand(SAMPLES, 1), sparse
 
 
 class Sharder(EmbeddingBagCollectionSharder):
@@ -174,9 +152,9 @@ def train(start: Model, plan: ShardingPlan, batches: list[Batch]) -> list[float]
     parallel, optimizer = sharded(Model(), plan)
     copy_weights(start, parallel)
     losses = []
-    for batch in batches:
+    for dense, labels, sparse in batches:
         optimizer.zero_grad()
-        loss = nn.functional.mse_loss(parallel(batch.dense, batch.sparse()), batch.labels)
+        loss = nn.functional.mse_loss(parallel(dense, sparse), labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -187,9 +165,10 @@ def run(rank: int, meeting_point: str) -> None:
     """Plan, train and compare, as one of the ranks."""
     warnings.simplefilter("ignore", FutureWarning)  # of torch and torchrec about each other
     dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=RANKS)
-    torch.manual_seed(0)  # the same weights on every rank, and the same batches to take a part of
+    torch.manual_seed(0)  # the same weights on every rank
     start = Model()
-    batches = [Batch.random(RANKS * SAMPLES).part(rank) for _ in range(STEPS)]
+    torch.manual_seed(1 + rank)  # and batches of its own
+    batches = [random_batch() for _ in range(STEPS)]
     losses = {}
     for name, planner_type in PLANNERS.items():
         plan = plan_with(planner_type, start)

@@ -1,10 +1,7 @@
 """Time computations beside a reference, and calibrate a machine by them."""
 
-import csv
-import io
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -18,9 +15,8 @@ from harness.measuring.timing.turns import (
     timed_turn,
 )
 from harness.measuring.timing.verdict import estimate_ratio
-from harness.model.cell import Environment, Ratio
+from harness.model.cell import Ratio
 from harness.model.errors import ShardbenchError
-from harness.model.topology import Topology
 from harness.store.keys import Key
 from harness.store.lines import Entry, Store
 
@@ -125,34 +121,3 @@ def calibrate(design: Design, stopwatch: Stopwatch) -> FittedMachine:
         for work in design.works
     }
     return design.fit(milliseconds, scale)
-
-
-def topology_file(
-    name: str, base: Topology, machine: FittedMachine, device: str, environment: Environment
-) -> str:
-    """Return a topology file as CSV text: the measured columns, and the other columns of `base`."""
-    packages = ", ".join(" ".join(package) for package in environment.packages.items())
-    date, kept = (environment.started or "")[:10], "capacities and links"
-    measured = f"measured {date} on {device} ({environment.cpu}) with {packages}"
-    columns = {
-        column: str(value)
-        for column, value in asdict(base).items()
-        if column != "gpus" and value not in (None, "")
-    }
-    columns |= {"name": name, "confidence": "measured", **machine.columns}
-    columns["source"] = f"shardbench calibrate: {measured}; {kept} of {base.name}: {base.source}"
-    lines = [
-        f"# Written by `shardbench calibrate`: {measured}.",
-        f"# Not measured: {kept}, which are those of {base.name}.",
-    ]
-    for figure in machine.figures:
-        span = f", 95 % interval {figure.low:.4g} to {figure.high:.4g}"
-        unit = f" {figure.unit}" if figure.unit else ""
-        value = f"{figure.value:.4g}{unit}, measured"
-        lines.append(f"# {figure.name}: {value}{span if figure.low < figure.high else ''}")
-    for error in machine.errors:
-        points = f"{error.form} on {error.purpose} ({error.points} points)"
-        lines.append(f"# {points}: geometric mean error {error.error:.1%}")
-    rows = io.StringIO()
-    csv.writer(rows, lineterminator="\n").writerows([columns, columns.values()])
-    return "\n".join(lines) + "\n" + rows.getvalue()

@@ -161,10 +161,7 @@ class Comparison:
         return cells
 
     def _check(
-        self,
-        cells: Mapping[str, Cell],
-        listen: Listener,
-        settle: Callable[[Iterable[str]], None],
+        self, cells: Mapping[str, Cell], listen: Listener, settle: Callable[[Iterable[str]], None]
     ) -> None:
         """Check each variant; raise UsageError if the problem cannot be built."""
         unbuilt: Failed | None = None  # building it for another variant would take as long
@@ -256,17 +253,16 @@ class Comparison:
         These calls are in processes of their own, so their ratios have no intervals.
         """
         times: dict[str, Times] = {}
-        clock = self.family.clock
         for name in names:
             calls = [self._checked[name]]
             if calls[0].wall_s < LONG_CALL_S:
                 event = Event("timing", name, steps=0)
                 outcome = run_job(run_check, self._job, name, event=event, listen=listen)
-                if not isinstance(outcome, Failed):
-                    calls.append(outcome)
+                calls += [] if isinstance(outcome, Failed) else [outcome]
             wall_s, cpu_s = [call.wall_s for call in calls], [call.cpu_s for call in calls]
-            mean = statistics.fmean(wall_s if clock == "wall" else cpu_s)
-            times[name] = Times(clock=clock, wall_s=wall_s, cpu_s=cpu_s, blocks={0: [mean]})
+            compared = wall_s if self.family.clock == "wall" else cpu_s
+            blocks = {0: [statistics.fmean(compared)]}
+            times[name] = Times(clock=self.family.clock, wall_s=wall_s, cpu_s=cpu_s, blocks=blocks)
         for of_variant in times.values():
             of_variant.reference = times.get(self._against.name)
         return times

@@ -122,14 +122,13 @@ def check(
     variant: Variant[Any, Any],
     problem: Any,
     clock: SystemClock,
-    call_begins: Callable[[Recorder], None] = lambda recorder: None,
-    call_ended: Callable[[], None] = lambda: None,
+    begins: Callable[[str, Recorder], None] = lambda stage, recorder: None,
     with_front: bool = False,
     observed: bool = True,
 ) -> Checked:
     """Call a variant once, under the family's observer unless that is not wanted, and check it.
 
-    `call_begins` and `call_ended` are called just before and after the call. `with_front` adds
+    `begins` is called just before and after the call, with the stage. `with_front` adds
     `Checked.front`.
 
     Raises:
@@ -148,13 +147,13 @@ def check(
             if not observed:
                 gc.collect()  # else what set-up allocated may start a collection in the call
             before: int | None = begin_peak()
-            call_begins(recorder)
+            begins(CALL, recorder)
             wall_s, cpu_s = clock.wall(), clock.cpu()
             with recorder.call():
                 result = prepared.run()
             wall_s, cpu_s = clock.wall() - wall_s, clock.cpu() - cpu_s
             reached: int | None = peak()
-            call_ended()
+            begins(AFTER_CALL, recorder)
         # 1. What was measured: here, or by another process.
         counters, phases = {}, {}
         if observed:
@@ -284,9 +283,10 @@ def run_check(job: Job, variant: str, report: Report) -> Checked:
     if job.figures:
         load(family.abilities.figures)(problem, job.figures)
 
-    def call_begins(recorder: Recorder) -> None:
-        report.send(job.stage(CALL, variant))
-        threading.Thread(target=_report_progress, args=(recorder, report), daemon=True).start()
+    def begins(stage: str, recorder: Recorder) -> None:
+        report.send(job.stage(stage, variant))
+        if stage == CALL:
+            threading.Thread(target=_report_progress, args=(recorder, report), daemon=True).start()
 
     report.send(job.stage(SET_UP, variant))
     return check(
@@ -294,8 +294,7 @@ def run_check(job: Job, variant: str, report: Report) -> Checked:
         family.find(variant),
         problem,
         SystemClock(),
-        call_begins,
-        call_ended=lambda: report.send(job.stage(AFTER_CALL, variant)),
+        begins,
         with_front=variant == request.reference.name,
         observed=not job.settings.sampling.once,
     )

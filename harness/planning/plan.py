@@ -10,7 +10,6 @@ from typing import Any
 
 from harness.contract import (
     Explanation,
-    Family,
     Measured,
     Moving,
     Planning,
@@ -34,6 +33,7 @@ from harness.model.ids import CellId
 from harness.model.quality import Bound, Quality, find_bound
 
 _REMEDY_SECONDS = 20.0
+_BASELINE_SECONDS = 10.0
 
 Begins = Callable[[str], None]
 """A function that is called with each stage that begins, in a few words."""
@@ -94,10 +94,9 @@ def plan(
     """
     variant, problem = _prepare(request, seconds, near, begins)
     begins(f"planning with {variant.name}")
-    decision, took = _decide(request.family, variant, problem)
+    decision, took = _decide(variant, problem)
     begins("rating the plan")
-    moved = None if near is None else _moving(request).moved(problem, decision)
-    return _planned(request, variant.name, problem, decision, took, moved_gib=moved)
+    return _planned(request, variant.name, problem, decision, took, near is not None)
 
 
 def front(
@@ -108,14 +107,12 @@ def front(
     Times count from the previous decision. Raises the same errors as `plan`.
     """
     variant, start = _prepare(request, seconds, near, begins)
-    moving, clock = _moving(request), SystemClock()
+    clock = SystemClock()
     begins("planning")
     began = clock.wall()
-    for count, (problem, decision) in enumerate(moving.front(start), start=1):
+    for count, (problem, decision) in enumerate(_moving(request).front(start), start=1):
         took = clock.wall() - began
-        request.family.work.validate(problem, decision)
-        moved = moving.moved(problem, decision)
-        yield _planned(request, variant.name, problem, decision, took, moved_gib=moved)
+        yield _planned(request, variant.name, problem, decision, took, is_near=True)
         begins(f"planning, {count} found so far")
         began = clock.wall()
 
@@ -156,9 +153,17 @@ def _prepare(
 
 
 def _planned(
-    request: Request, variant: str, problem: Any, decision: Any, planning_s: float, **known: Any
+    request: Request,
+    variant: str,
+    problem: Any,
+    decision: Any,
+    planning_s: float,
+    is_near: bool = False,
+    changes: tuple[str, ...] = (),
 ) -> Planned:
+    """Return a decision with its figures. Raise InfeasibleDecision if it is invalid."""
     family, planning = request.family, _planning(request)
+    family.work.validate(problem, decision)
     return Planned(
         cell=request.cell_id(variant),
         document=planning.document(problem, decision),
@@ -167,15 +172,14 @@ def _planned(
         first=family.qualities[0],
         bound=find_bound(family.qualities),
         planning_s=planning_s,
+        moved_gib=_moving(request).moved(problem, decision) if is_near else None,
         problem=problem,
-        **known,
+        changes=changes,
     )
 
 
-def _decide(
-    family: Family[Any, Any], variant: Variant[Any, Any], problem: Any
-) -> tuple[Any, float]:
-    """Call a variant once; return its valid decision and the call's wall seconds."""
+def _decide(variant: Variant[Any, Any], problem: Any) -> tuple[Any, float]:
+    """Call a variant once; return its decision and the call's wall seconds."""
     clock = SystemClock()
     try:
         prepared = variant.prepared(problem)
@@ -193,9 +197,7 @@ def _decide(
         raise
     except Exception as error:  # a variant may raise anything, e.g. where nothing fits
         raise ShardbenchError(f"'{variant.name}' found no decision: {one_line(error)}") from error
-    decision = result.decision if isinstance(result, Measured) else result
-    family.work.validate(problem, decision)
-    return decision, took
+    return result.decision if isinstance(result, Measured) else result, took
 
 
 def find_remedies(request: Request, begins: Begins = _silent) -> Remedies[Any, Any]:
@@ -210,11 +212,9 @@ def find_remedies(request: Request, begins: Begins = _silent) -> Remedies[Any, A
 
 
 def fixed(request: Request, remedy: Remedy[Any, Any], planning_s: float) -> Planned:
-    """Return the record of a remedy's decision, after checking it on the changed problem."""
-    problem, decision = remedy.problem, remedy.decision
-    request.family.work.validate(problem, decision)
-    variant = _planning(request).variant
-    return _planned(request, variant, problem, decision, planning_s, changes=remedy.changes)
+    """Return the record of a remedy's decision on the changed problem; raises as `plan`."""
+    made = (remedy.problem, remedy.decision, planning_s)
+    return _planned(request, _planning(request).variant, *made, changes=remedy.changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +270,12 @@ def explain(
     decided = []
     for planner in variants:
         begins(f"planning with {planner.name}")
-        decided.append(_decide(family, planner, problem))
+        decided.append(_decide(planner, problem))
+        family.work.validate(problem, decided[-1][0])
     (decision, took), *others = decided
-    other_decision = others[0][0] if others else None
     begins("explaining the decision")
-    question = Question(rank, top, request.against, other_decision, table)
+    other = others[0][0] if others else None
+    question = Question(rank, top, request.against, other, table)
     explanation = explaining(problem, decision, question)
     return Explained(request.cell_id(variant.name), request.against, explanation, took)
 
@@ -288,14 +289,12 @@ class Baseline:
     reason: str = ""
 
 
-def baseline(
-    request: Request, made: Planned, begins: Begins = _silent, seconds: float | None = None
-) -> Baseline | None:
+def baseline(request: Request, made: Planned, begins: Begins = _silent) -> Baseline | None:
     """Plan as the problem's planner does today, or as its model if a variant is not installed.
 
     Returns None if the family names no such planner, or if the plan `made` had to stay near another
-    one, which no release does. Planning stops after `seconds`; by default after as long as `made`
-    took, and at least ten seconds. It must be called in the main thread.
+    one, which no release does. Planning stops after as long as `made` took, and at least ten
+    seconds. It must be called in the main thread.
     """
     family, planning = request.family, _planning(request)
     if planning.baseline is None or made.moved_gib is not None:
@@ -306,11 +305,12 @@ def baseline(
         return Baseline(planner, made.quality[first])
     variant = family.root(variant) if variant.missing() else variant
     begins(f"planning with {variant.name}")
-    limit = max(10.0, made.planning_s) if seconds is None else seconds
+    limit = max(_BASELINE_SECONDS, made.planning_s)
     try:
         variant.check_installed()
         with _stopped_after(limit):
-            decision, _ = _decide(family, variant, made.problem)
+            decision, _ = _decide(variant, made.problem)
+            family.work.validate(made.problem, decision)
             return Baseline(planner, family.work.quality(made.problem, decision)[first])
     except _TimeIsUp:
         reason = f"{planner} finds no plan within {limit:.0f} s."

@@ -4,7 +4,6 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -134,7 +133,7 @@ def _topology(family: Family[Any, Any], workload: WorkloadSpec, text: str) -> To
 class _SuiteFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The structure of a suite file."""
 
-    study: Annotated[list[Any], Meta(min_length=1)]
+    study: Annotated[tuple[SuiteStudy, ...], Meta(min_length=1)]
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None
 
 
@@ -142,24 +141,12 @@ def read_suite(path: Path, registry: Registry) -> tuple[str, list[Request]]:
     """Return the name of a suite file, and its requests.
 
     Its paths of workloads and topologies are relative to the working folder. The name becomes that
-    of a file of results. Raise UsageError for an unknown key or name or a value of a wrong type;
-    the message names the file and the number of the study.
+    of a file of results. Raise UsageError with the file's name for an unknown key or name or a
+    value of a wrong type.
     """
     file = checked(read_toml(path), _SuiteFile, str(path))
-    requests: list[Request] = []
-    for number, study in enumerate(file.study, start=1):
-        called = f"{path}: study {number}"
-        declared = checked(study, SuiteStudy, called)
-        with _naming(called):
-            requests += declared.requests(registry)
-    with _naming(str(path)):
-        return file.name or path.stem, merged(requests)
-
-
-@contextmanager
-def _naming(place: str) -> Iterator[None]:
-    """Put the place in front of the message of a UsageError."""
     try:
-        yield
+        requests = merged(request for study in file.study for request in study.requests(registry))
     except UsageError as error:
-        raise UsageError(f"{place}: {error}") from None
+        raise UsageError(f"{path}: {error}") from None
+    return file.name or path.stem, requests

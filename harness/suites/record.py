@@ -24,8 +24,7 @@ from harness.store.cells import read_cells
 from harness.store.lines import Store
 from harness.suites.declared import SuiteStudy
 
-_Seconds = Annotated[float, Meta(gt=0)]
-_Gib = Annotated[float, Meta(gt=0)]
+_Positive = Annotated[float, Meta(gt=0)]
 
 
 class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
@@ -35,10 +34,10 @@ class RecordedStudy(SuiteStudy, frozen=True, forbid_unknown_fields=True):
     first.
     """
 
-    seconds: _Seconds = 20.0
-    budget: _Seconds = 300.0
+    seconds: _Positive = 20.0
+    budget: _Positive = 300.0
     once: bool = False
-    gib: _Gib = 2.0
+    gib: _Positive = 2.0
     order: int = 0
 
     def settings(self) -> Settings:
@@ -56,12 +55,8 @@ class RecordedCommits(Struct, frozen=True, forbid_unknown_fields=True):
     planner: str = ""
     counted: bool = False
     repeat: Annotated[int, Meta(ge=0)] = 2
-    budget: _Seconds = 3600.0
-    gib: _Gib = 2.0
-
-    def __post_init__(self) -> None:
-        if not (self.repeat or self.counted):
-            raise ValueError("'repeat' must be at least 1, unless 'counted' is true")
+    budget: _Positive = 3600.0
+    gib: _Positive = 2.0
 
 
 class RecordedProfile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +65,7 @@ class RecordedProfile(Struct, frozen=True, forbid_unknown_fields=True):
     family: Name
     problem: Name
     variants: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)]
-    seconds: _Seconds = 4.0
+    seconds: _Positive = 4.0
 
 
 class RecordedTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +77,7 @@ class RecordedTable(Struct, frozen=True, forbid_unknown_fields=True):
     script: Name
     family: Name
     arguments: tuple[str, ...] = ()
-    budget: _Seconds = 3600.0
+    budget: _Positive = 3600.0
     order: int = 0
 
     @property

@@ -85,13 +85,10 @@ def kernels_ms(mesh: DeviceMesh) -> float:
 def main() -> None:
     """Time the variants in turns, and print the table."""
     problem = build_problem("dtensor", PROBLEM)
-    upstream, accelerated = (
-        defaultdict[str, float](lambda: inf),
-        defaultdict[str, float](lambda: inf),
-    )
+    times = {name: defaultdict[str, float](lambda: inf) for name in ("upstream", "accelerated")}
     gc.disable()
     for _ in range(int(sys.argv[1])):
-        for name, least in (("upstream", upstream), ("accelerated", accelerated)):
+        for name, least in times.items():
             prepared = FAMILY.find(name).prepared(problem)
             with prepared.installed():
                 for _ in range(STEPS):
@@ -106,6 +103,7 @@ def main() -> None:
             gc.collect()
     with playing_one_rank(problem.ranks_per_host):
         kernels = kernels_ms(problem.program.mesh)
+    upstream, accelerated = times.values()
     before, after = upstream.pop("step"), accelerated["step"]
     rows = [
         ("step", before, after),

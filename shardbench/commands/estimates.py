@@ -1,8 +1,11 @@
 """`shardbench validate` and `calibrate`: check and fit cost estimates on this machine."""
 
+import csv
+import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +15,23 @@ from rich.text import Text
 
 from harness.contract import Family
 from harness.contract.abilities import load
-from harness.contract.estimates import BenchOptions, Workbench
+from harness.contract.estimates import BenchOptions, FittedMachine, Workbench
 from harness.estimates.memory import MeasuredMemory, MemoryValidation, validate_memory
-from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate, topology_file
+from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate
 from harness.estimates.validation import Validation, validate
 from harness.measuring.environment import environment
 from harness.measuring.jobs import start_server_for
 from harness.measuring.timing.turns import SystemClock
+from harness.model.cell import Environment
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
+from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
 from harness.topologies.lookup import find_topology, placed_on, read_topologies
 from reports import estimates as tables
+from reports.core.table import as_markdown
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options
 from shardbench.command import command
@@ -220,13 +226,31 @@ def calibrate_command(
     store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
     with _measuring(able, store, given, fresh) as (bench, on_progress):
         machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
-    text = topology_file(out.stem, base, machine, bench.device, environment(seed))
+    text = _topology_file(out.stem, base, machine, bench.device, environment(seed))
     read_topologies(text, str(out))
     options.write(out, text)
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
     options.show_or_write(json, machine, Group(fitted, "", errors))
     options.messages.print(f"Wrote {out}")
+
+
+def _topology_file(
+    name: str, base: Topology, machine: FittedMachine, device: str, here: Environment
+) -> str:
+    """Return a topology file: fitted figures as comments, their columns, and others of `base`."""
+    packages = ", ".join(" ".join(package) for package in here.packages.items())
+    measured = f"measured {(here.started or '')[:10]} on {device} ({here.cpu}) with {packages}"
+    source = f"{measured}; capacities and links of {base.name}: {base.source}"
+    columns = asdict(base) | {"name": name, "confidence": "measured", **machine.columns}
+    columns["source"] = f"shardbench calibrate: {source}"
+    del columns["gpus"]
+    shown = [as_markdown(tables.figures_table(machine)), as_markdown(tables.errors_table(machine))]
+    file = io.StringIO()
+    for line in "\n\n".join([columns["source"], *shown]).split("\n"):
+        file.write(f"# {line}\n")
+    csv.writer(file, lineterminator="\n").writerows([columns, columns.values()])
+    return file.getvalue()
 
 
 @contextmanager

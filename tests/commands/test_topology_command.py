@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.topologies import probe
-from harness.topologies.links import parse_matrix
 from harness.topologies.lookup import find_topology, presets
-from harness.topologies.probe import GpuDevice, Host, NetworkDevice
 
 ROOT = Path(__file__).parents[2]
 OUTPUTS = ROOT / "tests/topologies/data"
@@ -43,29 +40,6 @@ class TestCapture:
         assert code == 1
         assert "Not seen: nvidia-smi: The driver's program nvidia-smi is not installed." in err
         assert list(tmp_path.iterdir()) == []
-
-    def test_with_gpus_all_is_taken_from_them(self, topology, monkeypatch):
-        """The GPUs are recorded answers; reading real ones needs a machine with GPUs."""
-        gpu = GpuDevice(
-            "NVIDIA A100-SXM4-40GB",
-            memory_bytes=42505076736,
-            memory_clock=1215000,
-            bus_width=5120,
-            pcie_generation=4,
-            pcie_width=16,
-        )
-        nics = [NetworkDevice(f"mlx5_{n}", 200.0, True) for n in range(8)]
-        matrix = parse_matrix((OUTPUTS / "dgx_a100.txt").read_text(), "dgx_a100")
-        host = Host([gpu] * 8, matrix, "a test", nics, 2**40)
-        monkeypatch.setattr(probe, "read_host", lambda: host)
-        assert topology("capture", "-o", "a100.csv", "--name", "ours")[0] == 0
-        found, preset = find_topology("a100.csv", 8), presets()["dgx_a100_40gb"]
-        assert found.name == "ours"
-        assert found.hbm_bytes == preset.hbm_bytes
-        assert found.intra_host_bw == preset.intra_host_bw
-        assert found.inter_host_bw == preset.inter_host_bw
-        assert found.hbm_bw == 1555200000
-        assert found.ddr_bytes == 2**37
 
 
 class TestShow:
@@ -109,11 +83,11 @@ class TestCheck:
         assert code == 1
         assert "write local_world_size=72, without pod_size" in out
 
-    @pytest.mark.parametrize("name", sorted(presets()))
-    def test_presets_are_clean(self, topology, name):
+    def test_presets_are_clean(self, topology):
         """No preset has a trap."""
-        code, out, _ = topology("check", name)
-        assert (code, f"{name}: nothing found; compared with the data sheet of" in out) == (0, True)
+        for name in presets():
+            code, out, _ = topology("check", name)
+            assert (code, f"{name}: nothing found; compared with the data" in out) == (0, True)
 
     def test_one_of_several_rows_can_be_named(self, topology, tmp_path):
         """FILE.csv#NAME is one row of a file."""

@@ -29,7 +29,7 @@ def test_tables_are_shown_with_summary_distributions_and_the_largest(workload):
     tables = load_tables(WorkloadSpec.parse("dlrm-856[tables=60,seed=1]"))
     assert "60 tables for 60 features, 233,456,527 rows, 90.11 GiB" in out
     assert "Assigned here, not published: dimension, pooling factor." in out
-    assert "The 3 largest of 60 tables by bytes" in out
+    assert "3 of 60 tables, by bytes" in out
     largest = sorted(tables, key=lambda table: -table.bytes)[:3]
     assert re.findall(r"^(table_\d+) ", out, re.MULTILINE) == [table.name for table in largest]
     for title in ("rows", "dim (elements)", "pooling (indices a sample)", "bytes"):

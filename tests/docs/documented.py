@@ -1,4 +1,4 @@
-"""The commands that README and docs show: in blocks of code, inside sentences and in tables."""
+"""The commands that README and docs show: in blocks of code and inside sentences."""
 
 import os
 import re
@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 _PROGRAMS = ("shardbench", "make", "asv", "python", ".venv/bin/python", "pip", "git", "pre-commit")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(`+)((?:.|\n(?!\n))+?)\1")
-_ROW = re.compile(r"^\|(.*)\|$", re.MULTILINE)
 # What stands for something else: an ellipsis, words in capitals such as FILE or N.
 _PLACEHOLDER = re.compile(r"\.\.\.|…|(?<![\w.-])[A-Z][A-Z_]*(?![\w=.-])")
 
@@ -39,10 +38,7 @@ class Command:
 
 def documents() -> list[Path]:
     """Return README, the pages of docs, and the other documents."""
-    return [
-        *sorted(ROOT.glob("*.md")),
-        *sorted((ROOT / "docs").rglob("*.md")),
-    ]
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def commands(paths: Iterable[Path]) -> list[Command]:
@@ -61,29 +57,8 @@ def _shown(document: str) -> Iterator[str]:
             for line in match[2].replace("\\\n", " ").splitlines():
                 yield from _command(line.removeprefix("$ "))
     prose = _FENCE.sub("", document)
-    yield from _in_tables(prose)
     for match in _SPAN.finditer(prose):
         yield from _command(match[2].strip())
-
-
-def _in_tables(prose: str) -> Iterator[str]:
-    """Yield commands from tables: a heading `PROGRAM ...`, completed by each row's first cell."""
-    heading, end = "", -1
-    for match in _ROW.finditer(prose):
-        if match.start() != end + 1:  # another table
-            heading = ""
-        end = match.end()
-        first, *others = (cell.strip() for cell in match[1].split("|"))
-        spans = re.findall(r"`([^`]*)`", first)
-        if spans and spans[0].endswith(" ..."):
-            heading = spans[0].removesuffix("...")
-        elif heading and spans:
-            for span in spans:
-                variants = [v for other in others for v in re.findall(r"^`([^`]*)`$", other)]
-                chosen = f" --variants {','.join(variants)}" if variants else ""
-                yield from _command(heading + span + chosen)
-        elif not re.fullmatch(r"[\s:-]*", first):
-            heading = ""
 
 
 def _command(line: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from documented import ROOT
 from fake_clock import FakeClock
 
-from harness.contract import Abilities, BenchOptions, ImportRequest, UsageError, read_captured
+from harness.contract import Abilities, BenchOptions, ImportRequest, read_captured
 from harness.contract.abilities import load
 from harness.contract.registry import Registry
 from harness.estimates.timing import Pair, Stopwatch, calibrate
@@ -63,11 +63,6 @@ def able(family):
     return lambda name: load(getattr(family.abilities, name))
 
 
-@pytest.fixture
-def request_of_loop(family):
-    return Request(family, ANY_NAME, GPUS, ("loop",))
-
-
 def test_the_page_has_every_ability_and_a_reader_finds_each(family, able):
     names = set(Abilities.__dataclass_fields__)
     for page, mark in (("abilities.md", "## {}\n"), ("adding-a-variant.md", "| `{}` |")):
@@ -77,21 +72,16 @@ def test_the_page_has_every_ability_and_a_reader_finds_each(family, able):
     assert Registry([family]).families == (family,)
 
 
-def test_the_smallest_family_accepts_any_workload_name_and_plans(request_of_loop):
-    planned = plan(request_of_loop)
+def test_the_smallest_family_accepts_any_workload_name_plans_and_explains(family):
+    request = Request(family, ANY_NAME, GPUS, ("loop",))
+    planned = plan(request)
     assert str(planned.cell) == "sums/loop@any-name[and=parameter]/dgx_h100:8"
     assert (planned.document, planned.quality) == ({"sum": 28}, {"sum": 28})
     assert len(planned.ranks.rows) == 8
-
-
-def test_a_decision_is_explained(request_of_loop):
-    found = explain(request_of_loop, rank=3).explanation
-    assert found.sentences == ("The numbers make 28.",)
-    assert found.sections[0].rows == (("3", 3),)
-    with pytest.raises(UsageError, match="no rank 8"):
-        explain(request_of_loop, rank=8)
-    found = explain(request_of_loop, table="3").explanation
-    assert found.sentences == ("3 is a part of 28.",)
+    explained = explain(request, rank=3).explanation
+    assert explained.sentences == ("The numbers make 28.",)
+    assert explained.sections[0].rows == (("3", 3),)
+    assert explain(request, table="3").explanation.sentences == ("3 is a part of 28.",)
 
 
 def test_a_workload_is_imported(able, tmp_path):
@@ -143,5 +133,3 @@ def test_decisions_are_measured_and_a_machine_is_fitted(able, tmp_path):
             stopwatch.time(rank.work, 1)
     (figure,) = calibrate(bench.design(1.0), stopwatch).figures
     assert figure.value == pytest.approx(1 / 30_000)
-    with pytest.raises(UsageError):
-        able("measuring")(BenchOptions("cuda", "uniform", None))

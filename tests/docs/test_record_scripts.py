@@ -5,7 +5,6 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -29,11 +28,12 @@ SMALL = {
 }
 
 
-def test_the_record_names_scripts_that_are_there():
+def test_the_record_names_the_scripts_that_are_there():
     suites = (ROOT / "record").rglob("suite.toml")
     named = {name for s in suites for name in re.findall(r'^script = "(.*)"', s.read_text(), re.M)}
-    assert named
-    assert all((ROOT / name).is_file() for name in named)
+    scripts = {f"record/scripts/{path.name}" for path in SCRIPTS.glob("*.py")}
+    assert scripts - named == {"record/scripts/common.py"}
+    assert named <= scripts
 
 
 @pytest.mark.long
@@ -56,25 +56,10 @@ def test_without_a_gpu_a_script_measures_nothing(script: str, tmp_path: Path):
     assert done.stderr.endswith("There is no CUDA device that torch can use.\n")
 
 
-@pytest.fixture
-def functions_of(monkeypatch):
-    """Return a function that runs a script's definitions and returns them by name."""
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return lambda script: runpy.run_path(str(SCRIPTS / script))
-
-
-def test_failed_tests_are_named(functions_of):
-    cases = "".join(f'<testcase classname="a" name="t{n}"><failure/></testcase>' for n in range(12))
-    suite = ElementTree.fromstring(f'<testsuite tests="20" skipped="3">{cases}</testsuite>')
-    *numbers, named = functions_of("tests.py")["counts"](suite)
-    assert numbers == [5, 12, 3]
-    assert "a::t9, and others" in named
-    assert "a::t10" not in named
-
-
 @pytest.mark.long
-def test_ranks_of_two_plans_are_stepped_and_compared(functions_of):
-    functions = functions_of("sharded_step.py")
+def test_ranks_of_two_plans_are_stepped_and_compared(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    functions = runpy.run_path(str(SCRIPTS / "sharded_step.py"))
     start_server_for([functions["FAMILY"]])
     rows = list(functions["rows"]("synthetic[tables=4,weights=cpu,mib=4]", "dgx_h100", "cpu", 2))
     assert rows[0][1].startswith("upstream")

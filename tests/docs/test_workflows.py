@@ -64,48 +64,8 @@ def test_what_it_uses_of_others_has_a_version(path: Path):
             assert re.fullmatch(r"(actions|pypa)/[\w-]+@v\d[\d.]*", used)
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory) -> Path:
-    """A folder with measured cells of a small problem, and expectations for a gate."""
-    folder = tmp_path_factory.mktemp("gate")
-    for words in (
-        "compare dimspec -w all-pairs[rank=1,mesh=2x2] -t dgx_a100_80gb -n 4 "
-        "--variants eager-dict,interned --seconds 0.1 --results cells.jsonl",
-        "gate --init expected.toml --judge cells.jsonl",
-    ):
-        run(sys.executable, "-m", "shardbench", *words.split(), folder=folder).check_returncode()
-    expected = (folder / "expected.toml").read_text()
-    (folder / "more.toml").write_text(expected + f'\n[cell."{CELL.format("lazy-dict")}"]\n')
-    held = tomllib.loads(expected)
-    low, high = held["cell"][CELL.format("interned")]["ratio"]
-    within = (low * held["ratio_slack"] + high / held["ratio_slack"]) / 2
-    (folder / "unsure.toml").write_text(expected.replace(f"{high},\n", f"{within},\n"))
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("expectations", "inconclusive", "code", "verdict"),
-    [
-        ("expected.toml", "fail", 0, "As expected"),
-        ("more.toml", "pass", 1, "Missing"),
-        ("unsure.toml", "fail", 2, "Inconclusive"),
-        ("unsure.toml", "pass", 0, "Inconclusive"),
-        ("none.toml", "pass", 3, "Error"),
-    ],
-)
-def test_the_action_says_what_the_gate_says(
-    measured: Path, job: "Job", expectations: str, inconclusive: str, code: int, verdict: str
-):
-    """The step's exit code, its outputs and the summary are those of the gate."""
-    done, output = job.gate(measured, expectations, inconclusive=inconclusive)
-    assert done.returncode == code, done.stderr
-    assert output["exit-code"] == str(2 if verdict == "Inconclusive" else code)
-    assert output["verdict"].startswith(verdict)
-    assert verdict in job.summary.read_text()
-
-
 class Job:
-    """A job of GitHub Actions on this machine, which uses the action; `gate` is the step Gate."""
+    """A job of GitHub Actions on this machine, which uses the action."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.summary = folder, folder / "summary.md"
@@ -124,27 +84,20 @@ class Job:
         """Run a step of the action in a folder, as GitHub does."""
         steps = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
         (script,) = [known["run"] for known in steps if known["name"] == name]
+        variables = {
+            "GITHUB_ACTION_PATH": str(ROOT),
+            "RUNNER_TEMP": str(self.folder),
+            "GITHUB_OUTPUT": str(self.folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "MATRIX": "",
+            "ARGUMENTS": "",
+            "INCONCLUSIVE": "fail",
+            **variables,
+        }
         # The cells are there: to judge them takes no minute.
         script = script.replace('--results "$kept/gate.jsonl"', "--judge cells.jsonl")
-        return run(
-            *("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script),
-            folder=folder,
-            PATH=self.path,
-            GITHUB_ACTION_PATH=str(ROOT),
-            RUNNER_TEMP=str(self.folder),
-            GITHUB_OUTPUT=str(self.folder / "output"),
-            GITHUB_STEP_SUMMARY=str(self.summary),
-            **variables,
-        )
-
-    def gate(
-        self, folder: Path, expectations: str, arguments: str = "", inconclusive: str = "fail"
-    ) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
-        """Run the gate; return the finished step, and its outputs."""
-        given = {"EXPECTATIONS": expectations, "ARGUMENTS": arguments, "MATRIX": ""}
-        done = self.step("Gate", folder, INCONCLUSIVE=inconclusive, **given)
-        lines = (self.folder / "output").read_text().splitlines()
-        return done, dict(line.split("=", 1) for line in lines)
+        shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script)
+        return run(*shell, folder=folder, PATH=self.path, **variables)
 
 
 @pytest.fixture
@@ -152,10 +105,51 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> Path:
+    """A folder with measured cells of a small problem, and expectations for a gate."""
+    folder = tmp_path_factory.mktemp("gate")
+    for words in (
+        "compare dimspec -w all-pairs[rank=1,mesh=2x2] -t dgx_a100_80gb -n 4 "
+        "--variants eager-dict,interned --seconds 0.1 --results cells.jsonl",
+        "gate --init expected.toml --judge cells.jsonl",
+    ):
+        run(sys.executable, "-m", "shardbench", *words.split(), folder=folder).check_returncode()
+    expected = (folder / "expected.toml").read_text()
+    (folder / "more.toml").write_text(expected + f'\n[cell."{CELL.format("lazy-dict")}"]\n')
+    proposed = tomllib.loads(expected)
+    low, high = proposed["cell"][CELL.format("interned")]["ratio"]
+    within = (low * proposed["ratio_slack"] + high / proposed["ratio_slack"]) / 2
+    (folder / "unsure.toml").write_text(expected.replace(f"{high},\n", f"{within},\n"))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("expectations", "inconclusive", "code", "verdict"),
+    [
+        ("expected.toml", "fail", 0, "As expected"),
+        ("more.toml", "pass", 1, "Missing"),
+        ("unsure.toml", "fail", 2, "Inconclusive"),
+        ("unsure.toml", "pass", 0, "Inconclusive"),
+        ("none.toml", "pass", 3, "Error"),
+    ],
+)
+def test_the_action_says_what_the_gate_says(
+    measured: Path, job: Job, expectations: str, inconclusive: str, code: int, verdict: str
+):
+    """The step's exit code, its outputs and the summary are those of the gate."""
+    given = {"EXPECTATIONS": expectations, "INCONCLUSIVE": inconclusive}
+    done = job.step("Gate", measured, **given)
+    assert done.returncode == code, done.stderr
+    output = dict(line.split("=", 1) for line in (job.folder / "output").read_text().splitlines())
+    assert output["exit-code"] == str(2 if verdict == "Inconclusive" else code)
+    assert output["verdict"].startswith(verdict)
+    assert verdict in job.summary.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", []),
         ("\n--seconds 30\n--budget 120\n", ["--seconds", "30", "--budget", "120"]),
         ("--results 'my cells.jsonl' * $HOME", ["--results", "my cells.jsonl", "*", "$HOME"]),
     ],
@@ -163,7 +157,7 @@ def job(tmp_path: Path) -> Job:
 def test_arguments_are_split_as_a_shell_does(job: Job, arguments: str, words: list[str]):
     """Lines and quotes keep every word, and nothing in them is run or replaced."""
     job.program("shardbench", "printf '%s\\n' \"$@\"")
-    done, _ = job.gate(job.folder, "expectations.toml", arguments)
+    done = job.step("Gate", job.folder, EXPECTATIONS="expectations.toml", ARGUMENTS=arguments)
     assert done.returncode == 0, done.stderr
     given = done.stdout.splitlines()
     assert given[given.index("--markdown") + 2 :] == words
@@ -188,8 +182,7 @@ def test_the_example_takes_the_pull_request_from_the_event(
     job: Job, answer: str, commented: list[str]
 ):
     """Of the artifact of a fork only the text is used, and without a pull request nothing is."""
-    path = EXAMPLE.with_name("planner-counts-comment.yml")
-    (script,) = commands(path)
+    (script,) = commands(EXAMPLE.with_name("planner-counts-comment.yml"))
     job.program(
         "gh",
         f'case "$1" in api) echo "$*" > asked; echo "{answer}";; pr) echo "$3" > commented;; esac',

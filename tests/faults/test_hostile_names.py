@@ -21,6 +21,7 @@ from page_parser import Page
 
 from harness.model.files import legible
 from reports.core.formatting import code, csv as as_csv, markdown
+from reports.core.page import TEMPLATES, templates
 from reports.core.table import table_of, text as text_column
 from reports.core.terminal import as_terminal
 from reports.report.page import write_report
@@ -208,3 +209,9 @@ def test_a_terminal_shows_markup_as_it_is(capsys):
     shown = capsys.readouterr().out
     for text in ("[bold]title[/bold]", "[red]", ":tm:", "[link=file:///]x[/link]", ":smile: [/]"):
         assert text in shown
+
+
+def test_templates_escape_and_nothing_is_marked_safe():
+    assert templates().autoescape is True
+    for path in TEMPLATES.glob("*.j2"):
+        assert not re.search(r"\|\s*safe\b|autoescape", path.read_text(encoding="utf-8")), path

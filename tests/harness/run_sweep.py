@@ -1,6 +1,6 @@
 """Script: sweep over the toy family, in a process that a test may kill at any moment.
 
-python run_sweep.py RESULTS [WORKERS]
+python run_sweep.py RESULTS
 """
 
 import sys
@@ -11,10 +11,10 @@ import toy
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
-from harness.store.cells import CellStore
+from harness.store.cells import CellStore, read_cells
 from harness.store.lines import hold
 from harness.suites.declared import merged
-from harness.suites.sweep import resumed, sweep, tasks_of
+from harness.suites.sweep import Finished, resumed, sweep, tasks_of
 from harness.topologies.lookup import find_topology
 
 SETTINGS = Settings(60.0, SamplingRule(seconds=0.01, least_blocks=2, most_blocks=2))
@@ -31,15 +31,24 @@ def requests() -> list[Request]:
     return merged(requests)
 
 
-def main(path: str, workers: str = "") -> None:
-    results = Path(path)
-    store = CellStore(results)
-    with hold(results):
-        assert all(damage.torn for damage in store.damaged)
-        left = resumed(tasks_of(requests(), SETTINGS), store)
-        at_once = int(workers or 1)
-        for _ in sweep(left, store, SETTINGS, registry=toy.toy_registry, at_once=at_once):
-            pass
+def left(path: Path, requests: list[Request], several: bool = False) -> list[Request]:
+    """Return requests with the cells that a file has of them."""
+    return resumed(tasks_of(requests, SETTINGS, several), CellStore(path))
+
+
+def swept(path: Path, requests: list[Request], at_once: int = 2) -> list[Finished]:
+    """Measure what is left of requests."""
+    options = {"registry": toy.toy_registry, "at_once": at_once}
+    return list(sweep(left(path, requests), CellStore(path), SETTINGS, **options))
+
+
+def ids(path: Path) -> list[str]:
+    return [str(cell.id) for cell in read_cells(path)]
+
+
+def main(path: str) -> None:
+    with hold(Path(path)):
+        swept(Path(path), requests(), at_once=1)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ def test_what_is_imported_is_declared():
     declared = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
     named = found - NOT_DECLARED - set(OPTIONAL)
     assert set(map(canonicalize_name, named)) <= declared
+    of_jobs = {*map(canonicalize_name, NOT_DECLARED), "fbgemm-gpu-cpu"}
+    assert declared & of_jobs == set()
     assert set(OPTIONAL.values()) == set(PROJECT["optional-dependencies"])
 
 

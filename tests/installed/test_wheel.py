@@ -4,21 +4,15 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-import zipfile
-from collections.abc import Iterator
-from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 from environments import ROOT, MadeEnvironment
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from release import check_contents, copy_inputs
 
 pytestmark = pytest.mark.long
 
-# A training job has its own builds of these.
-OF_THE_JOB = {"torch", "torchrec", "fbgemm-gpu", "fbgemm-gpu-cpu"}
 TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
 
 
@@ -69,31 +63,6 @@ def shardbench(environment: MadeEnvironment, *words: str) -> str:
     done = environment.run(environment.bin / "shardbench", *words, NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def needs(package: str) -> Iterator[Requirement]:
-    """Yield the requirements of an installed package that apply here, without extras."""
-    for text in importlib.metadata.requires(package) or ():
-        requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield requirement
-
-
-def test_what_it_needs_is_no_library_of_the_job(wheel: Path):
-    with zipfile.ZipFile(wheel) as opened:
-        (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
-        metadata = message_from_bytes(opened.read(name))
-    declared = [Requirement(text) for text in metadata.get_all("Requires-Dist", ())]
-    waiting = [each for each in declared if each.marker is None]
-    assert all(any(bound.operator == ">=" for bound in each.specifier) for each in waiting)
-    found: set[str] = set()
-    while waiting:
-        name = canonicalize_name(waiting.pop().name)
-        if name not in found:
-            found.add(name)
-            waiting.extend(needs(name))
-    assert len(found) > 20
-    assert found & OF_THE_JOB == set()
 
 
 def test_it_lists_compares_and_plans(made: MadeEnvironment):

@@ -1,8 +1,8 @@
-"""The gate's comment on a pull request, against a fake of GitHub's API on the loopback."""
+"""The gate's comment on a pull request, against a fake of GitHub's API."""
 
+import io
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import urllib.error
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -16,14 +16,13 @@ JOB, PERSON, OTHER = (
 )
 
 
-class FakeGitHub(ThreadingHTTPServer):
+class FakeGitHub:
     """Keeps comments; `answers` are status codes for the next requests, 200 after them.
 
     `author` is whom the token belongs to. `says` replaces the text of an answer.
     """
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
         self.comments, self.answers, self.tokens = [], [], set()
         self.author, self.says = JOB, None
 
@@ -35,45 +34,40 @@ class FakeGitHub(ThreadingHTTPServer):
         """The comments' texts without their markers."""
         return [(comment["body"] or "").partition("\n")[2] for comment in self.comments]
 
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def answer(self):
-        server, url = self.server, urlsplit(self.path)
-        length = int(self.headers.get("Content-Length") or 0)
-        content = json.loads(self.rfile.read(length)) if length else {}
-        server.tokens.add(self.headers["Authorization"])
-        code, found = 200, {}
+    def urlopen(self, request, timeout):
+        url = urlsplit(request.full_url)
+        self.tokens.add(request.get_header("Authorization"))
+        code, answer = 200, {}
         if url.path == "/user":
-            code, found = (403, {}) if server.author is JOB else (200, server.author)
-        elif server.answers:
-            code = server.answers.pop(0)
-        if code == 200 and url.path != "/user":
-            parts = url.path.removeprefix(f"/repos/{REPOSITORY}/issues/").split("/")
-            if self.command == "GET":
-                query = {name: int(value) for name, (value,) in parse_qs(url.query).items()}
-                start = (query["page"] - 1) * query["per_page"]
-                found = server.comments[start : start + query["per_page"]]
-            elif self.command == "PATCH":
-                server.comments[int(parts[1])]["body"] = content["body"]
-            else:
-                assert parts == [str(NUMBER), "comments"]
-                server.add(content["body"], server.author)
-        self.send_response(code)
-        self.end_headers()
-        self.wfile.write((json.dumps(found) if server.says is None else server.says).encode())
+            code, answer = (403, {}) if self.author is JOB else (200, self.author)
+        elif self.answers:
+            code = self.answers.pop(0)
+        if code != 200:
+            raise urllib.error.HTTPError(request.full_url, code, "refused", {}, None)
+        if url.path != "/user":
+            answer = self.comments_answer(request, url)
+        return io.BytesIO((json.dumps(answer) if self.says is None else self.says).encode())
 
-    do_GET = do_POST = do_PATCH = answer  # noqa: N815 - names that http.server calls
+    def comments_answer(self, request, url):
+        parts = url.path.removeprefix(f"/repos/{REPOSITORY}/issues/").split("/")
+        content = json.loads(request.data or "{}")
+        if request.method == "GET":
+            query = {name: int(value) for name, (value,) in parse_qs(url.query).items()}
+            first = (query["page"] - 1) * query["per_page"]
+            return self.comments[first : first + query["per_page"]]
+        if request.method == "PATCH":
+            self.comments[int(parts[1])]["body"] = content["body"]
+        else:
+            assert parts == [str(NUMBER), "comments"]
+            self.add(content["body"], self.author)
+        return {}
 
 
 @pytest.fixture
-def github():
-    with FakeGitHub() as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        yield server
-        server.shutdown()
+def github(monkeypatch):
+    fake = FakeGitHub()
+    monkeypatch.setattr("urllib.request.urlopen", fake.urlopen)
+    return fake
 
 
 @pytest.fixture
@@ -83,7 +77,7 @@ def post(github, tmp_path):
         verdict.write_text(text, encoding="utf-8")
         file.write_text(json.dumps(event or {"pull_request": {"number": NUMBER}}))
         environment = {
-            "GITHUB_API_URL": f"http://127.0.0.1:{github.server_port}",
+            "GITHUB_API_URL": "https://api.invalid",
             "GITHUB_REPOSITORY": REPOSITORY,
             "GITHUB_EVENT_PATH": str(file),
             "GITHUB_TOKEN": "t0ken",

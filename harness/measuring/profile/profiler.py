@@ -14,21 +14,8 @@ from pyinstrument.low_level.stat_profile import setstatprofile
 from harness.contract import Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.execution.worker import Failed, Report
-from harness.measuring.jobs import (
-    Event,
-    Listener,
-    run_job,
-    set_up,
-    start_server_for,
-)
-from harness.measuring.profile.flame_graph import (
-    BUILT_IN,
-    NOTHING,
-    Frame,
-    Profile,
-    Stack,
-    Weight,
-)
+from harness.measuring.jobs import Event, Listener, run_job, set_up, start_server_for
+from harness.measuring.profile.flame_graph import BUILT_IN, NOTHING, Frame, Profile, Stack, Weight
 from harness.measuring.request import AFTER_CALL, BUILDING, CALL, Job, Request
 from harness.measuring.timing.turns import SystemClock, Turn, timed_turn
 from harness.measuring.timing.ways import Timing

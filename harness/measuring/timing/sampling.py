@@ -16,11 +16,7 @@ from harness.contract.recorder import profiled
 from harness.execution.forks import Fork, Send
 from harness.execution.usage import helpers
 from harness.measuring.request import CALL, COUNTING
-from harness.measuring.timing.turns import (
-    Turn,
-    long_lived_objects_left_alone,
-    timed_turn,
-)
+from harness.measuring.timing.turns import Turn, long_lived_objects_left_alone, timed_turn
 from harness.measuring.timing.verdict import (
     CONFIDENCE,
     estimate,

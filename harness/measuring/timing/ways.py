@@ -130,10 +130,7 @@ class SideBySide:
     """
 
     def __init__(
-        self,
-        cores: Sequence[int],
-        seconds: float = BLOCK_SECONDS,
-        compares: bool = True,
+        self, cores: Sequence[int], seconds: float = BLOCK_SECONDS, compares: bool = True
     ) -> None:
         self._cores, self._seconds_of_block, self._compares = cores, seconds, compares
         self._blocks = 0
@@ -180,11 +177,7 @@ class SideBySide:
         return shares | dict.fromkeys(short, 0)
 
     def _time_block(
-        self,
-        timing: Timing,
-        names: Sequence[str],
-        rng: random.Random,
-        shares: Mapping[str, int],
+        self, timing: Timing, names: Sequence[str], rng: random.Random, shares: Mapping[str, int]
     ) -> dict[str, list[Turn]]:
         self._blocks += 1
         longest = max(self._seconds(timing, names).values())

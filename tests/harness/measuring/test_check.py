@@ -13,6 +13,7 @@ from fake_clock import FakeClock
 from harness.contract import Abilities, Family, Planning, Prepared, RankTable, is_observing
 from harness.contract.variants import Variant
 from harness.measuring.jobs import check
+from harness.measuring.request import AFTER_CALL, CALL
 from harness.model.errors import RegistryError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
@@ -91,13 +92,13 @@ def test_a_call_is_observed_and_installed_and_all_is_left_afterwards(clock: Fake
         run, installed=lambda: around("installed"), close=lambda: story.append("close")
     )
 
-    def begins(recorder: object) -> None:
-        story.append("call begins")
+    def begins(stage: str, recorder: object) -> None:
+        story.append(stage)
 
     with pytest.raises(ValueError, match="mine") if fails else nullcontext():
         assert check(family, made_up, PROBLEM, clock, begins).wall_s == 3
     assert story == [
-        "enter observer", "enter installed", "call begins", "run",
-        "leave installed", "leave observer", "close",
+        "enter observer", "enter installed", CALL, "run",
+        *([] if fails else [AFTER_CALL]), "leave installed", "leave observer", "close",
     ]  # fmt: skip
     assert not is_observing()

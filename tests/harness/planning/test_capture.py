@@ -15,7 +15,7 @@ from toy import TOY
 from harness.contract import Abilities
 from harness.contract.registry import Registry
 from harness.contract.workloads import Names, read_captured
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import UsageError
 from harness.planning import capture as capture_module
 from harness.planning.capture import capture
 
@@ -66,21 +66,15 @@ def test_what_was_planned_is_read_again_also_after_an_error(tmp_path, captures, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_hashes_of_one_key_are_one_and_of_others_are_others():
-    def digest(key: str) -> str:
-        return Names(True, key).written(["x"])["x"].partition("_")[2]
-
-    assert digest("k") == digest("k")
-    assert len({*map(digest, ("k", "l", "", ""))}) == 4
-
-
 @settings(max_examples=15)
 @given(st.lists(st.text(max_size=8), max_size=30))
-def test_written_names_are_distinct_and_in_order(names):
+def test_hashed_names_are_distinct_in_order_and_those_of_their_key(names):
     written = Names(True, "key").written(names)
     assert [written[name] for name in sorted(set(names))] == sorted(written.values())
     assert len(set(written.values())) == len(set(names)) == len(written)
     assert set("".join(written.values())) <= set(string.hexdigits.lower() + "_")
+    assert Names(True, "key").written(names) == written
+    assert not names or Names(True).written(names) != written
     assert Names().written(names) == {name: name for name in names}
 
 
@@ -119,20 +113,15 @@ def test_a_full_disk_only_warns_and_keeps_the_existing_file(tmp_path, captures, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def raising(error):
-    def content():
-        raise error
-
-    return content
+def raising() -> None:
+    raise TypeError("of one's own")
 
 
 @pytest.mark.parametrize(
     ("content", "warning"),
     [
-        (raising(ShardbenchError("No planner was called.")), "No planner was called."),
-        (raising(TypeError("of one's own")), "TypeError: of one's own"),
+        (raising, "TypeError: of one's own"),
         (lambda: {"perf": float("nan")}, "not JSON compliant"),
-        (lambda: {"perf": object()}, "not JSON serializable"),
         (lambda: None, None),  # another process captures
     ],
 )
@@ -151,8 +140,6 @@ def test_without_a_writable_problem_nothing_is_written(tmp_path, captures, conte
     ("content", "reason"),
     [
         (b"", "does not hold JSON text"),
-        (b'{"shardbench"', "does not hold JSON text"),
-        (b"[" * 100_000, "does not hold JSON text"),
         (b"[1]", "must hold one JSON object"),
         (b'{"shardbench": {}}', "is no file that shardbench.capture wrote"),
         (b'{"shardbench": {"family": "x"}}', "captured from family 'x', not from 'toy'"),

@@ -1,9 +1,5 @@
-"""Script: measure a record of the toy family, in a process that a test may kill at any moment.
+"""Measures a record of the toy family."""
 
-python run_record.py FOLDER
-"""
-
-import sys
 from pathlib import Path
 
 import toy
@@ -37,7 +33,3 @@ def measure(folder: Path, *device: str, stale: bool = False) -> list[str]:
     left = [part for part in recording.parts() if not part.is_measured]
     done = recording.measure(left, lambda part: lambda event: None)
     return [ended.part.name for ended in done]
-
-
-if __name__ == "__main__":
-    measure(Path(sys.argv[1]))

@@ -1,8 +1,5 @@
 """The record: which parts are measured, what they store, and kills in the middle."""
 
-import random
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +12,11 @@ from toy_repository import ToyRepository
 
 from harness.contract.registry import Registry
 from harness.model.errors import UsageError
-from harness.store.cells import CellStore, read_cells
+from harness.store.cells import CellStore
 from harness.store.keys import Key
 from harness.store.lines import Entry
 from harness.suites.record import MeasuredPart, Record
 from harness.suites.recording import Recording, RecordPart
-
-SCRIPT = Path(__file__).with_name("run_record.py")
-KILLS = 20
 
 
 @pytest.fixture
@@ -53,7 +47,6 @@ PROFILE = '[[profile]]\nfamily = "toy"\nproblem = "toy/dgx_h100:2"\nvariants = [
         ("[[study]]\n", r"suite\.toml"),
         ("[[study]]\nonce = 3\n", r"suite\.toml"),
         ("studies = 1", r"suite\.toml"),
-        (f"{COMMITS}commits.one = 'a'\nrepeat = 0\n", "repeat"),
         (f"{COMMITS}commits.head = 'HEAD'\n", "library with commits"),
         (PROFILE, "sane"),
     ],
@@ -81,24 +74,6 @@ def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
 
     assert with_key(code="of another version") == []
     assert len(with_key(family="of another version")) == 6
-
-
-@pytest.mark.long
-def test_kills_at_random_moments_lose_nothing(folder):
-    rng, kept = random.Random(7), 0
-    for _ in range(KILLS):
-        running = subprocess.Popen([sys.executable, str(SCRIPT), str(folder)])
-        try:
-            running.wait(rng.uniform(0.3, 2.5))
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
-        file = folder / "cells.jsonl"
-        cells = list(read_cells(file)) if file.exists() else []
-        assert len(cells) >= kept
-        kept = len(cells)
-    measure(folder)
-    assert len(Record.read(folder).cells()) == CELLS
 
 
 @pytest.mark.parametrize("counted", [False, True])

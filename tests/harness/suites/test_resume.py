@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,23 +81,17 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def killed_and_resumed(path: Path, kills: int, seed: int, cells: int) -> int:
-    """Kill a sweep up to `kills` times at random moments, then let it end; return the kills made.
-
-    A moment is either during the start, or shortly after a random number of further lines, so that
-    a busy machine makes as much progress between kills as an idle one.
-    """
-    moments = random.Random(seed)
-    hits = 0
-    for number in range(kills):
+def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
+    """A moment is during the start, or shortly after a random number of further lines."""
+    path, moments, hits = tmp_path / "results.jsonl", random.Random(1), 0
+    for number in range(6):
         process = start(path)
         if number % 3:
-            wanted = lines_of(path) + moments.randint(0, cells // 2)
+            wanted = lines_of(path) + moments.randint(0, len(undisturbed) // 2)
             while process.poll() is None and lines_of(path) < wanted:
                 time.sleep(0.002)
-        pause = moments.uniform(0.0, 0.2 if number % 3 else 1.0)
         try:
-            process.communicate(timeout=pause)
+            process.communicate(timeout=moments.uniform(0.0, 0.2 if number % 3 else 1.0))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
@@ -106,13 +99,8 @@ def killed_and_resumed(path: Path, kills: int, seed: int, cells: int) -> int:
         else:
             assert process.returncode == 0
             path.unlink()  # it was complete: on with another one
+    assert hits > 2, "too few were in time"
     run_to_the_end(path)
-    return hits
-
-
-def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
-    path, kills = tmp_path / "results.jsonl", 6
-    assert killed_and_resumed(path, kills, 1, len(undisturbed)) > kills / 3, "too few were in time"
     assert told(path) == undisturbed
     until = time.monotonic() + 20
     while left := left_over(path):
@@ -143,7 +131,7 @@ CHECKED = ("same", "missing", "own", "raises")
 @pytest.mark.parametrize(
     ("variants", "against", "stored"),
     [
-        *((run_sweep.VARIANTS, "", f"-{name}") for name in ("reference", *run_sweep.VARIANTS)),
+        *((run_sweep.VARIANTS, "", f"-{name}") for name in ("reference", "same", "own", "raises")),
         # `same` stands in for `aloof`, which makes no decision, also if only some are stored.
         (CHECKED, "aloof", "aloof"),
         (CHECKED, "aloof", "aloof missing same"),
@@ -152,25 +140,19 @@ CHECKED = ("same", "missing", "own", "raises")
         (("own",), "raises", "raises"),
     ],
 )
-def test_what_is_missing_is_judged_as_with_the_stored_cells(wholes, variants, against, stored):
-    whole = wholes(variants, against)
-    names = set(whole) - {stored[1:]} if stored.startswith("-") else set(stored.split())
-    kept = tuple(cell for name, cell in whole.items() if name in names)
+def test_what_is_missing_is_judged_as_with_the_stored_cells(variants, against, stored):
+    known = whole(variants, against)
+    names = set(known) - {stored[1:]} if stored.startswith("-") else set(stored.split())
+    kept = tuple(cell for name, cell in known.items() if name in names)
     cells = compare(*variants, against=against, stored=kept)
-    assert {cell.variant for cell in cells} == set(whole) - names
+    assert {cell.variant for cell in cells} == set(known) - names
     for cell in cells:
-        assert fields(cell) == fields(whole[cell.variant])
+        assert fields(cell) == fields(known[cell.variant])
 
 
-@pytest.fixture(scope="module")
-def wholes() -> Callable[..., dict[str, Cell]]:
-    """Return a function that compares variants, once for the same ones."""
-
-    @cache
-    def whole(variants: tuple[str, ...], against: str) -> dict[str, Cell]:
-        return {cell.variant: cell for cell in compare(*variants, against=against)}
-
-    return whole
+@cache
+def whole(variants: tuple[str, ...], against: str) -> dict[str, Cell]:
+    return {cell.variant: cell for cell in compare(*variants, against=against)}
 
 
 def test_no_cell_is_given_out_before_it_is_known_who_stands_in():
@@ -182,33 +164,3 @@ def test_no_cell_is_given_out_before_it_is_known_who_stands_in():
     )
     assert seen[0][0] == "aloof", "a later run must find it first"
     assert [against for _, against in seen] == ["same"] * 4
-
-
-LIMITED = """
-import resource, sys
-import run_sweep
-from harness.model.errors import ShardbenchError
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-try:
-    run_sweep.main(sys.argv[1])
-except ShardbenchError as error:
-    sys.exit(str(error))
-"""
-
-
-def test_a_full_disk_ends_in_one_sentence_and_keeps_what_is_there(tmp_path: Path, undisturbed):
-    path = tmp_path / "results.jsonl"
-    environment = os.environ | {"PYTHONPATH": PATHS}
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path), "9000"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.strip() == f"Results cannot be written to {path}: File too large."
-    before = told(path)
-    assert 0 < len(before) < len(undisturbed)
-    run_to_the_end(path)
-    assert told(path) == undisturbed

@@ -75,7 +75,7 @@ def test_what_is_left_out_is_the_usual(path: Path):
         ('name = "a/b"\n' + STUDY, "'name': Expected `str` matching regex"),
         (
             STUDY + STUDY.replace("family", "famly"),
-            "study 2: Unknown key 'famly'; did you mean",
+            "'study[1]': Object contains unknown field `famly`",
         ),
         (STUDY.replace('"toy"', '"ty"'), "Unknown family 'ty'; did you mean toy?"),
         (STUDY.replace("workloads =", "against = 'sane'\nworkloads ="), "did you mean same?"),
@@ -85,7 +85,7 @@ def test_what_is_left_out_is_the_usual(path: Path):
         ),
         (
             STUDY.replace("workloads =", "variants = 'some'\nworkloads ="),
-            "value 'some'; known are: all.",
+            "Invalid enum value 'some'",
         ),
         (
             STUDY.replace("dgx_a100_80gb:2", "dgx_a100:2"),
@@ -95,7 +95,10 @@ def test_what_is_left_out_is_the_usual(path: Path):
         (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb:12"), "joins 8 GPUs at a time"),
         (STUDY.replace("{size}", "{sise}"), "Unknown key of [study.matrix], 'sise'; did you mean"),
         (STUDY.replace("{size}", "4"), "'matrix.size' is used nowhere; write {size} in a"),
-        (STUDY.replace("[4, 6]", "[true]"), "'matrix[...][0]': Expected `int | float | str`"),
+        (
+            STUDY.replace("[4, 6]", "[true]"),
+            "'study[0].matrix[...][0]': Expected `int",
+        ),
         (STUDY.replace("toy[size={size}]", "toy[{size}"), "is malformed"),
         (
             STUDY + STUDY.replace("workloads", 'against = "own"\nworkloads'),

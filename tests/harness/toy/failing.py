@@ -7,18 +7,105 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
 from typing import Any
 
 from harness.contract import Prepared, Progress
 from toy.family import TOY, Decision, Observed, ToyProblem, round_robin
 
+HUNGER = 64 * 2**20
+Step = Callable[[ToyProblem], Any]
 
-@TOY.decider("killed", same_as="reference")
-def killed(problem: ToyProblem) -> Decision:
+
+def _decider(name: str, *steps: Step) -> None:
+    """Register a variant that takes these steps and keeps their results; the last never ends."""
+
+    @TOY.decider(name, same_as="reference")
+    def decide(problem: ToyProblem) -> Decision:
+        kept = [step(problem) for step in steps]
+        raise AssertionError(f"went on after {len(kept)} steps")
+
+
+def _later(name: str, step: Step) -> None:
+    """Register a variant that takes a step from the second call on, and decides what it returns."""
+
+    @TOY.variant(name, same_as="reference")
+    def prepare(problem: ToyProblem) -> Prepared[Decision]:
+        calls = count()
+        return Prepared(lambda: (next(calls) and step(problem)) or round_robin(problem))
+
+
+def _sleep(problem: ToyProblem) -> None:
+    time.sleep(600)
+    raise AssertionError("never stopped")
+
+
+def _die(problem: ToyProblem) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("dead")
+
+
+def _raise(error: Exception) -> Step:
+    def step(problem: ToyProblem) -> None:
+        raise error
+
+    return step
+
+
+def _announce(problem: ToyProblem) -> None:
+    problem.leave("pid", str(os.getpid()))
+
+
+def _start_grandchild(problem: ToyProblem) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    silent = subprocess.DEVNULL
+    problem.leave("grandchild", str(subprocess.Popen(command, stdout=silent, stderr=silent).pid))
+
+
+def _fork(problem: ToyProblem) -> None:
+    """Fork a process that keeps every open file."""
+    forked = os.fork()
+    if not forked:
+        time.sleep(600)
+        os._exit(0)
+    problem.leave("grandchild", str(forked))
+
+
+def _tell_progress(problem: ToyProblem) -> None:
+    """Do a hundredth of the work each second."""
+    started = time.monotonic()
+    if Observed.recorder is not None:
+        Observed.recorder.progress = lambda: Progress(
+            int(100 * (time.monotonic() - started)), 10_000, "items"
+        )
+
+
+def _stumble(problem: ToyProblem) -> None:
+    """Raise at the first look at the progress, as reading a growing dict may."""
+    looks = count()
+
+    def progress() -> Progress:
+        if look := next(looks):
+            return Progress(look + 1, 1000, "items")
+        raise RuntimeError("dictionary changed size during iteration")
+
+    assert Observed.recorder is not None
+    Observed.recorder.progress = progress
+
+
+_decider("killed", _die)
+_decider("endless", _announce, _tell_progress, _sleep)
+_decider("stumbling", _stumble, _sleep)
+_decider("silent", _announce, _sleep)
+_decider("silent-parent", _start_grandchild, _announce, _sleep)
+_decider("killed-parent", _start_grandchild, _die)
+_decider("raising-parent", _start_grandchild, _raise(ValueError("failed beside its process")))
+_decider("killed-fork", _fork, _die)
+_decider("unprintable", _raise(ValueError("a path that is no text: \udcff")))
+_decider("hungry-endless", lambda problem: bytearray(HUNGER), _sleep)
+_later("raises-later", _raise(ValueError("worn out")))
+_later("changes-later", lambda problem: round_robin(problem)[::-1])
+_later("killed-later", _die)
+_later("endless-later", _sleep)
 
 
 class World:
@@ -60,113 +147,6 @@ def undisturbed(problem: ToyProblem) -> Decision:
     return round_robin(problem)
 
 
-def _announce(problem: ToyProblem, name: str = "pid") -> None:
-    problem.leave(name, str(os.getpid()))
-
-
-@TOY.decider("endless", same_as="reference")
-def endless(problem: ToyProblem) -> Decision:
-    """Sleep for ever, at a hundredth of the work each second."""
-    _announce(problem)
-    started = time.monotonic()
-    looks = count()
-
-    def progress() -> Progress:
-        if next(looks) == 0:  # as reading a growing dictionary may
-            raise RuntimeError("dictionary changed size during iteration")
-        return Progress(int(100 * (time.monotonic() - started)), 10_000, "items")
-
-    if Observed.recorder is not None:
-        Observed.recorder.progress = progress
-    time.sleep(600)
-    raise AssertionError("never stopped")
-
-
-@TOY.decider("silent", same_as="reference")
-def silent(problem: ToyProblem) -> Decision:
-    """Sleep for ever without reporting progress."""
-    _announce(problem)
-    time.sleep(600)
-    raise AssertionError("never stopped")
-
-
-def _start_grandchild(problem: ToyProblem) -> None:
-    grandchild = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(600)"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    problem.leave("grandchild", str(grandchild.pid))
-
-
-@TOY.decider("silent-parent", same_as="reference")
-def silent_parent(problem: ToyProblem) -> Decision:
-    """Start another process, and sleep for ever."""
-    _start_grandchild(problem)
-    _announce(problem)
-    time.sleep(600)
-    raise AssertionError("never stopped")
-
-
-@TOY.decider("killed-parent", same_as="reference")
-def killed_parent(problem: ToyProblem) -> Decision:
-    """Start another process, and die."""
-    _start_grandchild(problem)
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("dead")
-
-
-@TOY.decider("raising-parent", same_as="reference")
-def raising_parent(problem: ToyProblem) -> Decision:
-    """Start another process, and raise an error."""
-    _start_grandchild(problem)
-    raise ValueError("failed beside a process of its own")
-
-
-@TOY.decider("killed-fork", same_as="reference")
-def killed_fork(problem: ToyProblem) -> Decision:
-    """Fork a process that keeps every open file, and die."""
-    forked = os.fork()
-    if not forked:
-        time.sleep(600)
-        os._exit(0)
-    problem.leave("grandchild", str(forked))
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("dead")
-
-
-def _later(problem: ToyProblem, then: Callable[[], Any]) -> Prepared[Decision]:
-    """Call `then` from the second call on, and decide what it returns, if anything."""
-    calls = count()
-    return Prepared(lambda: (next(calls) and then()) or round_robin(problem))
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
-
-@TOY.variant("raises-later", same_as="reference")
-def raises_later(problem: ToyProblem) -> Prepared[Decision]:
-    """Pass the check, and fail from the second call on."""
-    return _later(problem, partial(_raise, ValueError("worn out")))
-
-
-@TOY.variant("changes-later", same_as="reference")
-def changes_later(problem: ToyProblem) -> Prepared[Decision]:
-    """Decide differently from the second call on, as a planner with leftover state may."""
-    return _later(problem, lambda: round_robin(problem)[::-1])
-
-
-@TOY.variant("killed-later", same_as="reference")
-def killed_later(problem: ToyProblem) -> Prepared[Decision]:
-    return _later(problem, lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-@TOY.variant("endless-later", same_as="reference")
-def endless_later(problem: ToyProblem) -> Prepared[Decision]:
-    return _later(problem, lambda: time.sleep(600))
-
-
 @TOY.variant("close-raises", same_as="reference")
 def close_raises(problem: ToyProblem) -> Prepared[Decision]:
     """Pass the check, and fail to close after the timed turns."""
@@ -190,14 +170,6 @@ def slow_to_prepare(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(lambda: round_robin(problem))
 
 
-@TOY.decider("unprintable", same_as="reference")
-def unprintable(problem: ToyProblem) -> Decision:
-    raise ValueError("a path that is no text: \udcff")
-
-
-HUNGER = 64 * 2**20
-
-
 @TOY.variant("hungry", same_as="reference")
 def hungry(problem: ToyProblem) -> Prepared[Decision]:
     """Use much memory, but less than was used during preparation."""
@@ -208,11 +180,3 @@ def hungry(problem: ToyProblem) -> Prepared[Decision]:
         return round_robin(problem)
 
     return Prepared(run)
-
-
-@TOY.decider("hungry-endless", same_as="reference")
-def hungry_endless(problem: ToyProblem) -> Decision:
-    """Use much memory, and sleep for ever without reporting progress."""
-    food = bytearray(HUNGER)
-    time.sleep(600)
-    raise AssertionError(f"never stopped, with {len(food)} bytes")

@@ -13,7 +13,7 @@ import toy
 from fake_clock import FakeClock
 
 from harness.contract import Measured, Prepared
-from harness.measuring.profile.flame_graph import BUILT_IN, Frame, Profile
+from harness.measuring.profile.flame_graph import Frame, Profile
 from harness.measuring.profile.profiler import profile, profile_variants
 from harness.measuring.request import CALL, Request
 from harness.measuring.timing.ways import Timing
@@ -59,42 +59,36 @@ def names(profiled: Profile) -> set[str]:
     return {frame.text for stack in profiled.stacks for frame in stack}
 
 
-class TestStacks:
-    def test_they_begin_at_the_call(self):
-        """Neither the profiler's frames nor what renews the input are part of a call."""
+def test_stacks_begin_at_the_call():
+    """Neither the profiler's frames nor what renews the input are part of a call."""
+    profiled = profile_of(lambda: spin(), renew=lambda: spin())
+    outermost = {stack[:1] for stack in profiled.stacks}
+    assert outermost <= {(), (Frame(HERE, "spin"),)}
+    assert (Frame(HERE, "spin"),) in outermost
 
-        def renew_at_length() -> None:
-            spin()
 
-        profiled = profile_of(lambda: spin(), renew=renew_at_length)
-        outermost = {stack[:1] for stack in profiled.stacks}
-        assert outermost <= {(), (Frame(HERE, "spin"),)}
-        assert (Frame(HERE, "spin"),) in outermost
-
-    def test_a_function_is_named_by_its_module_and_its_definition(self):
-        """An inherited method has one name in all subclasses, and built-in functions have names."""
-        quick = QuickPlanner()
-        assert f"{HERE}.Planner.plan" in names(profile_of(lambda: quick.plan()))
-        pause = Frame(BUILT_IN, "sleep")
-        assert {stack[-1:] for stack in profile_of(lambda: (time.sleep(0.01), 1)).stacks} == {
-            (pause,)
-        }
-
-    def test_seconds_are_those_of_a_call(self, clock: FakeClock):
-        """Samples are scaled to the measured time of a call."""
-
-        def run() -> None:
-            spin(0.005)
-            clock.advance(0.125)
-
-        profiled = made_up(clock, run, 1.0)
-        assert profiled.seconds == pytest.approx(0.125)
-        assert (profiled.calls, profiled.drift) == (8, 0)
+def test_a_function_is_named_by_its_module_and_its_definition():
+    """An inherited method has one name in all subclasses, and built-in functions have names."""
+    quick = QuickPlanner()
+    assert f"{HERE}.Planner.plan" in names(profile_of(lambda: quick.plan()))
+    assert "sleep (built-in)" in names(profile_of(lambda: (time.sleep(0.01), 1)))
 
 
 def made_up(clock: FakeClock, run: Callable[[], object], seconds: float, **fields) -> Profile:
     """Profile calls that a made-up clock times."""
     return profile("toy", Timing({"mine": Prepared(run, **fields)}, clock), seconds)["mine"]
+
+
+def test_seconds_are_those_of_a_call(clock: FakeClock):
+    """Samples are scaled to the measured time of a call."""
+
+    def run() -> None:
+        spin(0.005)
+        clock.advance(0.125)
+
+    profiled = made_up(clock, run, 1.0)
+    assert profiled.seconds == pytest.approx(0.125)
+    assert (profiled.calls, profiled.drift) == (8, 0)
 
 
 class TestTurns:
