@@ -75,10 +75,7 @@ gpus = click.option(
     "-n", "--gpus", type=int, help="How many GPUs to plan for; a captured workload has its own."
 )
 family = click.option(
-    "--family",
-    default="",
-    help="The family, if several can.",
-    shell_complete=completion.families,
+    "--family", default="", help="The family, if several can.", shell_complete=completion.families
 )
 against = click.option(
     "--against",
@@ -97,8 +94,7 @@ SUITE_SECONDS = 4.0
 memory = click.option(
     "--memory",
     type=POSITIVE,
-    help="GiB of memory that a variant's process may have before it is stopped; "
-    "90 % of the machine's by default.",
+    help="GiB of memory that a variant may have; 90 % of the machine's by default.",
 )
 seed = click.option(
     "--seed", default=0, help="Seed of the order of the calls and of the resampling."
@@ -121,7 +117,7 @@ machine = click.option(
     expose_value=False,
     metavar="NAME",
     help="Name this machine's class: times of machines with this name, processor and number "
-    "of cores count as this machine's own. By default each host is its own class.",
+    "of cores count as its own. By default each host is its own class.",
 )
 
 

@@ -27,12 +27,7 @@ _BUSY = 0.3
 
 
 @command("shardbench doctor")
-@option(
-    "--seconds",
-    type=options.POSITIVE,
-    default=3.0,
-    help="Seconds to spend on how noisy this machine is.",
-)
+@option("--seconds", type=options.POSITIVE, default=3.0, help="Seconds to measure the noise for.")
 @options.json
 def doctor(seconds: float, json: str) -> None:
     """Show which parts work here, and how to install the others.

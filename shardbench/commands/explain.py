@@ -26,12 +26,8 @@ _WIDEST_WORD = 17
 @problems.problem
 @options.against
 @click.option("--rank", type=int, help="The rank to look at; the heaviest unless given.")
-@click.option(
-    "--top", type=click.IntRange(min=1), default=3, help="How many parts of it to show in detail."
-)
-@click.option(
-    "--table", default="", help="Explain the placement of this table, with every option it has."
-)
+@click.option("--top", type=click.IntRange(min=1), default=3, help="How many parts to detail.")
+@click.option("--table", default="", help="Explain the placement of this table alone.")
 @click.option(
     "--out", "-o", type=options.OutFile(".md", ".json"), help="Write it to a file, .md or .json."
 )

@@ -57,30 +57,13 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
 @click.option(
     "--variant", default="", help="The variant to plan with.", shell_complete=completion.variants
 )
-@click.option(
-    "--seconds",
-    type=options.POSITIVE,
-    help="Seconds that the search may take, if it can be limited.",
-)
-@click.option(
-    "previous",
-    "--from",
-    type=options.PATH,
-    help="The plan that tables are placed by now, to move little of.",
-)
-@click.option(
-    "--move-gib",
-    type=options.Number(min=0),
-    help="GiB of it that may move at most; any by default.",
-)
+@click.option("--seconds", type=options.POSITIVE, help="Seconds that the search may take.")
+@click.option("previous", "--from", type=options.PATH, help="The plan in force, to move little of.")
+@click.option("--move-gib", type=options.Number(min=0), help="GiB of it that may move at most.")
 @click.option(
     "--lost-ranks", default="", help="Its ranks that went away, as 8-15,20; else the last ones."
 )
-@click.option(
-    "--pareto",
-    type=options.PATH,
-    help="Folder for plans that move more and more, with a table and a figure.",
-)
+@click.option("--pareto", type=options.PATH, help="Folder for plans that move more and more.")
 @click.option("--all-ranks", is_flag=True, help="Show every rank.")
 @options.json
 @click.option(
@@ -113,10 +96,7 @@ def plan(
         limit = math.inf if move_gib is None else move_gib
         near = Near(previous, limit, _ranks(lost_ranks))
     elif move_gib is not None or lost_ranks or pareto:
-        raise UsageError(
-            "--move-gib, --lost-ranks and --pareto need --from, the plan that tables are placed by "
-            "now."
-        )
+        raise UsageError("--move-gib, --lost-ranks and --pareto need --from, the plan in force.")
     if pareto and move_gib is not None:
         raise UsageError("--pareto takes no --move-gib: its plans move more and more.")
     workload = WorkloadSpec.parse(tables)

@@ -20,7 +20,7 @@ from harness.contract.workloads import Cell, Column, Imported, ImportRequest, In
 from harness.model.errors import UsageError, printable
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import placed_on
-from reports.core.formatting import amount, in_bytes, number
+from reports.core.formatting import amount, in_bytes, number, plural
 from reports.core.table import Entry, TableColumn, bar, numbers, table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options, problems
@@ -82,19 +82,9 @@ def show(
 @command("shardbench workload import tables.parquet -o my_tables.csv")
 @click.argument("source", help="A file, or module:function, whose code is run.")
 @click.option("--out", "-o", type=options.OutFile(), required=True, help="The file to write.")
-@click.option(
-    "form", "--format", default="auto", help="What the source is; by its name unless given."
-)
-@click.option(
-    "--column",
-    multiple=True,
-    help="FIELD=COLUMN: which column of the source holds a field; repeatable.",
-)
-@click.option(
-    "--assume",
-    multiple=True,
-    help="FIELD=VALUE: a field's value where the source lacks it; repeatable.",
-)
+@click.option("form", "--format", default="auto", help="What the source is, if not by its name.")
+@click.option("--column", multiple=True, help="FIELD=COLUMN that holds it; may be repeated.")
+@click.option("--assume", multiple=True, help="FIELD=VALUE that the source lacks; may be repeated.")
 @options.family
 def import_workload(
     source: str, out: Path, form: str, column: tuple[str, ...], assume: tuple[str, ...], family: str
@@ -139,11 +129,8 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
 
 def _contents(inventory: Inventory, sort: str, most: int) -> RenderableType:
     """Render an inventory: a summary, histograms, and the `most` largest parts with bars."""
-    drawn = [
-        _histogram(inventory, place)
-        for place, column in enumerate(inventory.columns)
-        if column.scale
-    ]
+    places = [place for place, column in enumerate(inventory.columns) if column.scale]
+    drawn = [_histogram(inventory, place) for place in places]
     parts: list[RenderableType] = [
         Text(inventory.title, style="bold"),
         Text(inventory.summary),
@@ -239,8 +226,7 @@ def _histogram(inventory: Inventory, place: int) -> RenderableType:
 def _largest(inventory: Inventory, sort: str, most: int) -> RenderableType:
     """Render the `most` largest parts by a column; a text column has bars of another one."""
     place = inventory.place(sort)
-    ordered = inventory.columns[place]
-    is_text = ordered.kind == "text"
+    is_text = inventory.columns[place].kind == "text"
     by = inventory.place(inventory.sort) if is_text else place
     rows = sorted(inventory.rows, key=lambda row: row[place], reverse=not is_text)[:most]
 
@@ -252,13 +238,9 @@ def _largest(inventory: Inventory, sort: str, most: int) -> RenderableType:
     shown = [
         column(place) for place, of in enumerate(inventory.columns) if of.is_shown or place == by
     ]
-    total, parts = len(inventory.rows), inventory.part + "s" * (len(inventory.rows) > 1)
-    title = f"All {total:,} {parts} by {ordered.heading}"
-    if len(rows) < total:
-        title = f"The {len(rows):,} {'first' if is_text else 'largest'} of {total:,} {parts} by"
-        title = f"{title} {ordered.heading}"
-    heading = inventory.columns[by].heading if is_text else ""
-    bars = bar(heading, lambda row: Entry("", float(row[by])))
+    parts = plural(len(inventory.rows), inventory.part)
+    title = f"{len(rows):,} of {parts}, by {inventory.columns[place].heading}"
+    bars = bar(inventory.columns[by].heading, lambda row: Entry("", float(row[by])))
     return as_terminal(table_of(rows, *shown, bars), title)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.registry import load_registry
 from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
@@ -29,7 +28,7 @@ def test_tables_are_shown_with_summary_distributions_and_the_largest(workload):
     tables = load_tables(WorkloadSpec.parse("dlrm-856[tables=60,seed=1]"))
     assert "60 tables for 60 features, 233,456,527 rows, 90.11 GiB" in out
     assert "Assigned here, not published: dimension, pooling factor." in out
-    assert "The 3 largest of 60 tables by bytes" in out
+    assert "3 of 60 tables, by bytes" in out
     largest = sorted(tables, key=lambda table: -table.bytes)[:3]
     assert re.findall(r"^(table_\d+) ", out, re.MULTILINE) == [table.name for table in largest]
     for title in ("rows", "dim (elements)", "pooling (indices a sample)", "bytes"):
@@ -97,16 +96,6 @@ def test_an_import_writes_a_workload_and_says_how_to_go_on(workload):
     code, out, _ = workload("show", "my tables.csv", "--sort", "rows", "--top", "2")
     assert code == 0
     assert re.findall(r"^(\w+) .*fp", out, re.MULTILINE) == ["item", "user"]
-
-
-def test_the_model_of_the_docs_is_imported(workload, monkeypatch):
-    """A function that returns a model is a source, too."""
-    monkeypatch.syspath_prepend(EXAMPLES)
-    code, out, _ = workload("import", "my_model:build", "-o", "out.parquet")
-    assert code == 0
-    assert "Assumed, since the source does not say it:" in out
-    assert "Left out:" in out
-    assert load_registry().find("embedding").label(WorkloadSpec("out.parquet"))
 
 
 def test_a_failed_import_leaves_what_was_there(workload):

@@ -5,7 +5,6 @@ import csv
 import gzip
 import io
 import json
-import os
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +15,8 @@ from hypothesis import example, given, settings, strategies as st
 
 from harness.contract.registry import load_registry
 from harness.model import files
-from harness.model.files import read_file
 from harness.model.ids import WorkloadSpec
-from harness.topologies.lookup import find_topology
+from harness.topologies.lookup import data_text, find_topology
 from planners.dimspec.conversion.partition import checked_partition
 from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
@@ -26,48 +24,22 @@ from planners.embedding.tables.files import COLUMNS, MOST_TABLES, read_tables
 from reports.core.frames import read_results
 
 TABLES = "name,rows,dim,pooling_factor,dtype\na,100,8,1|10,fp16\nb,1000,64,2.5,\n"
-TOPOLOGY = {
-    "name": "mine",
-    "gpus_per_host": "8",
-    "hosts_per_nvlink_domain": "1",
-    "hbm_bytes": "80000000000",
-    "ddr_bytes": "1000000000000",
-    "intra_host_bw": "450000000",
-    "inter_host_bw": "50000000",
-    "hbm_bw": "3350000000",
-    "hbm_to_ddr_bw": "31500000",
-    "gpu": "H100",
-    "source": "a data sheet",
-}
-TIMES = dict.fromkeys(("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"), 0.1)
-PLAN = {
-    "format": "shardbench-plan",
-    "version": 1,
-    "world_size": 2,
-    "local_world_size": 2,
-    "quality": {"max_rank_ms": 1.0},
-    "tables": [
-        {
-            "name": "a",
-            "rows": 100,
-            "dim": 8,
-            "dtype": "fp32",
-            "pooling_factors": [1.0],
-            "sharding_type": "table_wise",
-            "compute_kernel": "fused",
-            "cache_load_factor": None,
-            "shards": [
-                {
-                    "size": [100, 8],
-                    "offset": [0, 0],
-                    "rank": 1,
-                    "storage_bytes": {"hbm": 3200, "ddr": 0, "ssd": 0},
-                    "perf_ms": TIMES,
-                }
-            ],
-        }
-    ],
-}
+SIZES = {"rows": [100], "dim": [8], "pooling_factor": [1]}
+PRESETS = [line for line in data_text("topologies.csv").splitlines() if line[:1] != "#"]
+TOPOLOGY = next(csv.DictReader(PRESETS)) | {"name": "mine"}
+PLAN = json.loads("""{
+  "format": "shardbench-plan", "version": 1, "world_size": 2, "local_world_size": 2,
+  "quality": {"max_rank_ms": 1.0},
+  "tables": [{
+    "name": "a", "rows": 100, "dim": 8, "dtype": "fp32", "pooling_factors": [1.0],
+    "sharding_type": "table_wise", "compute_kernel": "fused", "cache_load_factor": null,
+    "shards": [{
+      "size": [100, 8], "offset": [0, 0], "rank": 1,
+      "storage_bytes": {"hbm": 3200, "ddr": 0, "ssd": 0},
+      "perf_ms": {"fwd_compute": 0.1, "fwd_comms": 0.1, "bwd_compute": 0.1, "bwd_comms": 0.1}
+    }]
+  }]
+}""")
 ANSWERED = {
     "path": ["[R, R]", "[S0, R]"],
     "comms": ["SPLIT_FWD_GATHER_BWD"],
@@ -99,32 +71,24 @@ def parquet(columns: dict[str, list]) -> bytes:
     return buffer.getvalue()
 
 
-SIZES = {"rows": [100], "dim": [8], "pooling_factor": [1]}
+def stream_of(path: str) -> object:
+    return read_stream(Path(path))
+
+
 # The suffix of the files of each parser, the parser, and a file that it reads.
+LINES = topology_text(TOPOLOGY)
 PARSERS = {
     "tables": (".csv", read_tables, TABLES.encode()),
     "parquet": (".parquet", read_tables, parquet(SIZES)),
-    "topologies": (
-        ".csv",
-        lambda path: find_topology(str(path), 8),
-        topology_text(TOPOLOGY).encode(),
-    ),
+    "topologies": (".csv", lambda path: find_topology(str(path), 8), LINES.encode()),
     "plan": (".json", plan_constraints, json.dumps(PLAN).encode()),
-    "stream": (
-        ".json.gz",
-        lambda path: read_stream(Path(path)),
-        gzip.compress(json.dumps(STREAM).encode()),
-    ),
+    "stream": (".json.gz", stream_of, gzip.compress(json.dumps(STREAM).encode())),
 }
 # These are read elsewhere, or not before the problem is built.
 OTHERS = {
-    "results": (".jsonl", lambda path: read_results(Path(path)), b""),
-    "named topology": (".csv", lambda path: find_topology(f"{path}#mine", 8), b""),
-    "label": (
-        ".csv",
-        lambda path: load_registry().find("embedding").label(WorkloadSpec(path)),
-        b"",
-    ),
+    "results": (".jsonl", lambda path: read_results(Path(path))),
+    "named topology": (".csv", lambda path: find_topology(f"{path}#mine", 8)),
+    "label": (".csv", lambda path: load_registry().find("embedding").label(WorkloadSpec(path))),
 }
 parsers = pytest.mark.parametrize("parser", PARSERS)
 
@@ -132,7 +96,7 @@ parsers = pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize("parser", {**PARSERS, **OTHERS})
 def test_what_is_no_file_is_refused_at_once(tmp_path, parser):
     """A folder, a pipe, a device, a loop of links, an impossible name, an empty file."""
-    suffix, read, _ = {**PARSERS, **OTHERS}[parser]
+    suffix, read, *_ = {**PARSERS, **OTHERS}[parser]
     for name, path in no_files(tmp_path, suffix).items():
         said = refusal(partial(read, path))
         assert "cannot be read: " in said, name
@@ -241,34 +205,24 @@ def test_a_changed_stream_is_read_or_refused(folder, wanted, mesh):
         assert mesh in (None, query.mesh.shape)
 
 
-def changed_plan(path: tuple, value: object) -> bytes:
+def changed_plan(*path: object, value: object) -> bytes:
     plan = copy.deepcopy(PLAN)
     change(plan, [(path, "put", value)])
     return json.dumps(plan).encode()
 
 
-LINES = topology_text(TOPOLOGY)
 SHARD = ("tables", 0, "shards", 0)
 
 
 @pytest.mark.parametrize(
     ("parser", "content", "said"),
     [
-        ("topologies", b"# nothing\n", "no topology is listed."),
         ("topologies", b"x" * 2**18, "field larger than field limit (131072)."),
-        ("topologies", LINES.replace("gpu,", "name,").encode(), "a column is there twice."),
-        ("topologies", f"{LINES[:-2]},x\n".encode(), "line 2: more fields than columns."),
-        ("topologies", LINES.replace(",8,", ",1e18,", 1).encode(), "from 1 to 4,096, not '1e18'."),
-        ("topologies", topology_text(TOPOLOGY, TOPOLOGY).encode(), "names 2 topologies"),
-        ("plan", changed_plan(("world_size",), 10**400), "`$.world_size`"),
-        ("plan", changed_plan(("world_size",), 1), "Shard 0 of table a is on rank 1 of 1."),
-        ("plan", changed_plan(("tables",), {}), "Expected `array`, got `object` - at `$.tables`"),
-        ("plan", changed_plan(("tables",), PLAN["tables"] * 2), "places table a 2 times"),
-        ("plan", changed_plan(("tables", 0, "rows"), 1.5), "`$.tables[0].rows`, table a."),
-        ("plan", changed_plan(("tables", 0, "sharding_type"), "os.system"), "Invalid enum value"),
-        ("plan", changed_plan(("tables", 0, "compute_kernel"), "x"), "must be one of fused, "),
-        ("plan", changed_plan((*SHARD, "rank"), -1), "Expected `int` >= 0"),
-        ("plan", changed_plan((*SHARD, "size"), [1]), "Expected `array` of length >= 2"),
+        ("plan", changed_plan("world_size", value=1), "Shard 0 of table a is on rank 1 of 1."),
+        ("plan", changed_plan("tables", value=PLAN["tables"] * 2), "places table a 2 times"),
+        ("plan", changed_plan("tables", 0, "rows", value=1.5), "`$.tables[0].rows`, table a."),
+        ("plan", changed_plan("tables", 0, "compute_kernel", value="x"), "must be one of fused, "),
+        ("plan", changed_plan(*SHARD, "rank", value=-1), "Expected `int` >= 0"),
         *(
             (parser, text if parser == "plan" else gzip.compress(text), "")
             for parser in ("plan", "stream")
@@ -286,15 +240,13 @@ def test_what_cannot_be_used_is_named(tmp_path, parser, content, said):
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_line_ends_marks_and_quotes_do_not_matter(tmp_path, ending, mark):
+def test_line_ends_and_marks_do_not_matter(tmp_path, ending, mark):
     """A CSV file of any editor is the same file."""
     path = tmp_path / "mine.csv"
     path.write_bytes((mark + TABLES.replace("\n", ending)).encode())
     assert [table.name for table in read_tables(path)] == ["a", "b"]
     path.write_bytes((mark + LINES.replace("\r\n", ending)).encode())
-    assert find_topology(str(path), 8).source == "a data sheet"
-    path.write_bytes(topology_text(TOPOLOGY | {"source": "one\nline,\u2028and another"}).encode())
-    assert find_topology(str(path), 8).source == "one\nline,\u2028and another"
+    assert find_topology(str(path), 8).source == TOPOLOGY["source"]
 
 
 def test_what_unpacks_to_too_much_is_refused_before_it_is(tmp_path, monkeypatch):
@@ -304,28 +256,17 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is(tmp_path, monkeypatch)
     path.write_bytes(gzip.compress(b" " * 2**22))
     assert "must hold at most 1,048,576 bytes of JSON text" in refusal(lambda: read_stream(path))
     path = tmp_path / "bomb.parquet"
-    rows = 10**6
-    many = pd.Series([1]).repeat(rows)
+    many = pd.Series([1]).repeat(10**6)
     pd.DataFrame({"rows": many, "dim": 8, "pooling_factor": 1}).to_parquet(path, index=False)
-    said = refusal(lambda: read_tables(path))
-    assert f"{rows:,} tables" in said
-    assert f"{MOST_TABLES:,}" in said
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_refused(tmp_path):
-    """The system's reason is in the sentence."""
-    path = tmp_path / "mine.csv"
-    path.touch(0o000)
-    assert "Permission denied" in refusal(lambda: read_file(path))
+    assert f"{MOST_TABLES:,}" in refusal(lambda: read_tables(path))
 
 
 def test_a_file_is_read_whole_up_to_a_limit(tmp_path, monkeypatch):
-    """Also through a link, and although it grows meanwhile."""
-    monkeypatch.setattr("harness.model.files.MOST_BYTES", 4)
+    """Also through a link."""
+    monkeypatch.setattr(files, "MOST_BYTES", 4)
     path = tmp_path / "mine"
     path.write_bytes(b"\x00\xff\r\n")
     (tmp_path / "link").symlink_to(path)
-    assert read_file(tmp_path / "link") == b"\x00\xff\r\n"
+    assert files.read_file(tmp_path / "link") == b"\x00\xff\r\n"
     path.write_bytes(b"12345")
-    assert "must hold at most 4 bytes" in refusal(lambda: read_file(path))
+    assert "must hold at most 4 bytes" in refusal(lambda: files.read_file(path))
