@@ -57,24 +57,22 @@ def record(
             raise UsageError(f"No part of {folder} has '{only}' in its name.")
         left = [part for part in parts if not part.is_measured]
         if dry_run:
-            runs = kept.runs()
             for part in parts:
                 state = "measured " if part.is_measured else "to measure"
-                run = runs.get(part.name)
-                last = f", {seconds(run.seconds)} last time" if run else ""
+                last = f", {seconds(part.seconds)} last time" if part.seconds else ""
                 print(f"{state:10}  {part.kind} {part.name.removeprefix(f'{part.kind} ')}{last}")
             print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {kept.folder}.")
             return
         check_folder(kept.folder)
-        outcomes: dict[str, str] = {}
-        for done in recording.measure(left, _listen):
-            outcomes[done.part.name] = done.outcome
-            number = f"{len(outcomes)}/{len(left)}"
-            messages.print(f"{number} {done.part.name} in {done.seconds:.0f} s: {done.outcome}")
+        done: dict[str, RecordPart] = {}
+        for part in recording.measure(left, _listen):
+            done[part.name] = part
+            number = f"{len(done)}/{len(left)}"
+            messages.print(f"{number} {part.name} in {part.seconds:.0f} s: {part.outcome}")
     if device:
-        ended = [(part.name, outcomes.get(part.name, "measured already")) for part in parts]
-        display.show(as_terminal(table_of(ended, text("part", 0), text("outcome", 1))))
-    failed = sum(outcome.startswith("not measured") for outcome in outcomes.values())
+        ended = [done.get(part.name, part) for part in parts]
+        display.show(as_terminal(table_of(ended, text("part", "name"), text("outcome"))))
+    failed = sum(not part.is_measured for part in done.values())
     messages.print(
         f"{plural(len(left) - failed, 'part')} measured into {kept.folder}, "
         f"{len(parts) - len(left)} were measured already"
