@@ -63,7 +63,7 @@ class RecordPart:
         is_long: whether its calls take minutes, so that it may run at the same time as another.
         gib: the memory that it needs.
         seconds: what it took, 0 before it was ever measured.
-        outcome: what happened, in a few words.
+        outcome: what its measuring gave, in a few words.
     """
 
     name: str
@@ -75,7 +75,7 @@ class RecordPart:
     is_long: bool = False
     gib: float = 2.0
     seconds: float = 0.0
-    outcome: str = "measured already"
+    outcome: str = ""
 
 
 def gpu_of(device: str) -> str:

@@ -13,9 +13,7 @@ from harness.store.cells import CellStore
 from harness.suites.record import Record
 from harness.suites.recording import Recording, RecordPart, gpu_of
 from reports.core.formatting import plural, seconds
-from reports.core.table import table_of, text
-from reports.core.terminal import as_terminal
-from shardbench import display, options
+from shardbench import options
 from shardbench.command import command
 from shardbench.options import check_folder, found_registry, messages, write
 from shardbench.results_file import measuring_into
@@ -64,15 +62,11 @@ def record(
             print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {kept.folder}.")
             return
         check_folder(kept.folder)
-        done: dict[str, RecordPart] = {}
-        for part in recording.measure(left, _listen):
-            done[part.name] = part
-            number = f"{len(done)}/{len(left)}"
-            messages.print(f"{number} {part.name} in {part.seconds:.0f} s: {part.outcome}")
-    if device:
-        ended = [done.get(part.name, part) for part in parts]
-        display.show(as_terminal(table_of(ended, text("part", "name"), text("outcome"))))
-    failed = sum(not part.is_measured for part in done.values())
+        failed = 0
+        for number, part in enumerate(recording.measure(left, _listen), start=1):
+            failed += not part.is_measured
+            took = f"{number}/{len(left)} {part.name} in {part.seconds:.0f} s"
+            messages.print(f"{took}: {part.outcome}")
     messages.print(
         f"{plural(len(left) - failed, 'part')} measured into {kept.folder}, "
         f"{len(parts) - len(left)} were measured already"
