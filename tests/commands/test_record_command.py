@@ -69,7 +69,6 @@ def test_a_suite_for_a_device_tells_the_outcome_of_each_part(shardbench, folder)
     Path("refuses.py").write_text("import sys; print('No kernel.', file=sys.stderr); sys.exit(2)")
     code, _, said = shardbench("record", "--device", "cpu")
     assert code == 1
-    assert said.index("refuses") < said.index("micro")
     assert "not measured: No kernel." in said
     (machine,) = folder.glob("cpu-*")
     assert str(machine) in said
