@@ -7,6 +7,7 @@ from harness.gate.expectations import Value
 from harness.gate.judging import Deviation, GateVerdict, Judged, Kind
 from harness.model.errors import printable
 from harness.model.ids import CellId, ProblemId
+from reports.core.columns import cell_table
 from reports.core.formatting import MISSING, code as in_code, interval, number, plural
 from reports.core.table import Entry, Table, Tone, as_markdown, code, table_of
 
@@ -169,29 +170,21 @@ def markdown(verdict: GateVerdict, said: Sequence[str], steps: Steps) -> str:
     a link.
     """
     blocks = [f"## {headline(verdict).rstrip('.')}"]
-    found = deviations(verdict.judged)
-    if found:
-        blocks.append(as_markdown(table_of_deviations(found[:_MOST_ROWS])))
-        if len(found) > _MOST_ROWS:
-            blocks.append(f"{len(found) - _MOST_ROWS:,} more differences are left out.")
+    rows = deviations(verdict.judged)
+    if rows:
+        blocks.append(as_markdown(table_of_deviations(rows[:_MOST_ROWS])))
+    if len(rows) > _MOST_ROWS:
+        blocks.append(f"{len(rows) - _MOST_ROWS:,} more differences are left out.")
     blocks += [in_code(text) for text in said]
     for text, commands in steps:
         blocks.append("\n".join([text, *(f"- {in_code(command)}" for command in commands)]))
-    as_expected = [judged for judged in verdict.judged if judged.kind is None]
-    table = as_markdown(
-        table_of(
-            as_expected[:_MOST_ROWS],
-            code("cell", lambda each: printable(str(each.cell))),
-            code("status", lambda each: each.measured.status),
-            code("decision", lambda each: each.measured.decision or ""),
-            code("ratio", lambda each: _text(each.measured.ratio and each.measured.ratio.interval)),
-            code("expected ratio", lambda each: _text(each.expected and each.expected.ratio)),
-        )
-    )
-    if as_expected and found:
-        title = f"<summary>{len(as_expected):,} as expected</summary>"
+    cells = [judged.measured for judged in verdict.judged if judged.measured and not judged.kind]
+    name = code("cell", lambda cell: printable(str(cell.id)))
+    table = as_markdown(cell_table(cells[:_MOST_ROWS], name, "outcome", "ratio", "reach"))
+    if cells and rows:
+        title = f"<summary>{len(cells):,} as expected</summary>"
         table = f"<details>\n{title}\n\n{table}\n\n</details>"
-    return "\n\n".join([*blocks, *[table] * bool(as_expected)]) + "\n"
+    return "\n\n".join([*blocks, *[table] * bool(cells)]) + "\n"
 
 
 def failure_markdown(reason: str) -> str:

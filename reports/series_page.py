@@ -27,7 +27,8 @@ def page(views: Sequence[View], table: pd.DataFrame, drawing: Drawing | None, co
     library, kind = views[0].declared.library, views[0].kind.removesuffix("s")
     sections = []
     for place, view in enumerate(views, start=1):
-        shown = [CaptionedTable(main_table(view))]
+        main = main_table(view)
+        shown = [CaptionedTable(main)] if main.rows else []
         if view.kind == "commits":
             every = commits_table(view, rows(view), *view.declared.figures)
             shown.append(CaptionedTable(every, "All commits, the oldest first."))

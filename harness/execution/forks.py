@@ -1,5 +1,6 @@
 """Forks of a child process, which share its prepared variants and end when it ends."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -11,8 +12,6 @@ import psutil
 
 from harness.execution.child import Child, OwnProcess
 from harness.execution.worker import Failed, ForkFailedError, Message, Note, Report, Result
-
-_LOOK_FOR_END_SECONDS = 0.5
 
 Send = Callable[[Any], None]
 
@@ -45,28 +44,26 @@ class Fork(Child):
                 sys.stdout.flush()
             os._exit(0)
 
-        self._failing = failing
+        self._failing, self._has_result = failing, False
         super().__init__(start, passed_on=False)
 
-    def arrived(self) -> list[Message]:
-        """Return the messages that have arrived; raise ForkFailedError if the fork has failed."""
-        messages: list[Message] = []
-        while not messages or not isinstance(messages[-1], Result):
-            message = self.receive(0.0)
-            if message is None:
-                break
-            if isinstance(message, Failed):
-                self._failing()
-                raise ForkFailedError(message)
-            messages.append(message)
-        return messages
+    def receive(self, timeout: float = math.inf) -> Message | None:
+        """Return the next message, None after `timeout` seconds or after the result.
+
+        Raise ForkFailedError if the fork has failed, or ended without a result.
+        """
+        message = None if self._has_result else super().receive(timeout)
+        if isinstance(message, Failed):
+            self._failing()
+            raise ForkFailedError(message)
+        self._has_result = self._has_result or isinstance(message, Result)
+        return message
 
     def result(self) -> Any:
         """Wait for the work's result and return it; raise ForkFailedError if the fork fails."""
-        while True:
-            for _, message in listen({"": self}, _LOOK_FOR_END_SECONDS):
-                if isinstance(message, Result):
-                    return message.value
+        while not isinstance(message := self.receive(), Result):
+            pass
+        return message.value
 
 
 def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message]]:
@@ -75,4 +72,8 @@ def listen(forks: Mapping[str, Fork], seconds: float) -> list[tuple[str, Message
     Raises ForkFailedError if a fork has failed, or ended without a result.
     """
     wait([fork.fileno() for fork in forks.values()], seconds)
-    return [(name, message) for name, fork in forks.items() for message in fork.arrived()]
+    heard = []
+    for name, fork in forks.items():
+        while message := fork.receive(0.0):
+            heard.append((name, message))
+    return heard

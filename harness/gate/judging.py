@@ -253,7 +253,7 @@ def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
         return expected or Expectation(against=measured.against)
     assert measured.status != "failed", "see is_as_it_must_be"
     expected = expected or Expectation()
-    sure = {found.what for found in judged.deviations if found.kind != "inconclusive"}
+    sure = {change.what for change in judged.deviations if change.kind != "inconclusive"}
     if sure & {"against", "status", "cell"}:
         sure |= {"decision", "ratio"}
     # What did not deviate keeps its expectation, also a ratio or count that was not measured now.

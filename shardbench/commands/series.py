@@ -70,11 +70,13 @@ def _report(views: Sequence[View], folder: Path) -> None:
     write(folder / "history.csv", csv(table))
     if drawing is not None:
         write(folder / "history.svg", drawing.svg)
-    shown = shlex.join(["shardbench", *sys.argv[1:]])
-    write(folder / "index.html", page(views, table, drawing, shown).html())
+    typed = shlex.join(["shardbench", *sys.argv[1:]])
+    write(folder / "index.html", page(views, table, drawing, typed).html())
     parts: list[RenderableType] = []
     for view in views:
-        parts += [Text(view.problem, style="bold"), as_terminal(main_table(view))]
+        parts.append(Text(view.problem, style="bold"))
+        if (shown := main_table(view)).rows:
+            parts.append(as_terminal(shown))
         parts += [*(Text(f"* {sentence}") for sentence in findings(view)), ""]
     display.show(Group(*parts))
     messages.print(f"Wrote the history to {folder}")

@@ -46,25 +46,18 @@ def _toy_library(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def with_figures(shardbench, monkeypatch, tmp_path):
-    wheels = tmp_path / "wheels"
+def releases(shardbench, monkeypatch, tmp_path):
+    """Return a function that runs `shardbench releases`, with a folder of wheels as the index."""
     for release, scans in SCANS.items():
-        write_wheel(wheels, release, scans)
+        write_wheel(tmp_path / "wheels", release, scans)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    return lambda *arguments: shardbench("releases", *arguments)
-
-
-@pytest.fixture
-def releases(with_figures, monkeypatch):
-    """Return a function that runs `shardbench releases` without drawing figures, which is slow."""
-    monkeypatch.setattr("reports.series_page.draw", lambda *_: None)
-    return with_figures
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    return lambda *arguments: shardbench("releases", "toylib", "--repeat", "2", *arguments)
 
 
 @pytest.fixture
 def history(shardbench):
-    return lambda *arguments: shardbench("history", *arguments)
+    return lambda *arguments: shardbench("history", "toylib", "-r", "clone", *arguments)
 
 
 @pytest.fixture
@@ -72,9 +65,9 @@ def repository(tmp_path):
     return ToyRepository(tmp_path / "clone")
 
 
-def test_a_range_is_installed_measured_and_drawn(with_figures, tmp_path):
+def test_a_range_is_installed_measured_and_drawn(releases, tmp_path):
     keep("1.0.0", "2.0.0")
-    code, out, _ = with_figures("toylib", "1.0.0..2.0.0", "--repeat", "2")
+    code, out, _ = releases("1.0.0..2.0.0")
     assert code == 0
     table = [line.split()[0] for line in out.splitlines() if line.startswith(ALL)]
     assert table[:3] == list(ALL)
@@ -88,23 +81,18 @@ def test_a_range_is_installed_measured_and_drawn(with_figures, tmp_path):
     assert (tmp_path / "upstreams" / "releases" / "toylib-1.5.0").is_dir()
 
 
-def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(releases):
-    """A release may be in a given folder; nothing that runs is a failure."""
+def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(releases, monkeypatch, tmp_path):
+    """A release may be in a given folder, and a range needs no index; only failures are one."""
     place = write_installed(Path("elsewhere"), "1.0.0")
-    given = ("--at", f"1.0.0={place}")
-    code, out, err = releases("toylib", "9.9.9", *given, "--repeat", "2", *ONE)
+    code, out, err = releases("9.9.9", "--at", f"1.0.0={place}", *ONE)
     assert code == 0
     assert "toylib 9.9.9 could not be installed: No matching distribution found" in err
     assert "9.9.9 could not be run: " in out
     assert "\n1.0.0 " in out
-    code, out, _ = releases("toylib", "9.9.9", "--repeat", "2", *ONE)
-    assert code == 1
-
-
-def test_without_an_index_a_range_has_what_is_installed(releases, monkeypatch, tmp_path):
+    assert releases("9.9.9", *ONE)[0] == 1
     keep("1.0.0", "2.0.0")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
-    code, _, err = releases("toylib", "1.0.0..", "--repeat", "2", *ONE)
+    code, _, err = releases("1.0.0..", *ONE)
     assert code == 0
     assert "A range has only the releases that are installed." in err
     assert [row["release"] for row in rows("history")] == ["1.0.0", "2.0.0"]
@@ -115,7 +103,7 @@ def test_a_history_names_the_commits_that_change_calls_and_plans(history, reposi
     repository.version("a comment", steps=5)
     dearer = repository.version("Scan more (#41)", scans=9)
     other = repository.version("Plan otherwise", scans=9, plan=4)
-    code, out, _ = history("toylib", "-r", "clone")
+    code, out, _ = history()
     assert code == 0
     assert re.search(rf"{dearer[:9]} +2026-01-02 +\d\.\d\d +same +Scan more \(#41\)", out)
     assert re.search(rf"{other[:9]} +2026-01-02 +1\.00 +other plan +Plan otherwise", out)
@@ -126,18 +114,18 @@ def test_a_history_names_the_commits_that_change_calls_and_plans(history, reposi
 def test_stored_commits_are_not_run_again(history, repository, tmp_path, monkeypatch):
     repository.version("the first")
     repository.version("more", scans=9)
-    first = history("toylib", "-r", "clone")
+    first = history()
     content = Path("history/toylib/history.jsonl").read_bytes()
-    second = history("toylib", "-r", "clone")
+    second = history()
     assert Path("history/toylib/history.jsonl").read_bytes() == content
     assert first[:2] == second[:2]
     # A driver of other code, which is declared to count the same.
     series = declared(tmp_path, earlier=tuple({cell["environment"]["code"] for cell in stored()}))
     series.driver.write_text(f"{DRIVER}\n# changed\n")
     declare(monkeypatch, series)
-    assert history("toylib", "-r", "clone")[:2] == first[:2]
+    assert history()[:2] == first[:2]
     repository.version("more again", scans=20)
-    history("toylib", "-r", "clone")
+    history()
     assert Path("history/toylib/history.jsonl").read_bytes().startswith(content)
     assert len(stored()) == 3
 
@@ -149,21 +137,21 @@ def test_counts_of_another_machine_are_used_and_times_are_not(
     monkeypatch.setenv(MACHINE, "")
     repository.version("the first")
     repository.version("more", scans=9)
-    history("toylib", "-r", "clone", "--repeat", "3")
+    history("--repeat", "3")
     monkeypatch.setattr(platform, "node", lambda: "another-host")
     counts = rows()[0]["enumerate_calls"]
-    code, _, err = history("toylib", "-r", "clone")
+    code, _, err = history()
     assert (code, len(stored())) == (0, 2)
     assert "2 stored commits used without times of another machine" in err
     assert [row["cpu_s"] for row in rows()] == ["", ""]
     assert rows()[0]["enumerate_calls"] == counts
 
-    _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
+    _, _, err = history("--repeat", "3")
     assert "2 stored commits not used: times of another machine" in err
     assert [float(row["cpu_s"]) for row in rows()] == [
         pytest.approx(cell["cpu_s"]["median"]) for cell in stored()[2:]
     ]
-    _, _, err = history("toylib", "-r", "clone", "--repeat", "3")
+    _, _, err = history("--repeat", "3")
     assert (len(stored()), "used" in err.lower()) == (4, False)
 
 
@@ -173,10 +161,10 @@ def test_equal_files_are_run_once_and_tests_are_no_files_that_matter(history, re
     repository.version("back", scans=1)
     test = repository.commit("a test", {"toylib/planning/tests/test_it.py": "assert True"})
     repository.version("other", scans=1, plan=4)
-    history("toylib", "-r", "clone")
+    history()
     assert [row["same_files_as"] == "" for row in rows()] == [True, True, False, False, True]
     # `back` and the test are sides of a step, and so were run themselves when that was traced.
-    history("toylib", "-r", "clone")
+    history()
     assert all(row["same_files_as"] == "" for row in rows())
     assert test in {each["variant"] for each in stored()}
     assert len(stored()) == 5
@@ -188,14 +176,14 @@ def test_commits_that_do_not_run_are_grouped_and_cast_doubt(history, repository)
         repository.version(f"broken {number}", broken=True)
         repository.commit("more", {"toylib/planning/note.txt": f"{number}"})
     repository.version("works", scans=9)
-    code, out, _ = history("toylib", "-r", "clone")
+    code, out, _ = history()
     out = " ".join(out.split())
     assert code == 0
     assert "2 of 5 commits could be run." in out
     assert re.search(r"\w{9}, \w{9} and \w{9} could not be run", out)
     assert "ImportError: needs CUDA." in out
     assert re.search(r"or one of \w+, \w+ and \w+ before it, which could not be run", out)
-    assert history("toylib", "main~4..main~1", "-r", "clone", "--out", "none")[0] == 1
+    assert history("main~4..main~1", "--out", "none")[0] == 1
 
 
 def test_a_step_that_came_from_elsewhere_is_traced_to_its_commit(history, repository):
@@ -205,7 +193,7 @@ def test_a_step_that_came_from_elsewhere_is_traced_to_its_commit(history, reposi
     repository.commit("words again", {"README": "a good library"})
     repository.version("A word of the planner", steps=500)
     innocent = repository.commit("a comment", {"toylib/planning/note.txt": "a word"})
-    _, out, _ = history("toylib", "-r", "clone")
+    _, out, _ = history()
     table = out.partition("* ")[0]
     assert helper[:9] in table
     assert innocent[:9] not in table
@@ -217,13 +205,13 @@ def test_find_bisects_to_the_commit_and_says_what_it_did(history, repository):
     names = [
         repository.version(f"version {n}", scans=9 if n > 21 else 1, plan=n) for n in range(40)
     ]
-    code, out, err = history("toylib", f"{first}..", "-r", "clone", "--find", "enumerate_calls")
+    code, out, err = history(f"{first}..", "--find", "enumerate_calls")
     assert code == 0
     assert re.search(rf"{names[22][:9]} +2026-01-02 .* version 22", out)
     assert f"{names[22][:9]}: enumerate_calls: " in out
     assert "planning.look" in out
     assert int(err.split()[0]) <= 10
-    _, out, err = history("toylib", f"{first}..", "-r", "clone", "--find", "copies")
+    _, out, err = history(f"{first}..", "--find", "copies")
     assert "copies: 9 after 1, 9.00 times" in " ".join(out.split())
     assert err.startswith("0 commits run")
 
@@ -234,7 +222,7 @@ def test_a_commit_is_judged_by_an_earlier_one_as_the_gate_does(history, reposito
         repository.version(f"{scans} {plan}", scans=scans, plan=plan)
     ends = {"main~3..main~2": 0, "main~2..main~1": 1, "main~1..main": 1, f"{first}..main": 3}
     for wanted, expected in ends.items():
-        code, out, _ = history("toylib", wanted, "-r", "clone", "--gate")
+        code, out, _ = history(wanted, "--gate")
         assert (wanted, code) == (wanted, expected)
         assert ("enumerate_calls: " in out) == (wanted == "main~2..main~1")
     assert "`cost`" in Path("history/toylib/verdict.md").read_text()
@@ -244,15 +232,15 @@ def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
     """With --gate an error exits with 3, as 2 is inconclusive; a shallow clone is named."""
     repository.version("the first")
     repository.version("the second", plan=4)
-    code, _, err = history("toylib", "nothing..main", "-r", "clone", "--gate")
+    code, _, err = history("nothing..main", "--gate")
     assert (code, "names no commit" in err) == (3, True)
-    assert history("toylib", "nothing..main", "-r", "clone")[0] == 2
+    assert history("nothing..main")[0] == 2
     repository.git(
         "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(tmp_path / "new")
     )
-    code, _, err = history("toylib", "HEAD^1..HEAD", "-r", "new", "--gate")
+    code, _, err = history("HEAD^1..HEAD", "-r", "new", "--gate")
     assert (code, "shallow clone" in err) == (3, True)
-    code, _, err = history("toylib", "-r", "new")
+    code, _, err = history("-r", "new")
     assert (code, "shallow clone" in err) == (0, True)
 
 
@@ -276,7 +264,7 @@ def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
         ("history toylib -r clone -p toy", "'toy' is malformed"),
     ],
 )
-@pytest.mark.usefixtures("with_figures")
+@pytest.mark.usefixtures("releases")
 def test_bad_input_gets_one_sentence(shardbench, repository, tmp_path, command, named):
     repository.version("the first")
     repository.version("the second", plan=4, scans=1)

@@ -31,7 +31,8 @@ HOSTILE.decider("reference", reference=True)(reference)
 HOSTILE.decider("same", same_as="reference")(same)
 
 Harm = Callable[[ToyProblem], object]
-HARMS: dict[str, Harm] = {}
+HARMS: dict[str, str] = {}
+"""The beginning of the reason of a failed cell, by the name of the harm."""
 
 MIB = 2**20
 _MAP_NORESERVE = 0x4000  # mmap(2) on Linux; the module has no name for it
@@ -41,63 +42,67 @@ def hostile_registry() -> Registry:
     return Registry([HOSTILE])
 
 
-def harm(function: Harm) -> Harm:
-    """Register two variants that do this harm, and otherwise decide as the reference does."""
-    name = function.__name__.replace("_", "-").strip("-")
-    HARMS[name] = function
+def harm(reason: str) -> Callable[[Harm], Harm]:
+    """Register two variants that do a harm, and otherwise decide as the reference does."""
 
-    def at_once(problem: ToyProblem) -> Decision:
-        function(problem)
-        return round_robin(problem)
+    def register(function: Harm) -> Harm:
+        name = function.__name__.replace("_", "-")
+        HARMS[name] = reason
 
-    def later(problem: ToyProblem) -> Prepared[Decision]:
-        calls = 0
-
-        def run() -> Decision:
-            nonlocal calls
-            calls += 1
-            if calls > 2:
-                function(problem)
+        def at_once(problem: ToyProblem) -> Decision:
+            function(problem)
             return round_robin(problem)
 
-        return Prepared(run)
+        def later(problem: ToyProblem) -> Prepared[Decision]:
+            calls = 0
 
-    HOSTILE.decider(name, same_as="reference")(at_once)
-    HOSTILE.variant(f"{name}-later", same_as="reference")(later)
-    return function
+            def run() -> Decision:
+                nonlocal calls
+                calls += 1
+                if calls > 2:
+                    function(problem)
+                return round_robin(problem)
+
+            return Prepared(run)
+
+        HOSTILE.decider(name, same_as="reference")(at_once)
+        HOSTILE.variant(f"{name}-later", same_as="reference")(later)
+        return function
+
+    return register
 
 
-@harm
+@harm("The child process was killed by signal 11 (SIGSEGV) without a result.")
 def segfaults(_: ToyProblem) -> None:
     ctypes.string_at(0)
 
 
-@harm
+@harm("The child process was killed by signal 6 (SIGABRT) without a result.")
 def aborts(_: ToyProblem) -> None:
     os.abort()
 
 
-@harm
+@harm("The child process ended with exit code 0 without a result.")
 def leaves(_: ToyProblem) -> None:
     os._exit(0)
 
 
-@harm
+@harm("SystemExit: enough")
 def exits(_: ToyProblem) -> None:
     sys.exit("enough")
 
 
-@harm
+@harm("KeyboardInterrupt")
 def interrupts(_: ToyProblem) -> None:
     raise KeyboardInterrupt
 
 
-@harm
+@harm("GeneratorExit")
 def generator_exits(_: ToyProblem) -> None:
     raise GeneratorExit
 
 
-@harm
+@harm("RecursionError: maximum recursion depth exceeded")
 def recurses(problem: ToyProblem) -> None:
     recurses(problem)
 
@@ -112,17 +117,17 @@ class Unspeakable(Exception):
         raise RuntimeError("not even that")
 
 
-@harm
+@harm("Unspeakable")
 def raises_unspeakable(_: ToyProblem) -> None:
     raise Unspeakable
 
 
-@harm
+@harm("It closed the connection of its child process.")
 def closes_descriptors(_: ToyProblem) -> None:
     os.closerange(3, 1000)
 
 
-@harm
+@harm("It closed the connection of its child process.")
 def writes_elsewhere(problem: ToyProblem) -> None:
     """Close all file descriptors, and open files under the same numbers."""
     os.closerange(3, 1000)
@@ -131,7 +136,7 @@ def writes_elsewhere(problem: ToyProblem) -> None:
         os.open(problem.folder / f"file-{number}", os.O_CREAT | os.O_RDWR)
 
 
-@harm
+@harm("The child process sent something that is no message.")
 def sends_garbage(_: ToyProblem) -> None:
     gc.unfreeze()  # what is frozen is not listed
     for each in gc.get_objects():
@@ -139,7 +144,7 @@ def sends_garbage(_: ToyProblem) -> None:
             os.write(each.fileno(), b"no message at all")
 
 
-@harm
+@harm("The child process sent something that is no message.")
 def sends_something_else(_: ToyProblem) -> None:
     gc.unfreeze()
     for each in gc.get_objects():
@@ -147,26 +152,26 @@ def sends_something_else(_: ToyProblem) -> None:
             each.send_bytes(pickle.dumps({"not": "a message"}))
 
 
-@harm
+@harm("passed its memory limit of 8 GiB")
 def asks_for_too_much(_: ToyProblem) -> None:
     # More than any limit here, and nothing but the limit refuses it.
     mmap.mmap(-1, 2**40, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
 
 
-@harm
+@harm("ValueError: after printing")
 def prints_then_fails(_: ToyProblem) -> None:
     print("\x1b[31mthe last words\x00 of <it> [bold]é")
     raise ValueError("after printing")
 
 
-@harm
+@harm("ValueError: after the flood")
 def floods_then_fails(_: ToyProblem) -> None:
     for _ in range(200):
         os.write(1, b"flood\n" * 2000)
     raise ValueError("after the flood")
 
 
-@harm
+@harm("The child process ended with exit code 255 without a result.")
 def ends_the_server(_: ToyProblem) -> None:
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)

@@ -6,7 +6,7 @@ import re
 import shlex
 
 import pytest
-from made_up_cells import PROBLEM, cell_of, ended, line
+from made_up_cells import PROBLEM, cell_of, line
 
 from harness.gate.expectations import Expectation, Expectations, MadeWith
 from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
@@ -133,16 +133,12 @@ def test_what_comes_from_a_file_stays_text_in_its_field(text):
 
 def test_the_commands_that_look_closer_can_be_typed():
     """They are quoted for a shell, and ask for the problem as the user gave it."""
-    problem = "synthetic[tables=2,seed=1]/dgx_h100:16"
-    cell = CellId.parse(f"embedding/it's@{problem}")
-    compare, profile = look_closer(Judged(cell, Expectation(against="upstream"), None, ()))
-    where = ["-w", "synthetic[tables=2,seed=1]", "-t", "dgx_h100", "-n", "16"]
+    cell = CellId.parse("embedding/it's@tables.csv#1234/mine:4")
+    expected = Expectation(given="here/tables.csv/machines.csv#mine:4", against="upstream")
+    compare, profile = look_closer(Judged(cell, expected, None, ()))
+    where = ["-w", "here/tables.csv", "-t", "machines.csv#mine", "-n", "4"]
     assert shlex.split(compare) == [
         *("shardbench", "compare", "embedding", *where),
         *("--variants", "it's", "--against", "upstream", "--details"),
     ]
     assert shlex.split(profile) == ["shardbench", "profile", "embedding", "it's", *where]
-    cell = CellId.parse("embedding/compiled@tables.csv#1234/mine:4")
-    expected = Expectation(given="here/tables.csv/machines.csv#mine:4")
-    compare, _ = look_closer(Judged(cell, expected, cell_of(ended("quick", "ok")), ()))
-    assert "-w here/tables.csv -t 'machines.csv#mine' -n 4" in compare

@@ -21,10 +21,8 @@ QUICK = CellId.parse(line()["cell"])
     [
         ({}, 0, "As expected: all 2 cells."),
         ({"counters": {"copies": 1001, "lookups": 20}}, 1, "Regression: 1 of 2 cells is worse"),
-        ({"counters": {"copies": 999, "lookups": 20}}, 1, "Win: 1 of 2 cells is better"),
         ({"fingerprint": "decaf"}, 1, "Changed: 1 of 2 cells is other than expected."),
         ({"ratio": WIDE}, 2, "Inconclusive: 1 of 2 cells is perhaps slower"),
-        ({"ratio": WIDE, "fingerprint": "decaf"}, 1, "Changed:"),
         ({"status": "not installed"}, 3, "Error: 1 of 2 cells could not be measured."),
     ],
 )
@@ -50,21 +48,6 @@ def test_what_differs_can_be_accepted(gate, expected, tmp_path):
     assert gate("e.toml", "--judge", changed)[0] == 0
 
 
-@pytest.mark.parametrize("name", ["[b]x", "a\nb", "\x1b[31m", ":smile:", "ü" * 300, 'q"\\', "%s{}"])
-def test_a_strange_name_is_only_a_name(gate, tmp_path, name):
-    problem = f"{name.replace('[', '(').replace(']', ')')}/toy_rack:4"
-    lines = [line(problem=problem), line("slow", problem=problem)]
-    write(tmp_path / "first.jsonl", *lines)
-    assert gate("--init", "e.toml", "--judge", "first.jsonl")[0] == 0
-    assert gate("e.toml", "--judge", "first.jsonl")[0] == 0
-    lines[0]["fingerprint"] = name
-    write(tmp_path / "next.jsonl", *lines)
-    code, out, _ = gate("e.toml", "--judge", "next.jsonl", "--markdown", "v.md")
-    assert code == 1
-    assert not set("\x1b") & set(out)
-    assert name in out.replace("\n", "") or not name.isprintable()
-
-
 def test_a_first_file_gives_no_figures_to_what_is_wrong(gate, tmp_path):
     write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
     code, out, err = gate("--init", "e.toml", "--judge", "first.jsonl")
@@ -83,13 +66,10 @@ class TestNoVerdict:
             ([], "Name a file of expectations"),
             (["none.toml"], "none.toml does not exist"),
             (["e.toml", "--judge", "none.jsonl"], "none.jsonl cannot be read"),
-            (["e.toml", "--jugde", "first.jsonl"], "No such option"),
             (["e.toml", "--budget", "0"], "not in the range"),
             (["e.toml", "--judge", "first.jsonl", "--results", "r.jsonl"], "takes no --results"),
             (["e.toml", "--judge", "first.jsonl", "--markdown", "./e.toml"], "named twice"),
-            (["e.toml", "--results", "e.toml"], "named twice"),
             (["e.toml", "--judge", "first.jsonl", "--markdown", "no/v.md"], "is not a folder"),
-            (["e.toml", "--judge", "first.jsonl", "--new", "no/e.toml"], "is not a folder"),
             (["--init", "e.toml", "--judge", "first.jsonl"], "is there already"),
             (["--init", "no/e.toml"], "is not a folder"),
             (["--init", "n.toml", "--new", "m.toml"], "--init judges nothing"),

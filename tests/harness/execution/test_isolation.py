@@ -7,6 +7,7 @@ from pathlib import Path
 import harmful
 import psutil
 import pytest
+from harmful import HARMS
 from processes import server_children
 
 from harness.contract.registry import Registry
@@ -60,58 +61,30 @@ def assert_others_are_well(cells: dict[str, Cell]) -> None:
     assert cells["same"].verdict == judge(cells["same"].ratio)
 
 
-REASONS = {
-    "segfaults": "The child process was killed by signal 11 (SIGSEGV) without a result.",
-    "aborts": "The child process was killed by signal 6 (SIGABRT) without a result.",
-    "leaves": "The child process ended with exit code 0 without a result.",
-    "exits": "SystemExit: enough",
-    "interrupts": "KeyboardInterrupt",
-    "generator-exits": "GeneratorExit",
-    "recurses": "RecursionError: maximum recursion depth exceeded",
-    "raises-unspeakable": "Unspeakable",
-    "closes-descriptors": "It closed the connection of its child process.",
-    "writes-elsewhere": "It closed the connection of its child process.",
-    "sends-garbage": "The child process sent something that is no message.",
-    "sends-something-else": "The child process sent something that is no message.",
-    "asks-for-too-much": "passed its memory limit of 8 GiB",
-    "prints-then-fails": "ValueError: after printing",
-    "floods-then-fails": "ValueError: after the flood",
-    "ends-the-server": "The child process ended with exit code 255 without a result.",
-}
-
-
 @pytest.fixture(scope="module")
-def at_once(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
-    """Compare all variants that do harm in their check; return the cells."""
-    folder = tmp_path_factory.mktemp("at-once")
-    cells = compare(*REASONS, folder=folder)
+def harmed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
+    """Compare all variants that do harm, in their check or from their third call on."""
+    folder = tmp_path_factory.mktemp("harmed")
+    cells = compare(*HARMS, *(f"{name}-later" for name in HARMS), folder=folder)
     assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
+    assert_others_are_well(cells)
     return cells
 
 
-@pytest.fixture(scope="module")
-def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
-    """Compare all variants that do harm from their third call on; return the cells."""
-    folder = tmp_path_factory.mktemp("later")
-    cells = compare(*(f"{name}-later" for name in REASONS), folder=folder)
-    assert {path.stat().st_size for path in folder.glob("file-*")} == {0}
-    return cells
-
-
-@pytest.mark.parametrize("variant", harmful.HARMS)
-def test_harm_in_the_check_costs_its_own_cell(at_once: dict[str, Cell], variant: str) -> None:
+@pytest.mark.parametrize("variant", HARMS)
+def test_harm_in_the_check_costs_its_own_cell(harmed: dict[str, Cell], variant: str) -> None:
     """The variant has no decision, no time and no ratio."""
-    cell = at_once[variant]
+    cell = harmed[variant]
     assert cell.status == "failed"
-    assert (cell.reason or "").startswith(REASONS[variant])
+    assert (cell.reason or "").startswith(HARMS[variant])
     assert (cell.decision, cell.cpu_s, cell.ratio) == (None, None, None)
 
 
-@pytest.mark.parametrize("variant", REASONS)
-def test_harm_while_timing_costs_its_own_cell(later: dict[str, Cell], variant: str) -> None:
+@pytest.mark.parametrize("variant", HARMS)
+def test_harm_while_timing_costs_its_own_cell(harmed: dict[str, Cell], variant: str) -> None:
     """The variant has a decision, but no time."""
-    cell = later[f"{variant}-later"]
-    reason = REASONS[variant]
+    cell = harmed[f"{variant}-later"]
+    reason = HARMS[variant]
     if variant == "ends-the-server" and "255" not in (cell.reason or ""):
         # Its parent is the child, if calls are timed in a fork: a busy machine prevents that.
         reason = "The child process was killed by signal 9 (SIGKILL) without a result."
@@ -120,25 +93,17 @@ def test_harm_while_timing_costs_its_own_cell(later: dict[str, Cell], variant: s
     assert (cell.cpu_s, cell.ratio, cell.verdict) == (None, None, None)
 
 
-def test_the_others_are_well(at_once: dict[str, Cell], later: dict[str, Cell]) -> None:
-    """They are timed and compared, whenever the harm is done."""
-    assert_others_are_well(at_once)
-    assert_others_are_well(later)
-
-
-def test_a_failed_cell_keeps_the_last_output(
-    at_once: dict[str, Cell], later: dict[str, Cell], capsys
-) -> None:
+def test_a_failed_cell_keeps_the_last_output(harmed: dict[str, Cell], capsys) -> None:
     """A crash shows its stack, and control characters are escapes."""
-    crash = at_once["segfaults"].output or ""
+    crash = harmed["segfaults"].output or ""
     assert "Segmentation fault" in crash
     assert "in segfaults" in crash
     assert "Extension modules" not in crash
     words = r"\x1b[31mthe last words\x00 of <it> [bold]é"
-    assert at_once["prints-then-fails"].output == words
-    assert "the last words" in (later["prints-then-fails-later"].output or "")
-    assert at_once["interrupts"].output is None
-    display.show(compared.shown(list(at_once.values()), details=False))
+    assert harmed["prints-then-fails"].output == words
+    assert "the last words" in (harmed["prints-then-fails-later"].output or "")
+    assert harmed["interrupts"].output is None
+    display.show(compared.shown(list(harmed.values()), details=False))
     shown = capsys.readouterr().out
     assert "floods-then-fails printed, at last:\n    flood\n" in shown
     assert "same printed" not in shown

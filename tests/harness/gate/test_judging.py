@@ -20,7 +20,6 @@ QUALITY, COUNTERS = {"cost": 20.0, "bound": 16.0}, {"copies": 1000, "lookups": 2
     [
         ({}, []),
         ({"fingerprint": "decaf"}, [("fingerprint", "changed")]),
-        ({"fingerprint": None}, [("fingerprint", "changed")]),
         ({"decision": "different"}, [("decision", "regression")]),
         ({"decision": "own"}, [("decision", "changed")]),
         ({"decision": None}, [("decision", "changed")]),
@@ -29,7 +28,6 @@ QUALITY, COUNTERS = {"cost": 20.0, "bound": 16.0}, {"copies": 1000, "lookups": 2
         # A quality deviates by its direction, and by more than rounding.
         ({"quality": QUALITY | {"cost": 20.1}}, [("quality.cost", "regression")]),
         ({"quality": QUALITY | {"cost": 0.0}}, [("quality.cost", "win")]),
-        ({"quality": QUALITY | {"bound": 17.0}}, [("quality.bound", "win")]),
         ({"quality": QUALITY | {"bound": 15.0}}, [("quality.bound", "regression")]),
         ({"quality": QUALITY | {"cost": None}}, [("quality.cost", "missing")]),
         ({"quality": QUALITY | {"cost": 20 * (1 + 5e-10)}}, []),
@@ -60,10 +58,8 @@ def test_figures_deviate_each_by_its_rule_unless_they_are_ignored(changes, found
     [
         (0.3, 0.8, None),
         (0.2, 0.6, None),  # perhaps faster is as expected
-        (0.2, 0.3, None),
         (0.2, 0.29, "win"),
         (0.7, 0.81, "inconclusive"),
-        (0.2, 0.9, "inconclusive"),
         (0.8, 0.9, "inconclusive"),
         (0.81, 0.9, "regression"),
         (0.81, None, "regression"),  # the upper end is infinitely far
@@ -105,10 +101,7 @@ def test_the_way_a_cell_ended_is_judged(expected: str, kinds: tuple[str | None, 
         (EXPECTED, line("other"), ["missing", "new"]),
         (None, ended("quick", "failed"), ["regression"]),
         (None, line(decision="different"), ["regression"]),
-        (Expectation(), ended("quick", "failed"), ["regression"]),
-        (Expectation(), line(decision="different"), ["regression"]),
         (replace(EXPECTED, decision=None), line(), ["new"]),
-        (replace(EXPECTED, fingerprint=None), line(), ["new"]),
         (replace(EXPECTED, ratio=None), line(), ["new"]),
     ],
 )
