@@ -39,12 +39,8 @@ def answers(
 ) -> list[tuple[str, str]]:
     """Return three questions of a reader who has never seen the page, with the answers.
 
-    Args:
-        here: what the cells say of each system.
-        recorded: what the record says of systems, by name.
-        cells: the cells of the results, perhaps none.
-        goals: what the cells say of goals.
-        notes: sentences on the results as a whole.
+    `here` is what the cells say of each system, `recorded` what the record says by the system's
+    name. `notes` are sentences on the results as a whole.
     """
     gained = [row for row in here if recorded.get(row.name, row).times.is_gain or row.times.is_gain]
     steps = dict.fromkeys(filter(None, (row.statement.next_step for row in gained)))
@@ -70,9 +66,10 @@ def _gained(here: Sequence[System], recorded: Mapping[str, System]) -> Iterator[
     if faster:
         values = [row.value for row in faster]
         ends = dict.fromkeys(factor(end) for end in (min(values), max(values)))
-        yield f"Same decision in less time: {' to '.join(ends)} as fast. {_speedup(faster[0])}"
+        yield f"Same decision in less time: {' to '.join(ends)} as fast."
+        yield f"For {faster[0].statement.name}, {_speedup(faster[0])}"
     for reading in better[:1]:
-        yield f"Better decision: {_improvement(reading)}"
+        yield f"Better decision: for {reading.statement.name}, {_improvement(reading)}"
     if not faster and not better:
         yield "No variant was measured to be faster or better than the one it is compared with."
     rest = [recorded[row.name] for row in here if row.times.figure is None and row.name in recorded]

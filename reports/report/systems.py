@@ -16,9 +16,10 @@ from reports.statements import System, factor_text, published_text, reading_text
 
 _LOOKS: Looks = {"published": (GREY, "s"), "measured": (BLUE, "o"), "ours": (VERMILION, "D")}
 _CAPTION = (
-    f"Lines longer than their mark are {100 * CONFIDENCE:.0f} % intervals. Published figures are "
-    "of other machines and problems. A hollow mark is a bound: the other call was stopped."
+    f"Lines longer than their mark are {100 * CONFIDENCE:.0f} % intervals. A hollow mark is a "
+    "bound: the other call was stopped."
 )
+_PUBLISHED = " Published figures are of other machines and problems."
 _NARROW = 4.7  # inches; such a figure can be read on a phone without scrolling
 
 
@@ -72,7 +73,8 @@ def _draw(
             axes.tick_params(labelleft=False)
         shown = {name: _LOOKS[name] for drawn in panels.values() for name in drawn}
         canvas.legend_above(figure, shown)
-        yield canvas.finish(figure, slug, title, _CAPTION, _frame(rows))
+        caption = _CAPTION + (_PUBLISHED if "published" in shown else "")
+        yield canvas.finish(figure, slug, title, caption, _frame(rows))
 
 
 def _mark(row: System, name: str) -> Mark:
