@@ -304,7 +304,9 @@ def _traps_shown(rows: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> 
     parts: list[RenderableType] = []
     for row, traps in rows:
         gpu = printable(row.texts.get("gpu", "")[:60])
-        compared = f"no data sheet is known for '{gpu}', so its figures were not compared"
+        compared = f"no data sheet is known for GPU '{gpu}', so its figures were not compared"
+        if not gpu:
+            compared = "no GPU is named, so its figures were not compared with a data sheet"
         if sheet := find_gpu_kind(gpu):
             compared = f"compared with the data sheet of {sheet.name}"
         count = plural(len(traps), "finding") if traps else "nothing found"
