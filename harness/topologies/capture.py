@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.model.errors import UsageError
-from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.links import LinkMatrix, all_to_all_bw, near_nics, nvlinks_of, shape_of
-from harness.topologies.lookup import topology_file
+from harness.topologies.lookup import GB, GpuKind, find_gpu_kind, topology_file
 from harness.topologies.probe import GpuDevice, Host
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"

@@ -7,7 +7,7 @@ from itertools import chain, permutations, product
 from typing import Literal, NoReturn
 
 from harness.model.errors import UsageError, printable
-from harness.topologies.gpu_kinds import GpuKind
+from harness.topologies.lookup import GpuKind
 
 SELF = "X"
 # From near to far; NVLink is nearer than all of these. Drivers before 390 print `SOC` for `SYS`.
