@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.contract.estimates import FittedMachine
+from harness.contract.estimates import FittedFigure, FittedMachine
 from harness.estimates.memory import MeasuredTerm, MemoryValidation
 from harness.estimates.validation import Agreement, MeasuredDecision, Validation
 from harness.model.declared import checked
@@ -212,18 +212,21 @@ def terms_table(validations: Sequence[MemoryValidation]) -> Table:
 
 
 def figures_table(machine: FittedMachine) -> Table:
-    """Return a row for each fitted figure of a machine, with its interval and unit."""
+    """Return a row for each fitted figure of a machine, with its interval."""
+
+    def name(row: FittedFigure) -> str:
+        unit = "" if row.unit in ("", "ms") else f", {row.unit.replace(' per ', '/')}"
+        return row.name + unit
 
     def write(value: float) -> str:
         return f"{value:.3g}" if value > _NOTHING else "0"
 
     return table_of(
         machine.figures,
-        code("figure", "name", least=39),
+        code("figure, in ms if no other unit", name, least=39),
         numbers("value", "value", write),
         numbers("from", "low", write),
         numbers("to", "high", write),
-        text("unit"),
     )
 
 
