@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import Struct, json
 
 from benchmarks import OUTLINE_FILE
-from harness.contract import Family, Prepared, Quality
+from harness.contract import Family, Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
@@ -45,18 +45,18 @@ Cells = Mapping[tuple[str, str, str], Cell | ShardbenchError]
 
 
 class Outline(Struct, frozen=True):
-    """The variants and problems of a family, asv's two parameters, and the figures to track."""
+    """The variants and problems of a family, asv's two parameters, and the units of figures."""
 
     variants: tuple[str, ...]
     problems: tuple[str, ...]
-    figures: tuple[Quality, ...]
+    figures: dict[str, str]
 
 
-def _in(unit: str, less_is_better: bool = True) -> Callable[[F], F]:
-    """Return a decorator that tells asv the unit of a benchmark, and which values are better."""
+def _in(unit: str) -> Callable[[F], F]:
+    """Return a decorator that tells asv the unit of a benchmark."""
 
     def add(function: F) -> F:
-        vars(function).update(unit=unit, less_is_better=less_is_better)
+        vars(function).update(unit=unit)
         return function
 
     return add
@@ -179,14 +179,14 @@ class FamilyBenchmarks(ABC):
         return work.python_calls if work else math.nan
 
 
-def tracking(figure: Quality) -> Callable[..., float]:
+def tracking(figure: str, unit: str) -> Callable[..., float]:
     """Return a benchmark that reports a quality or a counter of the call made for the check."""
 
-    @_in(figure.unit, figure.better == "lower")
+    @_in(unit)
     def track(self: FamilyBenchmarks, cells: Cells, variant: str, problem: str) -> float:
         cell = self.cell(cells, variant, problem)
         figures: dict[str, float] = {**cell.counters, **cell.quality}
-        return figures.get(figure.name, math.nan)  # a commit may lack the figure
+        return figures.get(figure, math.nan)  # a commit may lack the figure
 
     return track
 
@@ -253,6 +253,8 @@ def benchmark_classes(
     shared = {family: outline for family, outline in outlines.items() if family not in _CACHES}
     classes = {}
     for family, outline in outlines.items():
+        named = outline.figures.items()
+        figures = {f"track_{_identifier(name)}": tracking(name, unit) for name, unit in named}
         members = {
             "__doc__": f"Benchmarks of the family '{family}'.",
             "registry": registry,
@@ -260,7 +262,7 @@ def benchmark_classes(
             "family": family,
             "params": (outline.variants, outline.problems),
             "setup_cache": _CACHES.get(family, _shared_cache),
-            **{f"track_{_identifier(figure.name)}": tracking(figure) for figure in outline.figures},
+            **figures,
         }
         name = _identifier(family)
         classes[name] = type(name, (FamilyBenchmarks,), members)
@@ -295,8 +297,9 @@ def outlines(registry: Registry) -> Mapping[str, Outline]:
         variants, problems = tuple(family.variants), family.benchmarks
         if os.environ.get(_SMOKE):
             variants, problems = variants[:2], problems[:1]
-        counters = (Quality(counter.name, "count") for counter in family.counters)
-        made[family.name] = Outline(variants, problems, (*family.qualities, *counters))
+        figures = {quality.name: quality.unit for quality in family.qualities}
+        figures |= {counter.name: "count" for counter in family.counters}
+        made[family.name] = Outline(variants, problems, figures)
     file.write_bytes(json.encode(made))
     return made
 

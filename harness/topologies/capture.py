@@ -1,7 +1,5 @@
 """Build the topology file for a host, with the origin of each figure."""
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +7,7 @@ from typing import NamedTuple
 from harness.model.errors import UsageError
 from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.links import LinkMatrix, all_to_all_bw, near_nics, nvlinks_of, shape_of
-from harness.topologies.lookup import COLUMNS
+from harness.topologies.lookup import topology_file
 from harness.topologies.probe import GpuDevice, Host
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"
@@ -44,26 +42,21 @@ class HostTopology:
         return "low" if ASSUMED in bases else "medium" if {SHEET, GIVEN} & bases else "high"
 
     def as_csv(self) -> str:
-        """Return the text of the CSV file: comments on each figure, the header, and the row."""
+        """Return the text of the CSV file: comments on each figure, the header, and the row.
+
+        Raise UsageError if a figure is beyond the limits of topology files.
+        """
         comments = (
             f"A topology of shardbench, from: {self.source}.",
             "Bytes are per GPU; *_bw are bytes per millisecond, one way (GB/s x 1,000,000).",
             *(f"{column}: {basis}: {why}" for column, (_, basis, why) in self.figures.items()),
         )
-        row: dict[str, object] = {
-            "name": self.name,
-            "gpu": self.gpu,
-            "hbm_basis": self.figures["hbm_bytes"].why,
-            "confidence": self.confidence,
-            "source": f"shardbench topology capture, {self.source}",
-        }
-        row |= {column: value and round(value) for column, (value, *_) in self.figures.items()}
-        text = io.StringIO()
-        text.writelines(f"# {' '.join(comment.split())}\n" for comment in comments)
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerow(row)
-        return text.getvalue()
+        columns: dict[str, object] = {"name": self.name, "gpu": self.gpu}
+        columns |= {column: value and round(value) for column, (value, *_) in self.figures.items()}
+        columns["hbm_basis"] = self.figures["hbm_bytes"].why
+        columns["confidence"] = self.confidence
+        columns["source"] = f"shardbench topology capture, {self.source}"
+        return topology_file("\n".join(comments), columns)
 
 
 def capture(

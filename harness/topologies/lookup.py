@@ -119,6 +119,15 @@ def read_topologies(text: str, file: str) -> dict[str, Topology]:
     return {row.texts.get("name", ""): _topology(row) for row in read_rows(text, file)}
 
 
+def topology_file(comments: str, columns: Mapping[str, object]) -> str:
+    """Return a topology file with comments and one row; raises as `read_topologies`."""
+    text = io.StringIO()
+    text.writelines(f"# {line}\n" for line in comments.split("\n"))
+    csv.writer(text, lineterminator="\n").writerows([columns, columns.values()])
+    read_topologies(text.getvalue(), "the topology")
+    return text.getvalue()
+
+
 def _topology(row: TopologyRow) -> Topology:
     values, refused = read_values(row.texts)
     for column, (wrong, write) in refused.items():

@@ -24,7 +24,7 @@ from harness.topologies.links import (
     shape_of,
     usual_links,
 )
-from harness.topologies.lookup import find_rows, find_topology, presets, read_topologies
+from harness.topologies.lookup import find_rows, find_topology, presets
 from harness.topologies.probe import GpuDevice, Host, read_host
 from harness.topologies.traps import find_traps
 from reports.core.formatting import bandwidth, plural
@@ -107,9 +107,7 @@ def capture_command(
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
     host = _saved_host(from_topo, gpu) if from_topo else _this_host()
     captured = capture(host, name, hosts_per_domain, nic_gbits, host_memory_gib)
-    text = captured.as_csv()
-    read_topologies(text, str(out))
-    options.write(out, text)
+    options.write(out, captured.as_csv())
     display.show(_captured_shown(captured))
     options.messages.print(f"Wrote {out}")
 

@@ -32,4 +32,4 @@ def measure(folder: Path, *device: str, stale: bool = False) -> list[str]:
     recording = Recording(Record.read(folder, *device), toy.toy_registry, {}, print, stale)
     left = [part for part in recording.parts() if not part.is_measured]
     done = recording.measure(left, lambda part: lambda event: None)
-    return [ended.part.name for ended in done]
+    return [part.name for part in done]

@@ -14,8 +14,7 @@ from harness.contract.registry import Registry
 from harness.model.errors import UsageError
 from harness.store.cells import CellStore
 from harness.store.keys import Key
-from harness.store.lines import Entry
-from harness.suites.record import MeasuredPart, Record
+from harness.suites.record import Record
 from harness.suites.recording import Recording, RecordPart
 
 
@@ -92,43 +91,39 @@ def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path, counte
     assert [bool(cell.counters) for cell in cells] == [counted] * 2
 
 
-def run_parts(folder, measured, *parts: tuple[str, str, float]) -> list[str]:
-    """Measure made-up long parts by name, kind and GiB; return the names in their order."""
-
-    def part(name: str, kind: str, gib: float) -> RecordPart:
-        def measure(_) -> str:
-            return measured(name, kind)
-
-        return RecordPart(name, kind, False, measure, is_long=True, gib=gib)
-
-    recording = Recording(Record.read(folder), Registry, {}, print)
-    done = recording.measure([part(*each) for each in parts], lambda part: lambda event: None)
-    return [ended.part.name for ended in done]
-
-
 def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studies(folder):
     running: list[tuple[str, str]] = []
     seen: list[dict[str, str]] = []
 
-    def measured(name: str, kind: str) -> str:
-        running.append((name, kind))
-        time.sleep(0.05)
-        seen.append(dict(running))
-        running.remove((name, kind))
-        return "ok"
+    def part(name: str, kind: str, gib: float) -> RecordPart:
+        def measure(_) -> str:
+            running.append((name, kind))
+            time.sleep(0.05)
+            seen.append(dict(running))
+            running.remove((name, kind))
+            return "ok"
+
+        return RecordPart(name, kind, False, measure, is_long=True, gib=gib)
 
     sizes = {"a": 1.0, "b": 1.0, "huge": 1e6, "c": 1.0}
-    parts = [(name, kind, gib) for kind in ("study", "commits") for name, gib in sizes.items()]
-    assert sorted(run_parts(folder, measured, *parts)) == sorted(2 * list(sizes))
-    assert max(map(len, seen)) <= 2
+    parts = [part(name, kind, gib) for kind in ("study", "commits") for name, gib in sizes.items()]
+    assert len(measured(folder, parts)) == len(parts)
+    assert max(map(len, seen)) == 2
     for at_once in seen:
         assert len(set(at_once.values())) == 1
         assert "huge" not in at_once or len(at_once) == 1
 
 
 def test_the_longest_parts_begin_first(folder):
-    last = {"a": 10.0, "b": 300.0, "c": 20.0}
-    store = Record.read(folder).run_store
-    store.add(*(Entry(name, "", MeasuredPart(seconds)) for name, seconds in last.items()))
-    parts = [(name, "study", 1e6) for name in ("a", "new", "b", "c")]
-    assert run_parts(folder, lambda name, kind: "ok", *parts) == ["new", "b", "c", "a"]
+    last = {"a": 10.0, "new": 0.0, "b": 300.0, "c": 20.0}
+    settings = {"is_long": True, "gib": 1e6}
+    parts = [
+        RecordPart(name, "study", False, lambda _: "ok", seconds=seconds, **settings)
+        for name, seconds in last.items()
+    ]
+    assert measured(folder, parts) == ["new", "b", "c", "a"]
+
+
+def measured(folder: Path, parts: list[RecordPart]) -> list[str]:
+    recording = Recording(Record.read(folder), Registry, {}, print)
+    return [part.name for part in recording.measure(parts, lambda part: lambda event: None)]
