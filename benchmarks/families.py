@@ -35,8 +35,10 @@ from harness.topologies.lookup import placed_on
 # The least duration of a sample of `time_plan`. Shorter calls are repeated, for the clock.
 _SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 1000
-# Sixteen pairs if calls are short; the time limits only how long calls may take to be counted.
-_SETTINGS = Settings(sampling=SamplingRule(least_blocks=8, most_blocks=8, warmup_seconds=1.0))
+# Sixteen pairs if calls are short; long calls have fewer, and are not counted.
+_SETTINGS = Settings(
+    sampling=SamplingRule(seconds=20.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
