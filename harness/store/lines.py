@@ -87,7 +87,7 @@ class Store(Generic[T]):
             try:
                 line = _decoded(content)
                 if line.kind in self.shared:
-                    shared[line.id] = line.payload
+                    shared[line.id] = legible(line.payload)
                 elif line.kind in self._kinds:
                     entries.append(self._checked(line, shared))
                 elif not line.kind:
@@ -103,7 +103,7 @@ class Store(Generic[T]):
             for digest in payload.pop("shared", ()):
                 if digest not in shared:
                     raise ValueError(f"no line above has the id '{digest}'")
-                payload |= legible(shared[digest])
+                payload |= shared[digest]
             return self._entry(msgspec.structs.replace(line, payload=payload))
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"is no {self.kind}: {fault(error, self._form)}") from None

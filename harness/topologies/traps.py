@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from harness.contract.abilities import TopologyRow, TopologyTrap
-from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.links import usual_links
-from harness.topologies.lookup import COLUMNS, read_values
+from harness.topologies.lookup import COLUMNS, GB, GpuKind, find_gpu_kind, read_values
 
 _GIB_FOR_GB = 2**30 / 1e9
 _MOST_HOST_MEMORY = 2**42
