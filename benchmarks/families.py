@@ -80,7 +80,7 @@ class FamilyBenchmarks(ABC):
     family: ClassVar[str]
     params: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
     param_names = ("variant", "problem")
-    version = "3"
+    version = "2"
 
     # Eight samples per commit: asv's test finds no difference with six, which its defaults may
     # take. They are spread over four rounds, since a slow spell of the machine spoils a round.
