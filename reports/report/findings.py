@@ -147,15 +147,15 @@ def family_findings(
 
 def repetition(cells: Sequence[Cell]) -> Iterator[Finding]:
     """Yield a finding per counter that exceeds its sufficient count: the cell with most of it."""
-    most: dict[str, tuple[float, float, Cell]] = {}
+    most: dict[str, Cell] = {}
     for cell in cells:
-        for name, declared in cell.counter_enough.items():
-            enough = cell.counters.get(declared) if isinstance(declared, str) else declared
-            done = cell.counters.get(name)
-            if done is not None and enough is not None and done > enough:
-                more = (done, enough, cell)
-                most[name] = max(most.get(name, more), more, key=lambda item: item[0])
-    for name, (largest, least, where) in most.items():
+        for name, done in cell.counters.items():
+            enough = cell.enough(name)
+            is_more = name not in most or done > most[name].counters[name]
+            if enough is not None and done > enough and is_more:
+                most[name] = cell
+    for name, where in most.items():
+        largest, least = where.counters[name], where.enough(name) or 0
         yield Finding(
             "repeated work",
             f"`{name}`: {count(largest)} in `{where.variant}`, where {count(least)} would do.",
