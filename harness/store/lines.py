@@ -217,7 +217,8 @@ def _append(path: Path, content: bytes) -> None:
                 msgspec.json.decode(before[end:], type=dict)
                 end, content = len(before), b"\n" + content
             try:
-                file.truncate(end)
+                if end < len(before):
+                    file.truncate(end)
                 rest = memoryview(content)
                 while rest:
                     rest = rest[file.write(rest) :]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class RecordPart:
     name: str
     kind: str
     is_measured: bool
-    measure: Callable[[Listener], str] = field(compare=False)
+    measure: Callable[[Listener], str]
     package: str = ""
     order: int = 0
     is_long: bool = False

@@ -44,7 +44,9 @@ def find_traps(row: TopologyRow, gpus: int | None = None) -> list[TopologyTrap]:
     if row.library:
         traps += row.library.traps(row, values, gpus)
     traps.sort(key=lambda trap: list(COLUMNS).index(trap.column))
-    return [replace(trap, column=row.called(trap.column)) for trap in traps]
+    # A user of a library knows a column by the library's argument.
+    called = row.library.arguments if row.library else {}
+    return [replace(trap, column=called.get(trap.column, trap.column)) for trap in traps]
 
 
 def _sheet(kind: GpuKind) -> dict[str, _SheetFigure]:

@@ -11,24 +11,19 @@ from statistics import median, quantiles
 from typing import Any
 
 from harness.contract.registry import installed_statements
-from harness.measuring.statements import Reading, counts, gap_of, speedup
+from harness.measuring.statements import gap_of, speedup
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Statement
 from harness.suites.record import Record
-from reports.core.formatting import (
-    count,
-    factor,
-    gap,
-    hundredths,
-    names,
-)
+from reports.core.formatting import count, factor, gap, hundredths, names
 from reports.core.frames import read_results
 from reports.core.table import Entry, TableColumn, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, families
 from reports.family.growth import growth_table
+from reports.report.systems import claims_table
 from reports.statements import (
     System,
     factor_text,
@@ -36,7 +31,6 @@ from reports.statements import (
     provenance as provenance_of,
     published_text,
     reading_text,
-    readings,
     systems,
     time_text,
     work_text,
@@ -110,28 +104,7 @@ def overview() -> str:
 
 def claims() -> str:
     """Return the table of all claims with their verdicts."""
-
-    def name(row: Reading) -> Entry:
-        repository, _, number = row.statement.source.partition("#")
-        return Entry(row.statement.name, link=f"https://github.com/{repository}/pull/{number}")
-
-    def counted(row: Reading) -> str | None:
-        work = counts(row.statement, _cells())
-        if work is None or work.after is None:
-            return None
-        name = row.statement.counter.replace("_", " ")
-        return f"{name} {count(work.before)} → {count(work.after)}"
-
-    return _table(
-        readings("claim", statements(), _cells()),
-        text("claim", name),
-        text("published", lambda row: published_text(row.statement)),
-        text("recorded", reading_text),
-        text("verdict", "outcome"),
-        text("published for", lambda row: getattr(row.statement.published, "conditions", None)),
-        code("recorded for", lambda row: row.pair.problem),
-        text("counted", counted),
-    )
+    return as_markdown(claims_table(statements(), _cells()))
 
 
 def remarks() -> str:

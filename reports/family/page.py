@@ -42,7 +42,8 @@ def family_chapter(
             for section in _sections(family, goals, pages)
             if section.drawings or section.tables
         ]
-    return Section(family.slug, family.name, family.compared_with, findings, sections=sections)
+    lead = f"Variants are compared with `{family.reference}`, where nothing else is said."
+    return Section(family.slug, family.name, lead, findings, sections=sections)
 
 
 def _sections(

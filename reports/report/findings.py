@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.measuring.statements import Cells, Reading, gap_of
+from harness.measuring.statements import Reading, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell
 from reports.core.formatting import (
@@ -14,7 +14,6 @@ from reports.core.formatting import (
     names,
     plural,
     quantity,
-    with_interval,
 )
 from reports.core.page import Finding
 from reports.family.data import FamilyView
@@ -171,32 +170,3 @@ def shortfalls(cells: Sequence[Cell]) -> Iterator[Finding]:
             variants = names(dict.fromkeys(cell.variant for cell in those))
             of = f"{len(those)} of {plural(len(cells), 'cell')} {sentence}"
             yield Finding(outcome, f"{of}: of {variants}.")
-
-
-def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
-    """Return a sentence on how many ratios differ from the record, and which most.
-
-    Ratios over the same variant are compared, and differ if their intervals do not overlap. Return
-    "" if there are none.
-    """
-    ratios = [
-        (cell, cell.ratio, other.ratio)
-        for cell in cells
-        if (other := recorded.get(cell.id)) and other.against == cell.against
-        if cell.ratio and other.ratio
-        if min(cell.ratio.pairs, other.ratio.pairs) >= 2  # others have no interval
-    ]
-    if not ratios:
-        return ""
-    apart = [row for row in ratios if row[1].high < row[2].low or row[2].high < row[1].low]
-    sentence = (
-        f"{len(apart)} of {plural(len(ratios), 'ratio')} differ from those recorded on another day "
-        "or machine by more than both intervals"
-    )
-    if apart:
-        # Ratios are positive, so the larger over the smaller is the size of a difference.
-        size = [max(a.value, b.value) / min(a.value, b.value) for _, a, b in apart]
-        cell, here, there = apart[size.index(max(size))]
-        values = [with_interval(ratio.value, *ratio.interval) for ratio in (here, there)]
-        sentence += f", most `{cell.id}`: {values[0]} here, {values[1]} there"
-    return f"{sentence}."

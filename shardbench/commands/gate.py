@@ -129,7 +129,7 @@ def gate(
     page = None if markdown in ("", "-") else Path(markdown)
     _check_distinct(path, results, new, *filter(None, [page]))
     options.check_writable(new)
-    text = words.UNFINISHED
+    text = words.failure_markdown("The gate did not finish.")
     if page:
         options.check_writable(page)
         options.write(page, text)

@@ -55,6 +55,7 @@ def named(texts: tuple[str, ...]) -> list[dict]:
         lines.append(
             line
             | dict.fromkeys(("summary", "source", "purpose", "verdict_reason"), text)
+            | dict.fromkeys(("size_name", "fingerprint"), text)
             | {
                 "cell": f"{family}/{variant}@{workload}/{topology}:4",
                 "family": family,
@@ -64,8 +65,6 @@ def named(texts: tuple[str, ...]) -> list[dict]:
                 "reference": renamed(line["reference"]),
                 "same_as": renamed(line["same_as"]),
                 "against": renamed(line.get("against") or line["reference"]),
-                "size_name": text,
-                "fingerprint": text,
                 "reason": text if line["status"] != "ok" else None,
                 "facts": {text: text, f"{text}2": [text], f"{text}3": 5},
                 "quality": {renamed(key): value for key, value in line["quality"].items()},
