@@ -21,7 +21,7 @@ from msgspec import Struct, to_builtins
 
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError
-from harness.model.files import legible, read_file, to_json
+from harness.model.files import legible, read_file, replace_file, to_json
 
 T = TypeVar("T")
 
@@ -171,6 +171,24 @@ class Store(Generic[T]):
         if kept:
             self.add(*kept)
         return renamed
+
+    def set_damaged_aside(self) -> list[Damage]:
+        """Move the damaged lines, byte for byte, to the end of `FILE.damaged`, and return them.
+
+        An incomplete last line stays, because the next append replaces it. The caller must hold the
+        file's lock. Raise ShardbenchError if a file cannot be written; then no line is lost.
+        """
+        damaged = [damage for damage in self.damaged if not damage.torn]
+        if damaged:
+            lines = dict(enumerate(read_file(self.path).split(b"\n"), start=1))
+            moved = b"".join(lines.pop(damage.line) + b"\n" for damage in damaged)
+            _append(self.path.with_name(f"{self.path.name}.damaged"), moved)
+            try:
+                replace_file(self.path.resolve(), b"\n".join(lines.values()))
+            except OSError as error:
+                raise _cannot_be_written(self.path, error) from None
+            del self._read
+        return damaged
 
 
 def digest_of(value: Any) -> str:

@@ -29,7 +29,7 @@ from harness.estimates.validation import (
 )
 from harness.store.keys import Key
 from harness.store.lines import Store
-from reports.estimates import read_validations
+from reports.estimates import read_validations, validation_chapter
 
 KEY = Key(machine="made up")
 PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
@@ -139,6 +139,15 @@ def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Pat
     written["decisions"][0]["more"] = written["more"] = {"of another version": 1.0}
     (tmp_path / "found.json").write_text(json.dumps(written))
     assert read_validations(tmp_path) == [found]
+
+
+def test_the_report_has_a_section_for_each_problem(found: Validation):
+    chapter = validation_chapter([found, found])
+    assert [len(part.table.rows) for part in chapter.tables] == [2, 4]
+    assert [[len(part.table.rows) for part in one.tables] for one in chapter.sections] == [
+        [5, 1]
+    ] * 2
+    assert list(chapter.sections[0].drawings[0].data["right ms"])[:2] == [100, 150]
 
 
 def agreed(*estimated: float) -> Agreement:
