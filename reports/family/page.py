@@ -42,7 +42,8 @@ def family_chapter(
             for section in _sections(family, goals, pages)
             if section.drawings or section.tables
         ]
-    return Section(family.slug, family.name, family.compared_with, findings, sections=sections)
+    lead = f"Variants are compared with `{family.reference}`, where nothing else is said."
+    return Section(family.slug, family.name, lead, findings, sections=sections)
 
 
 def _sections(
@@ -59,16 +60,18 @@ def _sections(
         slug, drawn = f"{family.slug}-{name}", list(drawings)
         return Section(slug, title, drawings=drawn, tables=filled, is_folded=is_folded)
 
-    others = {p: name for p, name in family.against.items() if name != family.reference}
-    against = [
-        CaptionedTable(
-            cell_table([*family.variants_on(problem).values()], *_COMPARISON),
-            f"`{problem}`, compared with `{name}`.",
-        )
-        for problem, name in others.items()
+    others = [
+        cell
+        for problem, name in family.against.items()
+        if name != family.reference
+        for cell in family.variants_on(problem).values()
     ]
-    title = f"Compared with {listing([*dict.fromkeys(others.values())])}"
-    yield section("against", title, (), against)
+    against = CaptionedTable(
+        cell_table(others, "problem", *_COMPARISON),
+        "Problems on which the others are compared with another variant than the reference.",
+    )
+    title = f"Compared with {listing([*dict.fromkeys(cell.against for cell in others)])}"
+    yield section("against", title, (), [against])
 
     drawn = list(draw_quality(family))
     rated = [cell for cell in family.variants_on(family.quality_problem).values() if cell.quality]
