@@ -17,7 +17,6 @@ from planners.embedding.tables.shard_checks import (
     ShardedTable,
     check_memory,
     check_names,
-    storage_of,
 )
 from planners.embedding.tables.torchrec_objects import plan_fingerprint, weights_digest
 
@@ -124,10 +123,3 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
         sharded.check_tiling(problem.topology.world_size)
     shards = [shard for option in plan.options for shard in option.shards]
     check_memory(shards, problem.usable_hbm, problem.usable_ddr)
-
-
-def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
-    """Return two lists: the bytes of HBM and the bytes of DDR that each rank needs."""
-    shards = [shard for option in plan.options for shard in option.shards]
-    ranks = problem.topology.world_size
-    return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")

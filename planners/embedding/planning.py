@@ -11,7 +11,7 @@ import msgspec
 from harness.contract import Moving, Planning, RankTable, UsageError
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.capture.recording import plain
-from planners.embedding.decision import Plan, storage_by_rank
+from planners.embedding.decision import Plan
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
 from planners.embedding.plan_files.previous import previous_of, previous_plan
@@ -19,7 +19,7 @@ from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
 from planners.embedding.remedies.remedies import remedies
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.tables.torchrec_objects import perf_by_rank
+from planners.embedding.search.space import load_of_plan
 
 _GIB = 2**30
 
@@ -56,13 +56,12 @@ def _entries(problem: EmbeddingProblem, plan: Plan) -> list[TableEntry]:
 
 
 def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:
-    perf = perf_by_rank(plan.options, problem.topology)
-    hbm, ddr = storage_by_rank(problem, plan)
+    load = load_of_plan(plan.options, problem.topology.world_size)
     return RankTable(
         columns=("ms", "HBM GiB", "DDR GiB"),
         rows=tuple(
             (ms, on_gpu / _GIB, on_host / _GIB)
-            for ms, on_gpu, on_host in zip(perf, hbm, ddr, strict=True)
+            for ms, (on_gpu, on_host, _) in zip(load.perf.tolist(), load.used.tolist(), strict=True)
         ),
         capacities=(None, _common_gib(problem.usable_hbm), _common_gib(problem.usable_ddr)),
         bar="ms",

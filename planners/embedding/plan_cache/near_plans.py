@@ -15,7 +15,7 @@ from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.plan_files.document import PlanDocument
 from planners.embedding.plan_files.previous import previous_of
 from planners.embedding.search.outcome import Deadline, Found
-from planners.embedding.search.space import Devices, Ints, SearchSpace
+from planners.embedding.search.space import Devices, Ints, SearchSpace, load_of
 
 logger = logging.getLogger("shardbench")
 
@@ -47,7 +47,7 @@ class NearPlans:
         plan = self._same_ranks()
         if plan is None or not 0 < self._bound < math.inf:
             return None
-        rating = self._found.rate(*plan)
+        rating = load_of(self._found.space, *plan, self._found.devices.ranks).rating
         for proof in self._proofs:
             if rating <= self._bound * (1 + self._near):
                 break

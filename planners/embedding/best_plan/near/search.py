@@ -37,7 +37,13 @@ from planners.embedding.best_plan.sharding_types import with_fewest_types
 from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally, canonical_order
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+from planners.embedding.search.space import (
+    Devices,
+    Ints,
+    SearchSpace,
+    load_of,
+    search_space,
+)
 
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ShardingOption
@@ -280,7 +286,7 @@ class NearSearch:
         """Set `_best` to the best plan of a state if that rates lower."""
         if state.found and state.best_rating < self._rating:
             options, ranks = state.best_plan(self._tables)
-            rating = self._found.rate(options, ranks)
+            rating = load_of(self._space, options, ranks, self._found.devices.ranks).rating
             if rating < self._rating:
                 self._best = Found(options, ranks, rating, 0, 0)
 
