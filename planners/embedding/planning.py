@@ -14,7 +14,7 @@ from planners.embedding.capture.recording import plain
 from planners.embedding.decision import Plan
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
-from planners.embedding.plan_files.previous import previous_of, previous_plan
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
 from planners.embedding.remedies.remedies import remedies
@@ -77,7 +77,7 @@ def _within(
     problem: EmbeddingProblem, path: Path, gib: float, lost: Collection[int]
 ) -> EmbeddingProblem:
     """Return the problem with a move budget of `gib` GiB from the plan in a file."""
-    previous = previous_plan(path)
+    previous = PlanTable.of(path)
     previous.check_matches(problem.fqns, str(path))
     return replace(problem, moving=MoveBudget(previous.without(lost), gib), known={})
 
@@ -91,7 +91,7 @@ def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
     names = {table.name for table in problem.tables}
     if len(names) < len(problem.tables) or not NearSearch.can_search(space, devices):
         return None
-    moving = MoveBudget(previous_of(_entries(problem, plan), ranks), float("inf"), _EFFORT)
+    moving = MoveBudget(PlanTable.of_options(plan.options, ranks), float("inf"), _EFFORT)
     return replace(problem, moving=moving, known=dict(problem.known))
 
 

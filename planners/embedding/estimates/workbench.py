@@ -20,7 +20,7 @@ from harness.contract import (
     one_line,
 )
 from planners.embedding.decision import Plan, fingerprint
-from planners.embedding.estimates.calibration import CACHED, REFERENCE_MS, TORCHREC, Calibration
+from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
 from planners.embedding.estimates.coefficient_fit import fit_machine
 from planners.embedding.estimates.design import REFERENCE, design
 from planners.embedding.estimates.device import FUSED, Device, rows_that_fit
@@ -145,8 +145,7 @@ class EmbeddingWorkbench:
         perfs = [shard.perf for _, shard in rank]
         estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
         if calibration.values:
-            estimated["torchrec, fitted"] = calibration.rank_ms(shards, TORCHREC)
-            estimated["calibrated"] = calibration.rank_ms(shards, CACHED)
+            estimated["calibrated"] = calibration.rank_ms(shards)
         return RankWork(
             TimedWork(work_key(shards), lambda: self._kernels(shards).whole()),
             estimated,
