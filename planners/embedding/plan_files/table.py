@@ -19,6 +19,7 @@ from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.types import ShardingPlan, ShardingType
 
 from harness.contract import InfeasibleDecision, UsageError, read_file
+from planners.embedding.plan_files.checks import check_tiling
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
 from planners.embedding.search.space import Ints, SearchSpace
 from planners.embedding.search.unmade_shards import unmade_shards
@@ -140,7 +141,7 @@ class PlanTable:
         document = parse_plan(source, read_file(source))
         try:
             for table in document.tables:
-                table.sharded.check_tiling(document.world_size)
+                check_tiling(table, table.matrix, document.world_size)
         except InfeasibleDecision as error:
             raise UsageError(f"{source} is a damaged plan: {error}") from None
         return cls.of_document(document)
@@ -149,9 +150,7 @@ class PlanTable:
     def of_document(cls, document: PlanDocument) -> "PlanTable":
         """Return the table of a plan document."""
         tables = {
-            table.name: PlannedTable.of_shards(
-                table, (table.rows, table.dim), ITEM_BYTES.get(table.dtype)
-            )
+            table.name: PlannedTable.of_shards(table, table.matrix, ITEM_BYTES.get(table.dtype))
             for table in document.tables
         }
         return cls(tables, document.world_size)
