@@ -33,7 +33,7 @@ from planners.embedding.search.space import Devices, SearchSpace, devices_of, se
 from planners.embedding.search.unmade_shards import SharedOption, with_shards
 
 if TYPE_CHECKING:
-    from planners.embedding.plan_files.previous import PreviousPlan
+    from planners.embedding.plan_files.table import PlanTable
     from planners.embedding.same_plan.search import SamePlan
 
 _CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
@@ -218,7 +218,7 @@ class CompiledSearch(Proposer, Partitioner):
         return replace(outcome, bound=proven)
 
     def _near(
-        self, space: SearchSpace, devices: Devices, previous: "PreviousPlan"
+        self, space: SearchSpace, devices: Devices, previous: "PlanTable"
     ) -> Found | NotFound:
         """Search for the best plan that moves no more than the budget from a previous plan."""
         from planners.embedding.best_plan.near.search import NearPlan, NearSearch

@@ -13,9 +13,14 @@ from torchrec.distributed.planner.types import (
 )
 
 from harness.contract import InfeasibleDecision
+from planners.embedding.plan_files.checks import (
+    check_memory,
+    check_names,
+    check_ranks,
+    check_tiling,
+)
 from planners.embedding.search.space import devices_of
 from planners.embedding.search.unmade_shards import with_shards
-from planners.embedding.tables.shard_checks import ShardedTable, check_memory, check_names
 
 Estimates = Callable[[list[ShardingOption]], None]
 """Fills in the estimates of options that have none."""
@@ -81,11 +86,8 @@ def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topolo
     ranks, host_ranks = topology.world_size, topology.intra_group_size
     hosts: dict[str, int] = {}
     for option in plan:
-        table = ShardedTable(
-            option.name, option.sharding_type, option.shards, tuple(option.tensor.shape)
-        )
-        table.check_tiling(ranks)
-        table.check_ranks(ranks, host_ranks)
+        check_tiling(option, tuple(option.tensor.shape), ranks)
+        check_ranks(option, ranks, host_ranks)
         if option.dependency and option.partition_by == PartitionByType.HOST.value:
             host = option.shards[0].rank // host_ranks
             if hosts.setdefault(option.dependency, host) != host:

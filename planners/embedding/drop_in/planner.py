@@ -49,7 +49,7 @@ from harness.contract import SupportedReleases
 from planners.instruments import collection_paused, replaced
 
 if TYPE_CHECKING:
-    from planners.embedding.plan_files.previous import PreviousPlan
+    from planners.embedding.plan_files.table import PlanTable
 
 # Named, because it builds problems, and those may hold planners of this class.
 _ROUNDING = 1e-9
@@ -157,7 +157,7 @@ class Planner(EmbeddingShardingPlanner):
         seed: int = 0,
         check: bool = False,
         any_release: bool = False,
-        previous: "ShardingPlan | str | Path | PreviousPlan | None" = None,
+        previous: "ShardingPlan | str | Path | PlanTable | None" = None,
         move_budget: float | None = None,
         lost_ranks: Collection[int] = (),
         cache: SearchesWithPlans | None = None,
@@ -201,9 +201,9 @@ class Planner(EmbeddingShardingPlanner):
         self._move_budget = math.inf if move_budget is None else move_budget * 2**30
         self._previous = None
         if previous is not None:
-            from planners.embedding.plan_files.previous import previous_plan
+            from planners.embedding.plan_files.table import PlanTable
 
-            self._previous = previous_plan(previous).without(lost_ranks)
+            self._previous = PlanTable.of(previous).without(lost_ranks)
         self._warned = False
         self._fault: str | None = None
         self._own_enumerator: EmbeddingEnumerator | None = None

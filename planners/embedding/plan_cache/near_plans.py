@@ -4,7 +4,6 @@ import logging
 import math
 from dataclasses import replace
 
-import numpy as np
 from torchrec.distributed.planner.types import PerfModel, Topology
 
 from planners.embedding.best_plan.candidates import all_candidates
@@ -13,9 +12,9 @@ from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.plan_files.document import PlanDocument
-from planners.embedding.plan_files.previous import previous_of
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.search.outcome import Deadline, Found
-from planners.embedding.search.space import Devices, Ints, SearchSpace
+from planners.embedding.search.space import Devices, SearchSpace, load_of
 
 logger = logging.getLogger("shardbench")
 
@@ -32,7 +31,8 @@ class NearPlans:
         near: float,
         deadline: Deadline,
     ) -> None:
-        self._space, self._devices, self._similar = space, devices, similar
+        self._space, self._devices = space, devices
+        self._similar = PlanTable.of_document(similar)
         self._label, self._near, self._deadline = label, near, deadline
         self._found = all_candidates(space, devices)
         self._proofs = proofs(self._found, deadline=deadline)
@@ -44,10 +44,11 @@ class NearPlans:
         `left` is the topology after the storage reservation. The plan places the same tables, by
         name, with the same sharding types, kernels and ranks.
         """
-        plan = self._same_ranks()
+        same_machine = self._similar.world_size == self._devices.ranks
+        plan = self._similar.chosen(self._space) if same_machine else None
         if plan is None or not 0 < self._bound < math.inf:
             return None
-        rating = self._found.rate(*plan)
+        rating = load_of(self._found.space, *plan, self._found.devices.ranks).rating
         for proof in self._proofs:
             if rating <= self._bound * (1 + self._near):
                 break
@@ -66,27 +67,6 @@ class NearPlans:
         logger.info("%s is used again: %.6g ms, bound %.6g ms, %.2f %% above it.", *figures)
         return found
 
-    def _same_ranks(self) -> tuple[Ints, Ints] | None:
-        """Return each table's option of the similar plan, and the ranks; None if one is missing."""
-        tables = {table.name: table for table in self._similar.tables}
-        space, counts = self._space, np.diff(self._space.first_shard)
-        if self._similar.world_size != self._devices.ranks or len(tables) != space.tables:
-            return None
-        options = np.full(space.tables, -1)
-        ranks: list[list[int]] = [[] for _ in range(space.tables)]
-        for number in self._found.options.tolist():
-            option = space.options[number]
-            entry = tables.get(option.name)
-            if entry is None or counts[number] != len(entry.shards):
-                continue
-            if (option.sharding_type, option.compute_kernel) == (
-                entry.sharding_type,
-                entry.compute_kernel,
-            ):
-                options[space.table[number]] = number
-                ranks[space.table[number]] = [shard.rank for shard in entry.shards]
-        return None if (options < 0).any() else (options, np.concatenate(ranks))
-
     def started_from(self, most_moved: float, seed: int) -> Found | None:
         """Search from the similar plan; the share `most_moved` of its bytes may move.
 
@@ -96,7 +76,7 @@ class NearPlans:
         """
         if not NearSearch.can_search(self._space, self._devices):
             return None
-        previous = previous_of(self._similar.tables, self._similar.world_size)
+        previous = self._similar
         search = NearSearch(
             self._space,
             self._devices,

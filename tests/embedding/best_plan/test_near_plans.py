@@ -21,10 +21,10 @@ from small_problems import (
     ways,
 )
 
-from planners.embedding.best_plan.near.bound import near_bound
-from planners.embedding.best_plan.near.moves import Moves, with_previous
+from planners.embedding.best_plan.near.bound import near_bound, with_previous
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.best_plan.search import best_plan
+from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import search_space
 

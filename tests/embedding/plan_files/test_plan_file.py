@@ -28,7 +28,7 @@ from harness.contract import UsageError
 from planners.embedding.decision import Plan
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
-from planners.embedding.plan_files.previous import previous_plan
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.planning import document
 from planners.embedding.quality import quality
 from planners.embedding.tables.torchrec_objects import ModelParallelSharder
@@ -243,10 +243,10 @@ def test_the_present_plan_need_not_be_one_that_trains(tmp_path):
         path = tmp_path / "old.json"
         path.write_text(json.dumps(document_of([("t", 8, 8, "row_wise", boxes)], 2, 2)))
         if can_be:
-            assert previous_plan(path).tables["t"].ranks == (0, 1)
+            assert PlanTable.of(path).tables["t"].ranks == (0, 1)
         else:
             with pytest.raises(UsageError, match=r"old.json is a damaged plan: .* in none"):
-                previous_plan(path)
+                PlanTable.of(path)
 
 
 def test_the_document_says_what_was_decided_and_how_good_it_is(problem, plan):

@@ -30,7 +30,7 @@ from planners.embedding import FAMILY
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.cache import PlanCache
 from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
-from planners.embedding.plan_files.previous import previous_plan
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.planning import PLANNING, document
 
 MIB = 2**20
@@ -145,7 +145,7 @@ def check(model, machines, constraints, mode, warnings):
     with TemporaryDirectory() as folder:
         parts = model, machines, constraints
         for file, warned in written(Path(folder), *parts, mode, warnings):
-            assert previous_plan(file).world_size == machines.world_size
+            assert PlanTable.of(file).world_size == machines.world_size
             loadable.append(not any("No training job can load this plan" in t for t in warned))
             if loadable[-1]:
                 warnings.clear()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planners.embedding.best_plan.candidates import all_candidates
+from planners.embedding.best_plan.candidates import Candidates, all_candidates
 from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
@@ -25,19 +25,21 @@ from planners.embedding.best_plan.local.state import (
     local_tables,
     new_state,
 )
-from planners.embedding.best_plan.near.bound import near_bound
-from planners.embedding.best_plan.near.moves import (
-    Moves,
-    previous_options,
-    shards_of,
-    with_previous,
-)
+from planners.embedding.best_plan.near.bound import near_bound, with_previous
+from planners.embedding.best_plan.parts import legal, parts_of
 from planners.embedding.best_plan.search import NEAR_ENOUGH, search_in_order, usual_work
 from planners.embedding.best_plan.sharding_types import with_fewest_types
 from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally, canonical_order
+from planners.embedding.plan_files.table import Moves
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+from planners.embedding.search.space import (
+    Devices,
+    Ints,
+    SearchSpace,
+    load_of,
+    search_space,
+)
 
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ShardingOption
@@ -102,7 +104,7 @@ class NearSearch:
         self._unlimited = search_in_order(self._space, devices, soon, seed, few_types=True)
         self._moves = moves(self._space.options, devices.ranks)
         self._found = with_previous(self._space, devices, self._moves)
-        self._stays = previous_options(self._found, self._moves)
+        self._stays = _previous_options(self._found, self._moves)
         self._rounds = self._states = 0
         self._best: Found | None = None
         self._bound = math.inf if len(self._found.without_options) else self._unlimited.bound
@@ -262,7 +264,7 @@ class NearSearch:
         state.figures[PRICE] = 1.0 / max(float(self._moves.weight.max()), 1.0)
         if start is None:
             options = self._stays[self._stays >= 0]
-            ranks = self._moves.home[shards_of(self._space, options)]
+            ranks = self._moves.home[_shards_of(self._space, options)]
         else:
             options, ranks = start.options, start.ranks
         state.place(self._tables, self._space.table, options, ranks)
@@ -280,7 +282,7 @@ class NearSearch:
         """Set `_best` to the best plan of a state if that rates lower."""
         if state.found and state.best_rating < self._rating:
             options, ranks = state.best_plan(self._tables)
-            rating = self._found.rate(options, ranks)
+            rating = load_of(self._space, options, ranks, self._found.devices.ranks).rating
             if rating < self._rating:
                 self._best = Found(options, ranks, rating, 0, 0)
 
@@ -290,4 +292,25 @@ class NearSearch:
             self._best = plan
 
     def _bytes(self, plan: Found) -> int:
-        return self._moves.bytes_of(shards_of(self._space, plan.options), plan.ranks)
+        return self._moves.bytes_of(_shards_of(self._space, plan.options), plan.ranks)
+
+
+def _shards_of(space: SearchSpace, options: Ints) -> Ints:
+    """Return the shard numbers of some options as a flat array, option by option."""
+    first = space.first_shard[options]
+    counts = space.first_shard[options + 1] - first
+    begin = np.cumsum(counts) - counts
+    return np.repeat(first - begin, counts) + np.arange(counts.sum())
+
+
+def _previous_options(found: Candidates, moves: Moves) -> Ints:
+    """Return each table's option that can keep all shards at home, or -1 if none, shape (T,)."""
+    space, stays = found.space, np.full(found.space.tables, -1)
+    parts = parts_of(space, found.devices)
+    options, kept = np.unique(moves.options_at_home(space), return_counts=True)
+    whole = options[kept == np.diff(space.first_shard)[options]]
+    for option in whole[np.isin(whole, found.options)].tolist():
+        ranks = moves.home[space.first_shard[option] : space.first_shard[option + 1]]
+        if legal(parts, found.devices, option, ranks):
+            stays[space.table[option]] = option
+    return stays
