@@ -12,9 +12,10 @@ from typing_extensions import override
 
 from harness.contract import UsageError
 from planners.embedding.capture.recording import plain
+from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
-from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.drop_in.planner import Planner
+from planners.embedding.drop_in.turns import PlanFound
 from planners.embedding.plan_cache.chosen_options import options_of
 from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
 from planners.embedding.plan_cache.key import key_of
@@ -82,9 +83,9 @@ class CachedSearch(CompiledSearch):
         perf_model = planner._perf_model
         if fault := fault_of(plan, rating, names, self._topology, perf_model, None, estimates):
             raise UsageError(f"{fault}.")
-        self.bound, self.tried = figures["bound_ms"], int(figures["proposals"])
-        self._outcome = Found(_NONE, _NONE, rating, self.tried, int(figures["plans"]), self.bound)
-        self._proposals, self.use = [plan], "hit"
+        counts = int(figures["proposals"]), int(figures["plans"])
+        self.outcome = Found(_NONE, _NONE, rating, *counts, bound=figures["bound_ms"])
+        self._turn, self.use = PlanFound(plan, rating), "hit"
 
     @override
     def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
@@ -131,7 +132,7 @@ class CachedSearch(CompiledSearch):
         planner = self._planner
         quality = {
             "max_rank_ms": float(planner._perf_model.rate(plan)),
-            "bound_ms": float(self.bound),
+            "bound_ms": float(self.outcome.bound),
             "proposals": planner._num_proposals,
             "plans": planner._num_plans,
         }

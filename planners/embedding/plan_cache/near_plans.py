@@ -9,11 +9,10 @@ from torchrec.distributed.planner.types import PerfModel, Topology
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
-from planners.embedding.drop_in.compiled_search import placed
-from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.plan_files.document import PlanDocument
 from planners.embedding.plan_files.table import PlanTable
-from planners.embedding.search.outcome import Deadline, Found
+from planners.embedding.search.outcome import Deadline, Found, placed
 from planners.embedding.search.space import Devices, SearchSpace, load_of
 
 logger = logging.getLogger("shardbench")
