@@ -24,8 +24,8 @@ from harness.contract import UsageError
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearPlan, NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.capture.recording import plain
-from planners.embedding.capture.topology import device_runs
 from planners.embedding.drop_in.compiled_search import CompiledSearch, placed
 from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.drop_in.planner import Planner
