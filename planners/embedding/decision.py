@@ -15,7 +15,6 @@ from planners.embedding.plan_files.checks import (
     check_memory,
     check_names,
     check_tiling,
-    storage_of,
 )
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
@@ -123,10 +122,3 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
         check_tiling(option, (table.rows, table.dim), problem.topology.world_size)
     shards = [shard for option in plan.options for shard in option.shards]
     check_memory(shards, problem.usable_hbm, problem.usable_ddr)
-
-
-def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
-    """Return two lists: the bytes of HBM and the bytes of DDR that each rank needs."""
-    shards = [shard for option in plan.options for shard in option.shards]
-    ranks = problem.topology.world_size
-    return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")

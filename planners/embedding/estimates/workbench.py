@@ -27,8 +27,8 @@ from planners.embedding.estimates.device import FUSED, Device, rows_that_fit
 from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import distribution_named
-from planners.embedding.estimates.memory_candidates import memory_candidates
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank, work_key
+from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.memory.rank_bytes import PEAK
 from planners.embedding.problem import EmbeddingProblem
 

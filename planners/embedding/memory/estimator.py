@@ -8,8 +8,7 @@ from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstima
 from torchrec.distributed.planner.types import SharderDataMap, ShardingOption
 
 from planners.embedding.memory.rank_model import OPTIMIZERS
-from planners.embedding.memory.shard_bytes import COLUMNS, TypeBytes
-from planners.embedding.memory.step_peak import step_peak
+from planners.embedding.memory.shard_bytes import COLUMNS, TypeBytes, step_peak
 
 _KERNEL = "fused"
 _FUSED_OPTIMIZERS = {

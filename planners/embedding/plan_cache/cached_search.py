@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from harness.contract import UsageError
 from planners.embedding.best_plan.candidates import all_candidates
-from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.capture.recording import plain
@@ -165,11 +165,10 @@ class CachedSearch(CompiledSearch):
         if not NearSearch.can_search(space, devices):
             return None
         search = NearSearch(space, devices, known.moves, self._deadline, self._planner._seed)
-        near = search.search(self._most_moved * known.total_bytes(space.options))
+        plan = search.search(self._most_moved * known.total_bytes(space.options))
         best = search.unlimited
-        if not isinstance(near, NearPlan):
+        if not isinstance(plan, Found):
             return best if isinstance(best, Found) else None
-        plan = near.found
         if isinstance(best, Found) and plan.rating > best.rating * (1 + self._share):
             logger.info(
                 "The plan near %s rates %.6g ms, the best one %.6g ms, so that is used.",
@@ -179,7 +178,7 @@ class CachedSearch(CompiledSearch):
         plan = replace(plan, bound=max(bound, best.bound))
         logger.info(
             "The plan starts from %s: %.6g ms, bound %.6g ms; it moves %.4g GiB.",
-            *(label, plan.rating, plan.bound, near.bytes / 2**30),
+            *(label, plan.rating, plan.bound, plan.moved / 2**30),
         )
         return plan
 

@@ -30,6 +30,7 @@ from planners.embedding.search.space import (
     Ints,
     SearchSpace,
     devices_of,
+    load_of,
     search_space,
 )
 
@@ -94,8 +95,8 @@ class Flat:
 
     def best_from(self, plan: Found, deadline: Deadline) -> Found:
         """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
-        rating = candidates(self.space, self.devices).rate(plan.options, plan.ranks)
-        known = replace(plan, rating=rating)
+        load = load_of(self.space, plan.options, plan.ranks, self.devices.ranks)
+        known = replace(plan, rating=load.rating)
         found = search_in_order(self.space, self.devices, deadline, known=known, few_types=True)
         return found if isinstance(found, Found) else known
 

@@ -43,6 +43,7 @@ class Found:
     proposals: int  # number of different proposals that were tried
     partitions: int  # number of these proposals that could be placed
     bound: float = 0.0  # milliseconds; the search has proven that no plan has a lower rating
+    moved: int = 0  # bytes moved from a previous plan, if the search was for a plan near to one
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption, Topology
+from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.types import ShardingType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
@@ -126,15 +126,6 @@ def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:
         )
         for table in tables
     }
-
-
-def perf_by_rank(plan: Iterable[ShardingOption], topology: Topology) -> list[float]:
-    """Return the milliseconds of each rank, summed as torchrec's perf model sums them."""
-    perf = [0.0] * topology.world_size
-    for option in plan:
-        for shard in option.shards:
-            perf[shard.rank] += shard.perf.total
-    return perf
 
 
 def plan_fingerprint(plan: Iterable[ShardingOption]) -> str:
