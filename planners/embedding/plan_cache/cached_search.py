@@ -35,7 +35,7 @@ from planners.embedding.plan_files.document import PlanDocument, TableEntry, par
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.space import Devices, SearchSpace
+from planners.embedding.search.space import Devices, SearchSpace, load_of
 from planners.embedding.tables.files import Table, lookup_of
 from planners.embedding.tables.torchrec_objects import DTYPES
 
@@ -133,13 +133,12 @@ class CachedSearch(CompiledSearch):
 
         The plan places the same tables, by name, with the same sharding types, kernels and ranks.
         """
-        options = all_candidates(space, devices)
-        ladder = proofs(options, deadline=self._deadline)
+        ladder = proofs(all_candidates(space, devices), deadline=self._deadline)
         bound = next(ladder).milliseconds
         plan = known.chosen(space) if known.world_size == devices.ranks else None
         if plan is None or not 0 < bound < math.inf:
             return None, bound
-        rating = options.rate(*plan)
+        rating = load_of(space, *plan, devices.ranks).rating
         while rating / bound - 1 > self._share and (proof := next(ladder, None)):
             bound = proof.milliseconds
         again, above = Found(*plan, rating, 1, 1, min(bound, rating)), rating / bound - 1
