@@ -3,7 +3,7 @@
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from types import FunctionType
 from typing import Any, cast
@@ -28,6 +28,7 @@ from planners.embedding.search.options import (
     UnmadeShards,
     leave_unmade,
 )
+from planners.instruments import replaced
 
 # The names of torchrec's functions that cut a table into shards and that choose `partition_by`.
 _CUT = "calculate_shard_sizes_and_offsets"
@@ -57,9 +58,6 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         self._stashed: dict[tuple[str, int], bool] = {}
         self._special: dict[int, set[str]] = {}
         self.postponed: tuple[Any, ...] = ()
-        for estimator in map(_unchecked, self._estimators):
-            if _is_perf_estimator(estimator):
-                estimator._config = _with_remembered_annotations(estimator._config)
 
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
@@ -84,19 +82,20 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
         """Set the estimates of all shards; estimate only one shard per size if that suffices."""
         layouts = [layout for layout in map(_layout_of, sharding_options) if layout is not None]
-        if len(layouts) < len(sharding_options):
-            super().populate_estimates(sharding_options)
-            return
         failure: Exception | None = None
-        if all(map(_looks_at_one_shard, self._estimators)):
-            try:
-                self._estimate_sizes(sharding_options, layouts)
+        with replaced(_remembered_annotations(self._estimators)):
+            if len(layouts) < len(sharding_options):
+                super().populate_estimates(sharding_options)
                 return
-            except Exception as error:  # torchrec's is raised again below, with all shards
-                failure = error
-        for option, layout in zip(sharding_options, layouts, strict=True):
-            option.shards = layout.shards()
-        super().populate_estimates(sharding_options)
+            if all(map(_looks_at_one_shard, self._estimators)):
+                try:
+                    self._estimate_sizes(sharding_options, layouts)
+                    return
+                except Exception as error:  # torchrec's is raised again below, with all shards
+                    failure = error
+            for option, layout in zip(sharding_options, layouts, strict=True):
+                option.shards = layout.shards()
+            super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
         if failure is not None:
@@ -244,26 +243,21 @@ def _is_torchrecs(estimator: ShardEstimator) -> bool:
     )
 
 
-def _with_remembered_annotations(config: HardwarePerfConfig) -> HardwarePerfConfig:
-    """Return a copy of the configuration for which `dir` lists only the annotated methods.
+def _remembered_annotations(
+    estimators: Iterable[ShardEstimator],
+) -> Iterator[tuple[ShardEstimator, str, HardwarePerfConfig]]:
+    """Yield replacements of configurations by copies for which `dir` lists annotated methods only.
 
     TorchRec scans `dir(config)` for annotated methods about 14 times per shard, and most
     configurations have none.
     """
-    names = tuple(_annotated(config))
-    plain = type(config)
-    remembered, original = copy.copy(config), copy.copy(config)
-    remembered.__class__ = type(
-        plain.__name__,
-        (plain,),
-        {
-            "__dir__": lambda self: names,
-            "__module__": plain.__module__,
-            # Pickle cannot find this class by name, so unpickling creates it again.
-            "__reduce_ex__": lambda self, protocol: (_with_remembered_annotations, (original,)),
-        },
-    )
-    return remembered
+    for estimator in map(_unchecked, estimators):
+        if _is_perf_estimator(estimator):
+            config, kind = copy.copy(estimator._config), type(estimator._config)
+            names = tuple(_annotated(config))
+            listing = {"__dir__": lambda self, names=names: names, "__module__": kind.__module__}
+            config.__class__ = type(kind.__name__, (kind,), listing)
+            yield estimator, "_config", config
 
 
 def _annotated(config: HardwarePerfConfig) -> Iterable[str]:

@@ -18,22 +18,22 @@ _CONDITIONS = "an ads model with more than 1000 proposals, whole planning time"
 _DEEPCOPY_REFACTOR = "meta-pytorch/torchrec#665"
 
 
-def _prepare(problem: "EmbeddingProblem", **copies: bool) -> "Prepared[Plan]":
-    from planners.embedding.variants.copies import prepare
+def _copying(problem: "EmbeddingProblem", **copies: bool) -> "Prepared[Plan]":
+    from planners.embedding.variants.rungs import copying
 
-    return prepare(problem, **copies)
+    return copying(problem, **copies)
 
 
 def _improved(problem: "EmbeddingProblem", last: str) -> "Prepared[Plan]":
-    from planners.embedding.variants.improvements import prepare
+    from planners.embedding.variants.rungs import improved
 
-    return prepare(problem, last)
+    return improved(problem, last)
 
 
 @FAMILY.variant("double-deepcopy", reference=True, source=_DEEPCOPY_REFACTOR)
 def double_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied twice, tensors and modules included"""
-    return _prepare(problem, in_proposer=True, in_partitioner=True, whole_options=True)
+    return _copying(problem, in_proposer=True, in_partitioner=True, whole_options=True)
 
 
 @FAMILY.variant(
@@ -44,7 +44,7 @@ def double_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 )
 def single_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied once, tensors and modules included"""
-    return _prepare(problem, in_partitioner=True, whole_options=True)
+    return _copying(problem, in_partitioner=True, whole_options=True)
 
 
 @FAMILY.variant(
@@ -55,19 +55,19 @@ def single_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 )
 def custom_deepcopy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """Each proposal copied once, tensors and modules shared and read-only"""
-    return _prepare(problem, in_partitioner=True)
+    return _copying(problem, in_partitioner=True)
 
 
 @FAMILY.variant("copy-if-better", same_as="custom-deepcopy", source="meta-pytorch/torchrec#1143")
 def copy_if_better(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """A plan copied only when it is the best so far"""
-    return _prepare(problem)
+    return _copying(problem)
 
 
 @FAMILY.variant("no-topology-copy", same_as="copy-if-better", source="torchrec 1.8.0")
 def no_topology_copy(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """The topology's figures taken over for each proposal, not copied"""
-    return _prepare(problem, topology=False)
+    return _copying(problem, topology=False)
 
 
 @FAMILY.variant(

@@ -1,6 +1,9 @@
 """Plans problems with torchrec's planner and with ours."""
 
+from unittest import mock
+
 from compared import come_to
+from hypothesis import strategies as st
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
 
@@ -8,6 +11,16 @@ from harness.contract import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
+
+randoms = st.randoms(use_true_random=False)
+
+# As little work as in a hundredth of a second; linear programmes are timed by the solver, and have
+# all the time that they need.
+little_work = mock.patch("planners.embedding.best_plan.search.WORK_PER_SECOND", 2e4)
+
+
+def standing_still() -> float:
+    return 0.0
 
 
 def problem(workload: str = "synthetic[tables=5,seed=2]", gpus: int = 8):

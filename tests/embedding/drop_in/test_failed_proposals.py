@@ -24,21 +24,11 @@ def space():
 @pytest.mark.parametrize("most", [0, 100])
 def test_the_memory_of_each_option_is_that_of_its_shards(monkeypatch, most):
     monkeypatch.setattr(turns, "MOST_SHARDS", most)
-    problem = space()
-    outcome = NotFound(np.array([0, 2]), np.array([1, 3]), 2)
-    turn = NothingFound.of(problem, outcome)
-    proposals, summed = turn.proposals, turn.summed
-    assert summed == (most == 0)
-    assert [[sum(s.storage.hbm for s in o.shards) for o in row] for row in proposals] == [
-        [12, 7],
-        [5, 7],
-    ]
-    assert [len(o.shards) for o in proposals[0]] == ([1, 1] if summed else [2, 1])
-
-
-def test_equal_proposals_appear_once():
-    outcome = NotFound(np.array([0, 2]), np.array([0, 2]), 1)
-    assert len(NothingFound.of(space(), outcome).proposals) == 1
+    turn = NothingFound.of(space(), NotFound(np.array([0, 2]), np.array([1, 3]), 2))
+    hbm = [[sum(shard.storage.hbm for shard in o.shards) for o in row] for row in turn.proposals]
+    assert hbm == [[12, 7], [5, 7]]
+    assert turn.summed == (most == 0)
+    assert len(turn.proposals[0][0].shards) == (1 if turn.summed else 2)
 
 
 def test_the_least_memory_goes_by_hbm_and_then_by_host_memory():

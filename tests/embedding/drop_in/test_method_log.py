@@ -53,14 +53,8 @@ def test_arguments_are_written_out_for_a_reader_alone(monkeypatch):
     assert argument.written
 
 
-def test_what_is_read_stays_logged(monkeypatch):
+def test_what_is_read_stays_logged_and_what_is_not_logged_stays_as_it_is(monkeypatch):
     plan, _ = _method()
     monkeypatch.setattr(logger.method_logger, "handlers", [logging.StreamHandler()])
     assert unlogged(plan) is plan
-
-
-def test_a_method_that_is_not_logged_stays_as_it_is():
-    def plain():
-        pass
-
-    assert unlogged(plain) is plain
+    assert unlogged(_method) is _method

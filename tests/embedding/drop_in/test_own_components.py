@@ -3,17 +3,22 @@
 import copy
 import logging
 from dataclasses import replace
+from math import nan
 
 import pytest
-from hypothesis import given, settings
-from little_work import randoms
-from planned import OwnProposer, assert_same, decided, new_planner, problem
+import torch
+from hypothesis import given, settings, strategies as st
+from planned import OwnProposer, assert_same, decided, new_planner, problem, randoms
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.constants import DEFAULT_PERF_ESTIMATOR
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimatorFactory
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.perf_models import NoopPerfModel
-from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.planners import (
+    EmbeddingShardingPlanner,
+    validate_compute_kernels,
+)
 from torchrec.distributed.planner.proposers import (
     EmbeddingOffloadScaleupProposer,
     GreedyProposer,
@@ -25,14 +30,16 @@ from torchrec.distributed.planner.types import (
     ParameterConstraints,
     PlanLoader,
     PlannerError,
+    ShardingOption,
     StorageReservation,
 )
-from torchrec.distributed.types import CacheParams, CacheStatistics, KeyValueParams
+from torchrec.distributed.types import CacheParams, CacheStatistics, KeyValueParams, ShardingType
 
+from planners.embedding.best_plan.torchrec_rules import _is_accepted
 from planners.embedding.drop_in.compiled_search import CompiledSearch
-from planners.embedding.drop_in.planner import DistrustedSearch, Planner
+from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search.outcome import NotFound
-from planners.embedding.variants.copies import WhollyCopiedOption, WhollyCopiedOptionEnumerator
+from planners.embedding.variants.rungs import WhollyCopiedOption, WhollyCopiedOptionEnumerator
 
 
 class _OwnReservation(StorageReservation):
@@ -50,14 +57,42 @@ class _OwnReservation(StorageReservation):
         return None
 
 
-class _MissRates(CacheStatistics):
-    """A cache that misses less the larger it is."""
+class _Loader(PlanLoader):
+    def __init__(self, plan):
+        self._plan = plan
 
-    expected_lookups = 200_000.0
-    cacheability = 0.5
+    def load(self):
+        return self._plan and {option.storage_hash(): option for option in self._plan}
 
-    def expected_miss_rate(self, clf):
-        return 1 - clf
+    def plan_context_hash(self):
+        return None
+
+    def get_plan_id(self):
+        return "kept"
+
+
+class _OwnPartitioner(GreedyPerfPartitioner):
+    pass
+
+
+class _OwnPerfModel(NoopPerfModel):
+    def rate(self, plan):
+        return 2 * super().rate(plan)
+
+
+class _HalfByteEstimator(EmbeddingStorageEstimator):
+    def estimate(self, sharding_options, sharder_data_map):
+        super().estimate(sharding_options, sharder_data_map)
+        for option in sharding_options:
+            for shard in option.shards:
+                shard.storage.hbm += 0.5
+
+
+def _half_bytes(built):
+    of_both = {"topology": built.topology, "constraints": built.constraints}
+    perf = EmbeddingPerfEstimatorFactory.create(DEFAULT_PERF_ESTIMATOR, **of_both)
+    estimators = [perf, _HalfByteEstimator(**of_both)]
+    return EmbeddingEnumerator(built.topology, 512, built.constraints, estimators)
 
 
 def test_an_enumerator_of_the_users_own_keeps_its_options():
@@ -69,11 +104,8 @@ def test_an_enumerator_of_the_users_own_keeps_its_options():
             given_out.extend(super().enumerate(module, sharders))
             return given_out
 
-    planner = new_planner(built, enumerator=Enumerator(built.topology, 512, built.constraints))
-    found = decided(planner, built)
-    assert type(planner._enumerator) is Enumerator
+    assert_same(built, enumerator=lambda: Enumerator(built.topology, 512, built.constraints))
     assert {shard.rank for option in given_out for shard in option.shards} == {None}
-    assert found == decided(new_planner(built, EmbeddingShardingPlanner), built)
 
 
 def test_options_of_the_users_own_class_stay_what_they_are():
@@ -93,20 +125,6 @@ def test_callbacks_get_the_plan():
     assert len(outcome[1]) == 1
 
 
-class _Loader(PlanLoader):
-    def __init__(self, plan):
-        self._plan = plan
-
-    def load(self):
-        return self._plan and {option.storage_hash(): option for option in self._plan}
-
-    def plan_context_hash(self):
-        return None
-
-    def get_plan_id(self):
-        return "kept"
-
-
 def test_a_loaded_plan_is_not_searched_for(monkeypatch):
     built = problem()
     planner = new_planner(built)
@@ -124,44 +142,45 @@ def test_the_search_goes_with_a_loader_without_a_plan_and_a_users_reservation(ow
     assert_same(problem(), **own)
 
 
-class _OwnPartitioner(GreedyPerfPartitioner):
-    pass
-
-
-class _OwnPerfModel(NoopPerfModel):
-    def rate(self, plan):
-        return 2 * super().rate(plan)
-
-
-@pytest.mark.parametrize(
-    ("said", "factories"),
-    [
-        ("OwnProposer is not compiled", {"proposer": lambda: [UniformProposer(), OwnProposer()]}),
-        ("_OwnPartitioner is not compiled", {"partitioner": _OwnPartitioner}),
-        ("_OwnPerfModel is not compiled", {"performance_model": _OwnPerfModel}),
-    ],
-)
-def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(said, factories, caplog):
-    built = problem()
-    if "performance_model" in factories:
-        factories = {"performance_model": lambda: _OwnPerfModel(built.topology)}
-    planner = assert_same(built, warned=True, **factories)
-    decided(planner, built)
-    module = "shardbench"
-    said_here = [each for each in caplog.records if each.name == module]
-    assert [each.getMessage() for each in said_here] == [
-        f"The search is torchrec's own, since {said}."
-    ]
-    assert said_here[0].levelno == logging.WARNING
-    assert type(planner._enumerator) is EmbeddingEnumerator
-
-
-def test_other_perf_models_and_proposers_are_left_to_torchrec(caplog):
-    larger = problem(gpus=16).topology
-    assert_same(problem(), warned=True, performance_model=lambda: NoopPerfModel(larger))
-    assert "the perf model is for another number of ranks" in caplog.text
+LEFT_TO_TORCHREC = {
+    "OwnProposer is not compiled": lambda built: {"proposer": [UniformProposer(), OwnProposer()]},
     # It changes options and asks the enumerator about them, and so must get torchrec's own.
-    assert_same(problem(), warned=True, proposer=EmbeddingOffloadScaleupProposer)
+    "EmbeddingOffloadScaleupProposer is not compiled": lambda built: {
+        "proposer": EmbeddingOffloadScaleupProposer()
+    },
+    "_OwnPartitioner is not compiled": lambda built: {"partitioner": _OwnPartitioner()},
+    "_OwnPerfModel is not compiled": lambda built: {
+        "performance_model": _OwnPerfModel(built.topology)
+    },
+    "the perf model is for another number of ranks": lambda built: {
+        "performance_model": NoopPerfModel(problem(gpus=16).topology)
+    },
+    "an estimate is not in whole bytes": lambda built: {"enumerator": _half_bytes(built)},
+    "the placement of kernel key_value by columns is not compiled": lambda built: {
+        "constraints": {
+            table.name: ParameterConstraints(
+                compute_kernels=["fused", "key_value"],
+                sharding_types=["column_wise"],
+                min_partition=16,
+            )
+            for table in built.tables
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("reason", LEFT_TO_TORCHREC)
+def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(reason, caplog):
+    built, components = problem(), LEFT_TO_TORCHREC[reason]
+    compiled, upstream = (
+        new_planner(built, kind, **components(built))
+        for kind in (Planner, EmbeddingShardingPlanner)
+    )
+    assert decided(compiled, built) == decided(upstream, built)
+    decided(compiled, built)
+    (said,) = (record for record in caplog.records if record.name == "shardbench")
+    assert said.getMessage() == f"The search is torchrec's own, since {reason}."
+    assert said.levelno == logging.WARNING
 
 
 @pytest.mark.parametrize("proposer", [OwnProposer, lambda: [UniformProposer(), OwnProposer()]])
@@ -172,6 +191,30 @@ def test_the_best_plan_needs_no_compiled_proposer(proposer, caplog):
     assert decided(own, built) == decided(new_planner(built, mode="best-plan"), built)
     assert own.bound_ms > 0
     assert "torchrec's own" not in caplog.text
+
+
+@pytest.mark.parametrize("proposer", [GreedyProposer, OwnProposer])
+def test_without_a_best_plan_the_proposers_propose(proposer, monkeypatch, caplog):
+    """If the search finds nothing and proves nothing, the plan is that of mode same-plan."""
+    built = problem()
+    monkeypatch.setattr(
+        "planners.embedding.best_plan.search.best_plan", lambda *_: NotFound(None, None, 0)
+    )
+    own = new_planner(built, mode="best-plan", proposer=proposer())
+    upstream = new_planner(built, EmbeddingShardingPlanner, proposer=proposer())
+    assert decided(own, built) == decided(upstream, built)
+    reason = "the search for the best plan finds none, and OwnProposer is not"
+    assert (reason in caplog.text) == (proposer is OwnProposer)
+
+
+class _MissRates(CacheStatistics):
+    """A cache that misses less the larger it is."""
+
+    expected_lookups = 200_000.0
+    cacheability = 0.5
+
+    def expected_miss_rate(self, clf):
+        return 1 - clf
 
 
 def test_larger_caches_that_rate_better_are_taken():
@@ -185,32 +228,18 @@ def test_larger_caches_that_rate_better_are_taken():
         )
         for name, given in built.constraints.items()
     }
-    made = {
-        kind: new_planner(
+    upstream, own = (
+        new_planner(
             built, kind, constraints=constraints, proposer=EmbeddingOffloadScaleupProposer(), **mode
         )
         for kind, mode in ((EmbeddingShardingPlanner, {}), (Planner, {"mode": "best-plan"}))
-    }
-    for planner in made.values():
+    )
+    for planner in (upstream, own):
         planner.plan(built.module, built.sharders)
-    upstream, own = made.values()
-    rating = own._perf_model.rate(own._best_plan)
-    assert rating <= upstream._perf_model.rate(upstream._best_plan)
+    assert own.max_rank_ms <= upstream._perf_model.rate(upstream._best_plan)
     factors = {option.cache_params.load_factor for option in own._best_plan}
     assert max(filter(None, factors)) > 0.1, "larger than the constraints say"
     assert own.gap is None or own.gap >= 0
-
-
-def test_without_a_best_plan_a_proposer_of_the_users_own_proposes(monkeypatch, caplog):
-    """If the search finds nothing and proves nothing, torchrec's search asks the proposer."""
-    built = problem()
-    monkeypatch.setattr(
-        "planners.embedding.best_plan.search.best_plan", lambda *_: NotFound(None, None, 0)
-    )
-    own = new_planner(built, mode="best-plan", proposer=OwnProposer())
-    upstream = new_planner(built, EmbeddingShardingPlanner, proposer=OwnProposer())
-    assert decided(own, built) == decided(upstream, built)
-    assert "the search for the best plan finds none, and OwnProposer is not" in caplog.text
 
 
 @pytest.mark.parametrize("proposer", [GreedyProposer, EmbeddingOffloadScaleupProposer])
@@ -257,48 +286,21 @@ def test_key_value_and_virtual_tables_are_planned_as_by_torchrec(random):
         assert best.max_rank_ms <= plain.max_rank_ms
 
 
-def test_key_value_kernels_by_columns_are_left_to_torchrec(caplog):
-    built = problem("synthetic[tables=2,seed=2]")
-    constraints = {
-        table.name: ParameterConstraints(
-            compute_kernels=["fused", "key_value"], sharding_types=["column_wise"], min_partition=16
-        )
-        for table in built.tables
-    }
-    built = replace(built, constraints=constraints)
-    planner = assert_same(built, warned=True)
-    assert "the placement of kernel key_value by columns is not compiled" in caplog.text
-    assert decided(planner, built)[0] == decided(planner, built)[0]
-
-
-class _HalfByteEstimator(EmbeddingStorageEstimator):
-    def estimate(self, sharding_options, sharder_data_map):
-        super().estimate(sharding_options, sharder_data_map)
-        for option in sharding_options:
-            for shard in option.shards:
-                shard.storage.hbm += 0.5
-
-
-def test_half_bytes_are_left_to_torchrec(caplog):
-    built = problem()
-
-    def enumerator():
-        perf = EmbeddingPerfEstimatorFactory.create(
-            DEFAULT_PERF_ESTIMATOR, topology=built.topology, constraints=built.constraints
-        )
-        storage = _HalfByteEstimator(topology=built.topology, constraints=built.constraints)
-        return EmbeddingEnumerator(built.topology, 512, built.constraints, [perf, storage])
-
-    assert_same(built, warned=True, enumerator=enumerator)
-    assert "an estimate is not in whole bytes" in caplog.text
-
-
-def test_a_rating_that_torchrec_does_not_share_leaves_the_search_to_torchrec(monkeypatch):
-    built = problem()
-    rate = NoopPerfModel.rate
-    monkeypatch.setattr(NoopPerfModel, "rate", lambda self, plan: rate(self, plan) * (1 + 2**-52))
-    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
-    planner = new_planner(built)
-    with pytest.warns(DistrustedSearch, match=r"^The search is torchrec's own, since .* rates"):
-        assert decided(planner, built) == expected
-    assert decided(planner, built) == decided(planner, built), "it is said once"
+@given(
+    kernel=st.sampled_from([*EmbeddingComputeKernel]).map(lambda kernel: kernel.value),
+    kind=st.sampled_from([*ShardingType]).map(lambda kind: kind.value),
+    factor=st.sampled_from([None, -1.0, 0.0, 0.2, 1.0, 2.0, nan]),
+)
+def test_the_best_plan_may_have_the_options_that_torchrec_accepts(kernel, kind, factor):
+    """The rule is that of torchrec's `validate_compute_kernels`."""
+    tensor, module = torch.empty(1, 1, device="meta"), ("bags", torch.nn.Module())
+    cache = CacheParams(load_factor=factor)
+    option = ShardingOption(
+        "table", tensor, module, [1.0], 1, kind, "device", kernel, [], cache_params=cache
+    )
+    try:
+        validate_compute_kernels([option])
+    except PlannerError:
+        assert not _is_accepted(option)
+    else:
+        assert _is_accepted(option)

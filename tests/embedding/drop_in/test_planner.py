@@ -1,17 +1,17 @@
-"""The drop-in planner plans real models as torchrec does, and does not change its arguments."""
+"""The drop-in planner plans as torchrec does, and does not change its arguments."""
 
-import sys
-from dataclasses import replace
+import copy
+import inspect
+import logging
+import pickle
 from math import inf, nan
-from types import ModuleType
 
 import pytest
 import torch.distributed as dist
 from compared import come_to
 from hypothesis import given, strategies as st
-from little_work import randoms
-from planned import assert_same, decided, new_planner, problem
-from random_models import collection, random_model
+from planned import decided, new_planner, problem, randoms
+from random_models import random_model
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.partitioners import (
@@ -26,13 +26,11 @@ from torchrec.distributed.planner.proposers import (
     UniformProposer,
 )
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import PlannerError, ShardingOption
+from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, ShardingOption
+from torchrec.distributed.types import CacheParams
+from torchrec.schema.utils import is_signature_compatible
 
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.same_plan.rules import PartitionRules
-from planners.embedding.same_plan.search import SamePlan
-from planners.embedding.search.outcome import NotFound
-from planners.embedding.search.space import devices_of, search_space
 
 PROPOSERS = (
     lambda: None,
@@ -47,12 +45,33 @@ PARTITIONERS = (
 )
 
 
+@pytest.mark.parametrize("name", ["__init__", "plan", "collective_plan"])
+def test_its_signature_is_spelled_as_torchrecs(name):
+    theirs = inspect.signature(getattr(EmbeddingShardingPlanner, name))
+    ours = inspect.signature(getattr(Planner, name))
+    assert is_signature_compatible(theirs, ours)
+    for own, their in zip(ours.parameters.values(), theirs.parameters.values(), strict=False):
+        assert (str(own), own.kind) == (str(their), their.kind)
+    more = [*ours.parameters.values()][len(theirs.parameters) :]
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in more)
+    assert name == "__init__" or not more
+
+
 @pytest.mark.parametrize(
-    ("name", "value"), [("mode", "x"), *(("search_seconds", s) for s in (0, -1.0, nan, inf))]
+    ("arguments", "sentence"),
+    [
+        ({"mode": "x"}, r"^The mode must be .* not 'x'\.$"),
+        *(({"search_seconds": s}, f"not {s!r}") for s in (0, -1.0, nan, inf)),
+        ({"previous": "plan.json"}, "needs mode 'best-plan'"),
+        ({"move_budget": 1.0}, "need a previous plan"),
+        ({"lost_ranks": [1]}, "need a previous plan"),
+        ({"mode": "best-plan", "previous": "p", "cache": object()}, "give one only"),
+        ({"mode": "best-plan", "previous": "p", "move_budget": nan}, "at least 0 GiB, not nan"),
+    ],
 )
-def test_a_bad_argument_is_refused_by_name_and_value(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must be .* not {value!r}\.$"):
-        new_planner(problem(), **{name: value})
+def test_wrong_arguments_are_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        new_planner(problem(), **arguments)
 
 
 @given(
@@ -61,58 +80,67 @@ def test_a_bad_argument_is_refused_by_name_and_value(name, value):
     partitioner=st.sampled_from(PARTITIONERS),
 )
 def test_real_models_are_planned_as_by_torchrec(random, proposer, partitioner):
+    """The plan passes the check, too; without memory, torchrec's own search runs."""
     model = random_model(random)
     compiled, upstream = (
-        planner(**model.components(), proposer=proposer(), partitioner=partitioner())
-        for planner in (Planner, EmbeddingShardingPlanner)
+        planner(**model.components(), **more, proposer=proposer(), partitioner=partitioner())
+        for planner, more in ((Planner, {"check": True}), (EmbeddingShardingPlanner, {}))
     )
     expected = come_to(upstream, model.module, model.sharders)
     assert come_to(compiled, model.module, model.sharders) == expected
     without_hbm = proposer is DynamicProgrammingProposer and model.topology.compute_device == "cpu"
     assert compiled._warned == (without_hbm and expected[0][0] is not RuntimeError)
+    assert compiled._fault is None
 
 
-@pytest.mark.parametrize("memory", ["roomy", "tight", "mixed"])
-def test_made_up_tables_are_planned_as_by_torchrec(memory):
-    assert_same(problem(f"synthetic[tables=12,seed=4,memory={memory}]", gpus=16))
+ODD_LISTS = st.none() | st.lists(
+    st.sampled_from([-1.0, -0.001, 0.0, 0.3, 1.0, 2.5, nan, inf, None, "x"]), max_size=2
+)
 
 
-def test_equal_tables_tie_everywhere():
-    built = problem("synthetic[tables=8,seed=2]")
-    tables = tuple(replace(built.tables[0], name=f"table_{number}") for number in range(8))
-    module = collection({table.name: (1000, 64) for table in tables})
-    built = replace(built, tables=tables, module=module, constraints={})
-    assert_same(built)
-    assert_same(built, proposer=lambda: None)
+@given(
+    random=randoms,
+    pooling_factors=ODD_LISTS,
+    min_partition=st.sampled_from([None, None, -1, 0, 1.5, 32, "x"]),
+    num_poolings=st.none() | st.none() | ODD_LISTS,
+    batch_sizes=st.none() | st.none() | ODD_LISTS,
+    load_factor=st.sampled_from([None, -1.0, 0.2, 2.0, nan]),
+    kernels=st.sampled_from([None, [], ["fused"], ["nonsense"], ["fused_uvm_caching", None]]),
+    types=st.sampled_from([None, ["row_wise"], ["column_wise"], ["nonsense"], "row_wise"]),
+)
+def test_malformed_constraints_come_to_what_they_come_to_with_torchrec(
+    random, load_factor, kernels, types, **lists
+):
+    logging.getLogger("torchrec").setLevel(logging.ERROR)
+    model = random_model(random, most_tables=2)
+    table = ParameterConstraints(
+        sharding_types=types,
+        compute_kernels=kernels,
+        cache_params=load_factor and CacheParams(load_factor=load_factor),
+        **lists,
+    )
+    upstream, ours = (
+        kind(**{**model.components(), "constraints": {"table_0": table}})
+        for kind in (EmbeddingShardingPlanner, Planner)
+    )
+    expected = come_to(upstream, model.module, model.sharders)
+    assert come_to(ours, model.module, model.sharders) == expected
 
 
-def test_a_device_can_be_filled_to_the_last_byte():
-    built = problem("synthetic[tables=3,seed=2]", gpus=2)
-    planner = new_planner(built)
-    planner.plan(built.module, built.sharders)
-    used = [0, 0]
-    for option in planner._best_plan:
-        for shard in option.shards:
-            used[shard.rank] += shard.storage.hbm
-
-    def with_less(lacking: int) -> Planner:
-        for device, amount in zip(built.topology.devices, used, strict=True):
-            device.storage.hbm = amount - lacking
-        return assert_same(built, storage_reservation=lambda: FixedPercentageStorageReservation(0))
-
-    assert with_less(0)._best_plan[0].compute_kernel == planner._best_plan[0].compute_kernel
-    assert with_less(0)._num_plans > with_less(1)._num_plans
-
-
-def test_a_planner_plans_again_and_something_else():
-    built, other = problem("synthetic[tables=4,seed=2]"), problem("synthetic[tables=3,seed=9]")
-    for proposer in (GreedyProposer, DynamicProgrammingProposer):
-        planner = new_planner(built, proposer=proposer(), constraints=None)
-        first = decided(planner, built)
-        assert decided(planner, built) == first
-        upstream = new_planner(other, EmbeddingShardingPlanner, proposer=proposer())
-        upstream._constraints = upstream._enumerator._constraints = None
-        assert decided(planner, other)[:2] == decided(upstream, other)[:2]
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+@pytest.mark.parametrize("mode", ["same-plan", "best-plan"])
+def test_a_planner_is_copied_and_pickled_before_planning_and_after(mode, copied):
+    """A copy plans again, and other models, although its proposer keeps state."""
+    built, proposer = problem(), DynamicProgrammingProposer()
+    planner = new_planner(built, mode=mode, proposer=proposer)
+    before = copied(planner)
+    expected = decided(planner, built)
+    assert decided(before, built) == expected
+    after = copied(planner)
+    assert decided(after, built) == expected
+    other = problem("synthetic[tables=3,seed=9]")
+    fresh = new_planner(other, mode=mode, proposer=proposer, constraints=built.constraints)
+    assert decided(after, other) == decided(fresh, other)
 
 
 def test_a_module_without_tables_has_an_empty_plan():
@@ -136,63 +164,48 @@ def test_the_users_components_are_back_afterwards(hbm_share):
     assert planner._proposers is proposers
     assert planner._partitioner is partitioner
     assert "reserve" not in vars(reservation)
-    stored = planner._enumerator.last_stored_search_space
-    assert {shard.rank for option in stored for shard in option.shards} == {None}
 
 
 def test_the_plan_shares_nothing_with_the_search_space():
     built = problem()
     planner = new_planner(built)
     planner.plan(built.module, built.sharders)
+
+    def parts(options):
+        for option in options:
+            yield id(option)
+            for shard in option.shards:
+                yield from map(id, (shard, shard.size, shard.offset, shard.storage, shard.perf))
+
     stored = planner._enumerator.last_stored_search_space
-    parts = {
-        id(part)
-        for option in stored
-        for shard in option.shards
-        for part in (option, shard, shard.size, shard.offset, shard.storage, shard.perf)
-    }
+    assert {shard.rank for option in stored for shard in option.shards} == {None}
+    assert not {*parts(stored)} & {*parts(planner._best_plan)}
+    tensors = {option.fqn: option.tensor for option in stored}
     for option in planner._best_plan:
         assert type(option) is ShardingOption
-        assert option.tensor is next(o.tensor for o in stored if o.fqn == option.fqn)
-        for shard in option.shards:
-            own = (option, shard, shard.size, shard.offset, shard.storage, shard.perf)
-            assert not parts & {id(part) for part in own}
+        assert option.tensor is tensors[option.fqn]
 
 
-def fake_certified(monkeypatch, outcome):
-    asked = []
-    module = ModuleType("certified")
-    module.MOST_FOR_ALL_PROPOSALS = 0
-    module.best_plan = lambda space, devices, deadline, seed: (
-        asked.append((deadline.seconds, seed)) or outcome
-    )
-    monkeypatch.setitem(sys.modules, "planners.embedding.best_plan.search", module)
-    return asked
-
-
-def test_the_best_plan_is_that_of_the_certified_search(monkeypatch):
+def test_rating_and_gap_of_a_plan_are_attributes_and_one_line_of_the_log(caplog):
+    """They are those of the last plan: none before a plan, and no gap without a bound."""
     built = problem()
-    first = new_planner(built)
-    _, counts, _ = decided(first, built)
-    space = search_space(first._enumerator.last_stored_search_space)
-    worse = SamePlan([UniformProposer()], PartitionRules())(space, devices_of(built.topology))
-    asked = fake_certified(monkeypatch, worse)
-    planner = new_planner(built, mode="best-plan", search_seconds=2.5, seed=7)
-    planner.plan(built.module, built.sharders)
-    assert asked == [(2.5, 7)]
-    assert planner._perf_model.rate(planner._best_plan) == worse.rating
-    assert (planner._num_proposals, planner._num_plans) == (worse.proposals, worse.partitions)
-    assert counts != (worse.proposals, worse.partitions)
-
-
-def test_where_the_certified_search_finds_nothing_in_the_timeout_the_plan_is_the_same(monkeypatch):
-    asked = fake_certified(monkeypatch, NotFound(None, None, 0))
-    built = problem()
-    best, same = (
-        new_planner(built, mode=mode, timeout_seconds=3) for mode in ("best-plan", "same-plan")
-    )
-    assert decided(best, built) == decided(same, built)
-    assert asked == [(3, 0)]
+    planner, plain = new_planner(built, mode="best-plan"), new_planner(built)
+    assert (planner.max_rank_ms, planner.gap) == (None, None)
+    with caplog.at_level(logging.INFO, "shardbench"):
+        planner.plan(built.module, built.sharders)
+    assert planner.max_rank_ms == planner._perf_model.rate(planner._best_plan)
+    assert planner.gap == planner.max_rank_ms / planner.bound_ms - 1
+    (line,) = (record for record in caplog.records if record.name == "shardbench")
+    assert f"{planner.max_rank_ms:.4g} ms" in line.getMessage()
+    assert f"{100 * planner.gap:.1f} %" in line.getMessage()
+    plain.plan(built.module, built.sharders)
+    assert plain.max_rank_ms == plain._perf_model.rate(plain._best_plan)
+    assert plain.gap is None
+    planner._storage_reservation = FixedPercentageStorageReservation(0.9999)
+    planner._remedy_seconds = 0
+    with pytest.raises(PlannerError):
+        planner.plan(built.module, built.sharders)
+    assert (planner.max_rank_ms, planner.gap) == (None, None)
 
 
 def test_it_plans_collectively():

@@ -8,8 +8,7 @@ import pytest
 import torchrec
 from compared import come_to, components
 from hypothesis import given, strategies as st
-from little_work import little_work, randoms, standing_still
-from planned import decided, new_planner, problem
+from planned import decided, little_work, new_planner, problem, randoms, standing_still
 from random_options import random_case
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -33,7 +32,7 @@ class Ticking:
 
 
 @pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
-def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
+def test_a_time_limit_ends_the_search(monkeypatch, limit):
     monkeypatch.setattr("planners.embedding.best_plan.local.rounds.WORK_AT_ONCE", 400_000)
     built = problem("synthetic[tables=44,seed=1,memory=tight]", gpus=8)
     looks = []
@@ -46,24 +45,22 @@ def test_a_time_limit_is_for_laying_out_and_bounds_and_all(monkeypatch, limit):
     assert looks[1] < looks[0]
 
 
-def test_laying_out_counts(monkeypatch):
-    built = problem()
-    now = [0.0]
+def test_making_the_arrays_counts_as_search(monkeypatch):
+    """After it no time is left for a bound."""
+    built, now = problem(), [0.0]
     flatten = CompiledSearch.flatten
 
     def slow(self, options):
         now[0] += 10.0
         return flatten(self, options)
 
-    def left(*arguments):
-        raise AssertionError("no time is left for a bound")
-
     monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    monkeypatch.setattr("planners.embedding.best_plan.search.proofs", left)
+    monkeypatch.setattr("planners.embedding.best_plan.search.proofs", None)
     planner = new_planner(built, mode="best-plan", search_seconds=3.0)
     planner._clock = lambda: now[0]
     planner.plan(built.module, built.sharders)
     assert planner._best_plan
+    assert not planner.bound_ms
 
 
 def test_without_a_plan_in_time_the_error_is_torchrecs():
@@ -75,19 +72,14 @@ def test_without_a_plan_in_time_the_error_is_torchrecs():
     assert 0 < planner._num_proposals < 100
 
 
-def with_ties(case):
-    """Give all kernels of a table the same estimates."""
-    alike = {}
-    for option in case.options:
-        shards = alike.setdefault((option.fqn, option.sharding_type), option.shards)
-        option.shards = copy.deepcopy(shards)
-    return case
-
-
 @given(random=randoms, towers=st.booleans())
 @little_work
 def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, towers):
-    case = with_ties(random_case(random, most_tables=4, towers=towers))
+    """All kernels of a table have the same estimates, so plans tie."""
+    case, alike = random_case(random, most_tables=4, towers=towers), {}
+    for option in case.options:
+        shards = alike.setdefault((option.fqn, option.sharding_type), option.shards)
+        option.shards = copy.deepcopy(shards)
     plans = []
     for _ in range(3):
         tables = [
@@ -100,33 +92,31 @@ def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, 
         planner._clock = standing_still
         outcome, _, _ = come_to(planner)
         plans.append(outcome[0] if planner._best_plan else PlannerError)
+        assert planner._fault is None
     assert plans[0] == plans[1] == plans[2]
 
 
 def test_on_another_release_all_is_torchrecs_own(monkeypatch):
-    assert RELEASES.include(torchrec.__version__)
+    """A warning says so once, unless the user insists."""
     built = problem()
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    assert RELEASES.include(torchrec.__version__)
     monkeypatch.setattr(torchrec, "__version__", "1.10.0")
     monkeypatch.setattr("harness.contract.supported_releases._said", set())
-    monkeypatch.setattr(CompiledSearch, "__init__", None)
-    with pytest.warns(UnsupportedRelease, match=r"^Planner was tested with torchrec .*1\.10\.0"):
-        planner = new_planner(built, mode="best-plan", check=True)
-    assert type(planner._enumerator) is EmbeddingEnumerator
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert decided(planner, built) == decided(
-            new_planner(built, EmbeddingShardingPlanner), built
-        )
-        assert decided(copy.deepcopy(planner), built)[0] == decided(planner, built)[0]
-        new_planner(built)
-
-
-def test_a_checkout_that_was_never_built_has_no_release_and_a_user_may_insist(monkeypatch):
-    built = problem()
+    with monkeypatch.context() as without_search:
+        without_search.setattr(CompiledSearch, "__init__", None)
+        with pytest.warns(
+            UnsupportedRelease, match=r"^Planner was tested with torchrec .*1\.10\.0"
+        ):
+            planner = new_planner(built, mode="best-plan", check=True)
+        assert type(planner._enumerator) is EmbeddingEnumerator
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert decided(planner, built) == expected
+            assert decided(copy.deepcopy(planner), built)[0] == expected[0]
     monkeypatch.delattr(torchrec, "__version__")
-    monkeypatch.setattr("harness.contract.supported_releases._said", set())
     with pytest.warns(UnsupportedRelease, match="not with a checkout"):
         assert type(new_planner(built)._enumerator) is EmbeddingEnumerator
     planner = new_planner(built, any_release=True)
     assert type(planner._enumerator) is DistinctShardEnumerator
-    assert decided(planner, built) == decided(new_planner(built, EmbeddingShardingPlanner), built)
+    assert decided(planner, built) == expected

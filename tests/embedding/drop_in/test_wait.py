@@ -71,16 +71,14 @@ def test_the_compiled_search_takes_over_once_it_is_there(after, searched, search
     assert searches == searched
 
 
-def test_a_small_problem_compiles_nothing(searches, monkeypatch):
-    monkeypatch.setattr(warm_up, "advance", None)
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_small_problem_is_searched_by_what_is_loaded(loaded, searches, monkeypatch):
+    """It compiles nothing."""
+    monkeypatch.setattr(warm_up, "are_loaded", lambda modules: loaded)
+    if not loaded:
+        monkeypatch.setattr(warm_up, "advance", None)
     assert_same(problem())
-    assert searches == []
-
-
-def test_a_small_problem_is_searched_by_what_is_loaded(searches, monkeypatch):
-    monkeypatch.setattr(warm_up, "are_loaded", lambda modules: True)
-    assert_same(problem())
-    assert searches == [5]
+    assert searches == [5] * loaded
 
 
 def test_where_nothing_can_be_compiled_torchrecs_search_goes_on(searches, monkeypatch, caplog):

@@ -1,6 +1,5 @@
 """The enumerator returns torchrec's options and estimates to the bit, with fewer estimates."""
 
-import copy
 import math
 from collections import Counter
 from types import SimpleNamespace
@@ -31,7 +30,6 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.estimation import Diverged, Estimation, Lanes
-from planners.embedding.search.options import SharedOption
 
 randoms = st.randoms(use_true_random=False)
 
@@ -244,17 +242,6 @@ def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_a
     assert sizes < sum(len(option.shards) for option in options) / 3
     assert set(asked) == {EmbeddingPerfEstimator, EmbeddingStorageEstimator}
     assert max(asked.values()) < sizes / 2
-
-
-def test_copies_have_ranks_of_their_own_and_share_all_the_rest():
-    built = problem("synthetic[tables=1,seed=2]")
-    option = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)[0]
-    assert type(option) is SharedOption
-    copied = copy.deepcopy(option)
-    copied.shards[0].rank = 3
-    assert option.shards[0].rank is None
-    assert copied.shards[0].storage is option.shards[0].storage
-    assert copied.tensor is option.tensor
 
 
 def test_the_stored_search_space_is_returned_as_copies():

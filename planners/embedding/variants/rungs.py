@@ -1,12 +1,14 @@
-"""Changes that reduce the work of torchrec's planner, each a subclass or a context manager.
+"""The rungs of the copying ladder: torchrec's planner with more copies, and with less work.
 
-All find torchrec's plan. `docs/embedding.md` shows where each change belongs in torchrec.
+First the deep copies that older releases made, then changes of ours, each a subclass or a context
+manager. All find torchrec's plan. `docs/embedding.md` shows where each change belongs in torchrec.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -14,18 +16,98 @@ from torch import nn
 from torchrec.distributed.planner import partitioners
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator import annotations, estimator, types
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.proposers import GreedyProposer
-from torchrec.distributed.planner.types import DeviceHardware, Perf, Shard, ShardingOption, Storage
+from torchrec.distributed.planner.types import (
+    DeviceHardware,
+    Perf,
+    Shard,
+    ShardingOption,
+    Storage,
+    Topology,
+)
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Prepared
 from planners.embedding import decision
 from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.variants.copies import copies_devices_by_field
 from planners.instruments import replaced
 
 Hook = Callable[[], AbstractContextManager[Any]]
+
+
+class _OptionsEnumerator(EmbeddingEnumerator):
+    """TorchRec's enumerator, but with options of class `option`."""
+
+    option = ShardingOption
+
+    def enumerate(
+        self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
+    ) -> list[ShardingOption]:
+        """Return torchrec's options, each turned into an `option`."""
+        options: list[ShardingOption] = super().enumerate(module, sharders)
+        for option in options:
+            option.__class__ = self.option
+        return options
+
+
+class WhollyCopiedOption(ShardingOption):
+    """An option with a deepcopy that copies every field, including the tensor and the module."""
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> "WhollyCopiedOption":
+        memo = {} if memo is None else memo
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+
+class WhollyCopiedOptionEnumerator(_OptionsEnumerator):
+    """An enumerator with options that are deep-copied with every field."""
+
+    option = WhollyCopiedOption
+
+
+class CopyingGreedyProposer(GreedyProposer):
+    """TorchRec's greedy proposer that returns deep copies of proposals, as in torchrec 0.2.0."""
+
+    def propose(self) -> list[ShardingOption] | None:
+        """Return a deep copy of the next proposal."""
+        proposal: list[ShardingOption] | None = super().propose()
+        return copy.deepcopy(proposal)
+
+
+class CopyingPartitioner(GreedyPerfPartitioner):
+    """TorchRec's partitioner that copies the topology for each proposal (torchrec 0.2.0 to 1.3.0).
+
+    With `copies_proposals` it also places a deep copy of each proposal (torchrec 0.2.0 to 0.4.0).
+    """
+
+    def __init__(self, copies_proposals: bool) -> None:
+        super().__init__()
+        self._copies_proposals = copies_proposals
+
+    def partition(
+        self,
+        proposal: list[ShardingOption],
+        storage_constraint: Topology,
+        hbm_per_device: int | None = None,
+    ) -> list[ShardingOption]:
+        """Place a proposal, or its deep copy, on a copy of the topology; return the plan."""
+        placed: list[ShardingOption] = super().partition(
+            copy.deepcopy(proposal) if self._copies_proposals else proposal,
+            copy.deepcopy(storage_constraint),
+            hbm_per_device,
+        )
+        return placed
+
+
+@contextmanager
+def devices_copied_generically() -> Iterator[None]:
+    """Make deepcopy copy devices by Python's default, as torchrec did up to 1.8.0."""
+    with replaced((kind, "__deepcopy__", None) for kind in (DeviceHardware, Perf, Storage)):
+        yield
 
 
 @contextmanager
@@ -37,7 +119,7 @@ def devices_copied_by_field() -> Iterator[None]:
 
     rows = [(kind, "__deepcopy__", lambda figure, _: replace(figure)) for kind in (Perf, Storage)]
     rows.append((DeviceHardware, "__deepcopy__", copy_device))
-    with replaced([] if copies_devices_by_field() else rows):
+    with replaced([] if "__deepcopy__" in vars(DeviceHardware) else rows):
         yield
 
 
@@ -54,33 +136,21 @@ def remembered_annotations() -> Iterator[None]:
         yield
 
 
-class NoSpaceCopyEnumerator(EmbeddingEnumerator):
-    """TorchRec's enumerator, but it stores the returned options, not deep copies of them."""
+class _StoredOption(ShardingOption):
+    """An option that deepcopy returns as is, used while the enumerator stores its options."""
 
-    option = ShardingOption
-    """Class of the returned options."""
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> "_StoredOption":
+        return self
+
+
+class NoSpaceCopyEnumerator(_OptionsEnumerator):
+    """Stores the returned options, not deep copies of them; a later call returns deep copies."""
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
         """Fill in the estimates, and prevent the deep copy of the options that follows."""
         super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _StoredOption
-
-    def enumerate(
-        self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
-    ) -> list[ShardingOption]:
-        """Return torchrec's options, of class `option`; a later call returns deep copies."""
-        options: list[ShardingOption] = super().enumerate(module, sharders)
-        for option in options:
-            option.__class__ = self.option
-        return options
-
-
-class _StoredOption(ShardingOption):
-    """An option that deepcopy returns as is, used while the enumerator stores its options."""
-
-    def __deepcopy__(self, memo: dict[int, Any] | None) -> "_StoredOption":
-        return self
 
 
 class DistinctShardsEnumerator(NoSpaceCopyEnumerator):
@@ -131,12 +201,6 @@ class RememberedHashOption(ShardingOption):
         return number
 
 
-class RememberedHashEnumerator(DistinctShardsEnumerator):
-    """An enumerator with options that cache their hash."""
-
-    option = RememberedHashOption
-
-
 class RememberedTotalsOption(RememberedHashOption):
     """An option that caches its hash and the sums of its shards' storage and perf."""
 
@@ -153,7 +217,13 @@ class RememberedTotalsOption(RememberedHashOption):
         return total
 
 
-class RememberedTotalsEnumerator(RememberedHashEnumerator):
+class RememberedHashEnumerator(DistinctShardsEnumerator):
+    """An enumerator with options that cache their hash."""
+
+    option = RememberedHashOption
+
+
+class RememberedTotalsEnumerator(DistinctShardsEnumerator):
     """An enumerator with options that cache their hash and their totals."""
 
     option = RememberedTotalsOption
@@ -171,7 +241,31 @@ IMPROVEMENTS: dict[str, Hook | type[EmbeddingEnumerator]] = {
 """Hooks add up; an enumerator replaces the one before it."""
 
 
-def prepare(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
+def copying(
+    problem: EmbeddingProblem,
+    *,
+    in_proposer: bool = False,
+    in_partitioner: bool = False,
+    whole_options: bool = False,
+    topology: bool = True,
+) -> Prepared[Plan]:
+    """Prepare the greedy planner with these deep copies.
+
+    `whole_options` copies an option's tensor and module too; `topology` copies the topology for
+    each proposal.
+    """
+    partitioner = partial(CopyingPartitioner, copies_proposals=in_partitioner)
+    enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
+    prepared = decision.prepare(
+        problem,
+        proposer=CopyingGreedyProposer if in_proposer else GreedyProposer,
+        partitioner=partitioner if topology else GreedyPerfPartitioner,
+        enumerator=lambda: problem.enumerator(enumerator),
+    )
+    return replace(prepared, installed=devices_copied_generically)
+
+
+def improved(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
     """Prepare the greedy planner with all improvements up to and including `last`."""
     applied = list(IMPROVEMENTS.values())[: list(IMPROVEMENTS).index(last) + 1]
     hooks = [change for change in applied if not isinstance(change, type)]
@@ -179,7 +273,7 @@ def prepare(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
     prepared = decision.prepare(
         problem,
         proposer=GreedyProposer,
-        partitioner=partitioners.GreedyPerfPartitioner,
+        partitioner=GreedyPerfPartitioner,
         enumerator=lambda: problem.enumerator(kind),
     )
 
