@@ -9,13 +9,12 @@ from harness.contract import InfeasibleDecision, NotApplicable, ShardbenchError
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
-from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.family import FAMILY
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.same_plan.partition import Partition
 from planners.embedding.same_plan.rules import PartitionRules
-from planners.embedding.search.outcome import Found
+from planners.embedding.search.outcome import Found, placed
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 # For each kind of plan, the fastest variant that makes it.

@@ -34,7 +34,7 @@ from planners.embedding.memory.rank_bytes import (
 from planners.embedding.memory.rank_model import OPTIMIZERS, RankJob
 from planners.embedding.memory.shard_bytes import derived_terms
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.search.unmade_shards import with_shards
+from planners.embedding.search.options import with_shards
 
 _NOT_ON_CPU = "adam"
 

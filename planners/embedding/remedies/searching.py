@@ -18,12 +18,11 @@ from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.best_plan.search import search_in_order
 from planners.embedding.best_plan.torchrec_rules import canonical_order
 from planners.embedding.decision import Plan
-from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.explain.placement import described
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import memory_left
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound, placed
 from planners.embedding.search.space import (
     Devices,
     Floats,
