@@ -20,19 +20,20 @@ from torchrec.distributed.types import PipelineType
 
 from harness.contract import NotApplicable, RankMemory
 from planners.embedding.decision import Plan
-from planners.embedding.memory.rank_bytes import (
+from planners.embedding.memory.rank_bytes import measure_rank
+from planners.embedding.memory.rank_model import RankJob
+from planners.embedding.memory.shard_bytes import (
     CACHED,
     INPUTS,
     OF_RANK,
     OPTIMIZER,
+    OPTIMIZERS,
     OUTPUTS,
     PEAK,
     WEIGHTS,
     Terms,
-    measure_rank,
+    derived_terms,
 )
-from planners.embedding.memory.rank_model import OPTIMIZERS, RankJob
-from planners.embedding.memory.shard_bytes import derived_terms
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.unmade_shards import with_shards
 
@@ -179,7 +180,7 @@ def _estimated(
     """Return TorchRec's bytes of each shard of a table, with these settings of its estimator."""
     tensor = torch.empty(option.tensor.shape, dtype=option.tensor.dtype, device="meta")
     if optimizer:
-        tensor._optimizer_classes = [OPTIMIZERS[optimizer]]
+        tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
     copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
     vars(copied)["_tensor"] = tensor
     estimator = EmbeddingStorageEstimator(

@@ -37,7 +37,6 @@ from planners.embedding.estimates.design import (
     design,
 )
 from planners.embedding.estimates.device import Device
-from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import (
@@ -47,7 +46,7 @@ from planners.embedding.estimates.lookup_distributions import (
     distribution_named,
 )
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import EmbeddingWorkbench, with_kernels
+from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
 from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.problem import EmbeddingProblem
 

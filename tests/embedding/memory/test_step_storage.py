@@ -11,7 +11,7 @@ from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 
 from planners.embedding.memory.candidates import torchrec_terms
 from planners.embedding.memory.estimator import StepStorageEstimator
-from planners.embedding.memory.rank_bytes import OF_RANK, PEAK
+from planners.embedding.memory.shard_bytes import OF_RANK, PEAK
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 
