@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from harness.contract import Moving, Planning, RankTable, UsageError
-from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.capture.recording import plain
 from planners.embedding.decision import Plan
 from planners.embedding.drop_in.compiled_search import placed
@@ -18,7 +18,7 @@ from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
 from planners.embedding.remedies.remedies import remedies
-from planners.embedding.search.outcome import Deadline
+from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import load_of_plan
 
 _GIB = 2**30
@@ -119,18 +119,18 @@ def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]
     for part in _PARTS:
         budget = least + int(part * max(search.everything - least, 0))
         near = search.search(budget)
-        if not isinstance(near, NearPlan):
+        if not isinstance(near, Found):
             return
-        least = max(least, near.bytes) if part == 0.0 else least
-        if near.found.rating < best:
-            best = near.found.rating
+        least = max(least, near.moved) if part == 0.0 else least
+        if near.rating < best:
+            best = near.rating
             yield (
                 replace(
                     problem,
-                    moving=MoveBudget(previous, max(budget, near.bytes) / _GIB),
-                    known={**problem.known, "move_bound_ms": near.bound_ms},
+                    moving=MoveBudget(previous, max(budget, near.moved) / _GIB),
+                    known={**problem.known, "move_bound_ms": near.bound},
                 ),
-                Plan(tuple(placed(space, near.found))),
+                Plan(tuple(placed(space, near))),
             )
 
 

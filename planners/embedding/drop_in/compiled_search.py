@@ -221,7 +221,7 @@ class CompiledSearch(Proposer, Partitioner):
         self, space: SearchSpace, devices: Devices, previous: "PlanTable"
     ) -> Found | NotFound:
         """Search for the best plan that moves no more than the budget from a previous plan."""
-        from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+        from planners.embedding.best_plan.near.search import NearSearch
 
         previous.check_matches({option.fqn for option in space.options}, "The previous plan")
         if not NearSearch.can_search(space, devices):
@@ -233,8 +233,7 @@ class CompiledSearch(Proposer, Partitioner):
             self._deadline,
             self._planner._seed,
         )
-        outcome = search.search(self._planner._move_budget)
-        return outcome.found if isinstance(outcome, NearPlan) else outcome
+        return search.search(self._planner._move_budget)
 
     @override
     def propose(self) -> list[ShardingOption] | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torchrec.distributed.planner.types import PerfModel, Topology
 
 from planners.embedding.best_plan.candidates import all_candidates
-from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.drop_in.plan_check import fault_of
@@ -86,18 +86,17 @@ class NearPlans:
         )
         budget = most_moved * previous.total_bytes(self._space.options)
         near, best = search.search(budget), search.unlimited
-        if not isinstance(near, NearPlan):
+        if not isinstance(near, Found):
             return best if isinstance(best, Found) else None
-        found = near.found
         bound = max(self._bound, best.bound)
-        if isinstance(best, Found) and found.rating > best.rating * (1 + self._near):
+        if isinstance(best, Found) and near.rating > best.rating * (1 + self._near):
             logger.info(
                 "The plan near %s rates %.6g ms, the best one %.6g ms, so that is used.",
-                *(self._label, found.rating, best.rating),
+                *(self._label, near.rating, best.rating),
             )
             return best
         logger.info(
             "The plan starts from %s: %.6g ms, bound %.6g ms; it moves %.4g GiB.",
-            *(self._label, found.rating, bound, near.bytes / 2**30),
+            *(self._label, near.rating, bound, near.moved / 2**30),
         )
-        return replace(found, bound=bound)
+        return replace(near, bound=bound)

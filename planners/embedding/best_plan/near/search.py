@@ -7,7 +7,7 @@ plan without a budget; the price then pulls them towards the previous plan.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,19 +62,6 @@ _NEAR = 0.004  # less than NEAR_ENOUGH
 _MOST_PENALTY = 1e6  # so that memory comes before milliseconds
 
 _SHARE_WITHOUT_BUDGET = 0.4  # part of a time limit for the best plan without a budget
-
-
-@dataclass(frozen=True, slots=True)
-class NearPlan:
-    """The best plan found within a budget, or else the found plan that moves the fewest bytes."""
-
-    found: Found
-    bytes: int  # bytes that the plan moves; above the budget if no plan was found within it
-
-    @property
-    def bound_ms(self) -> float:
-        """No plan that moves at most `bytes` or the budget, if that is more, rates lower."""
-        return self.found.bound
 
 
 class NearSearch:
@@ -138,8 +125,11 @@ class NearSearch:
         of_option = self._moves.least_moved(self._space)[self._found.options]
         return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())
 
-    def search(self, budget: float) -> NearPlan | NotFound:
-        """Return the best plan found within `budget` bytes, else the plan that moves the fewest."""
+    def search(self, budget: float) -> Found | NotFound:
+        """Return the best plan found within `budget` bytes, else the plan that moves the fewest.
+
+        Its bound holds for all plans that move as many bytes as the budget or as this plan.
+        """
         if not math.isfinite(self._bound):
             return NotFound(None, None, 0, self._bound)
         if self._best is not None and self._bytes(self._best) > budget:
@@ -172,8 +162,7 @@ class NearSearch:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
         tried = self._rounds + 1
         options = self._order[best.options]
-        best = replace(best, options=options, proposals=tried, partitions=tried, bound=self._within)
-        return NearPlan(best, moved)
+        return Found(options, best.ranks, best.rating, tried, tried, self._within, moved)
 
     def _balance(self, budget: float) -> None:
         """Lower the slowest ranks of the best plan by exchanges, until these use up the budget.
