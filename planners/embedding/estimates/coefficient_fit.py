@@ -214,5 +214,5 @@ def _solve(terms: Floats, times: Floats, near: Floats | None) -> tuple[Floats, f
     def slopes(coefficients: Floats) -> Floats:
         return np.asarray(scaled / (scaled @ coefficients + least)[:, None])
 
-    found = least_squares(residuals, start, jac=slopes, bounds=(0.0, np.inf), x_scale="jac")
-    return found.x / scale, 2 * float(found.cost)
+    solved = least_squares(residuals, start, jac=slopes, bounds=(0.0, np.inf), x_scale="jac")
+    return solved.x / scale, 2 * float(solved.cost)

@@ -78,17 +78,17 @@ class EmbeddingWorkbench:
 
         A machine may lack managed memory, or its GPU may be too old or too new for fbgemm.
         """
-        found, fault = [], ""
+        usable, fault = [], ""
         for kernel in _KERNELS[self._device.kind]:
             shard = ShardWork("tried", kernel, ShardingType.TABLE_WISE.value, 9999, 64, (9.0,), 99)
             try:
                 self._kernels([shard]).both()
-                found.append(kernel)
+                usable.append(kernel)
             except (UsageError, RuntimeError, AssertionError) as error:
                 fault = fault or f"{kernel}: {one_line(error)}"
-        if not found:
+        if not usable:
             raise UsageError(f"No kernel of fbgemm runs on {self.device}: {fault}.")
-        return tuple(found)
+        return tuple(usable)
 
     def candidates(self, problem: EmbeddingProblem, number: int) -> CandidateSet:
         """Return up to `number` different plans to measure, with shards cut to fit the device."""
