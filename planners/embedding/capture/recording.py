@@ -21,14 +21,11 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 
 from harness.contract import Names, ShardbenchError
-from planners.embedding.capture.components import CapturedReservation
-from planners.embedding.capture.constraints import captured_constraints
 from planners.embedding.capture.file import CapturedProblem
-from planners.embedding.capture.modules import CapturedModule, sharded_modules
+from planners.embedding.capture.mirrors import CapturedTopology, captured_constraints, device_runs
+from planners.embedding.capture.modules import CapturedModule, CapturedSharder, sharded_modules
 from planners.embedding.capture.options import captured_options
-from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
-from planners.embedding.capture.sharders import CapturedSharder
-from planners.embedding.capture.topology import CapturedTopology, device_runs
+from planners.embedding.capture.planner import CapturedPlanner, CapturedReservation, FoundPlan
 from planners.embedding.tables.torchrec_objects import description_of, fingerprint_of
 from planners.instruments import replaced
 
