@@ -51,12 +51,12 @@ def memory_candidates(
     Raises NotApplicable unless all tables are pooled. On a CPU, ranks with an empty shard are left
     out, because fbgemm's backward pass fails on these at random.
     """
-    if problem.live is not None or problem.paths:
-        raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
     if other := next((table for table in problem.tables if table.lookup != "pooled"), None):
         raise NotApplicable(
             f"Memory is measured for pooled tables; {other.name} is {other.lookup}."
         )
+    if problem.live is not None or problem.paths:
+        raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
     names = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
     return [
         rank
