@@ -12,13 +12,12 @@ from harness.contract import Moving, Planning, RankTable, UsageError
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.capture.recording import plain
 from planners.embedding.decision import Plan
-from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
 from planners.embedding.remedies.remedies import remedies
-from planners.embedding.search.outcome import Deadline, Found
+from planners.embedding.search.outcome import Deadline, Found, placed
 from planners.embedding.search.space import load_of_plan
 
 _GIB = 2**30

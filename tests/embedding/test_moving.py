@@ -26,8 +26,8 @@ from planners.embedding.planning import PLANNING, document
 from planners.embedding.problem import build
 from planners.embedding.quality import quality
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.options import unmade_shards
 from planners.embedding.search.space import search_space
-from planners.embedding.search.unmade_shards import unmade_shards
 
 GIB = 2**30
 ROWS, DIM = 100, 8

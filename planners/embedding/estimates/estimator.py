@@ -29,7 +29,7 @@ from planners.embedding.estimates.shard_work import work_of_context
 from planners.embedding.memory.estimator import StepStorageEstimator
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.unmade_shards import with_shards
+from planners.embedding.search.options import with_shards
 
 _FORWARD, _BACKWARD = PASSES
 

@@ -26,7 +26,6 @@ from harness.contract import (
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
-from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
 from planners.embedding.estimates.coefficient_fit import fit_machine
 from planners.embedding.estimates.design import REFERENCE, design
@@ -41,7 +40,7 @@ from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.same_plan.partition import Partition
 from planners.embedding.same_plan.rules import PartitionRules
-from planners.embedding.search.outcome import Found
+from planners.embedding.search.outcome import Found, placed
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 _KERNELS = {"cpu": (FUSED,), "cuda": (FUSED, "fused_uvm", "fused_uvm_caching")}

@@ -35,7 +35,7 @@ from planners.embedding.memory.shard_bytes import (
     derived_terms,
 )
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.search.unmade_shards import with_shards
+from planners.embedding.search.options import with_shards
 
 _NOT_ON_CPU = "adam"
 

@@ -26,15 +26,16 @@ from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.capture.recording import plain
-from planners.embedding.drop_in.compiled_search import CompiledSearch, placed
-from planners.embedding.drop_in.plan_check import fault_of
+from planners.embedding.drop_in.checks import fault_of
+from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
+from planners.embedding.drop_in.turns import PlanFound
 from planners.embedding.plan_cache.chosen_options import options_of
 from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.outcome import Found, NotFound
+from planners.embedding.search.outcome import Found, NotFound, placed
 from planners.embedding.search.space import Devices, SearchSpace, load_of
 from planners.embedding.tables.files import Table, lookup_of
 from planners.embedding.tables.torchrec_objects import DTYPES
@@ -97,9 +98,9 @@ class CachedSearch(CompiledSearch):
         perf_model = planner._perf_model
         if fault := fault_of(plan, rating, names, self._topology, perf_model, None, estimates):
             raise UsageError(f"{fault}.")
-        self.bound, self.tried = figures["bound_ms"], int(figures["proposals"])
-        self._outcome = Found(_NONE, _NONE, rating, self.tried, int(figures["plans"]), self.bound)
-        self._proposals, self.use = [plan], "hit"
+        counts = int(figures["proposals"]), int(figures["plans"])
+        self.outcome = Found(_NONE, _NONE, rating, *counts, bound=figures["bound_ms"])
+        self._turn, self.use = PlanFound(plan, rating), "hit"
 
     @override
     def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
@@ -203,7 +204,7 @@ class CachedSearch(CompiledSearch):
         planner = self._planner
         quality = {
             "max_rank_ms": float(planner._perf_model.rate(plan)),
-            "bound_ms": float(self.bound),
+            "bound_ms": float(self.outcome.bound),
             "proposals": planner._num_proposals,
             "plans": planner._num_plans,
         }

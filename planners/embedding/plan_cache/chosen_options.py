@@ -10,7 +10,7 @@ from typing_extensions import override
 from harness.contract import InfeasibleDecision
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.unmade_shards import ShardLayout, SharedOption, with_shards
+from planners.embedding.search.options import ShardLayout, SharedOption, with_shards
 
 _READ_BY_STATISTICS = ("_sharder_map", "_sharder_data_map")  # 1.6.1 has only the first
 

@@ -21,8 +21,8 @@ from torchrec.distributed.types import ShardingPlan, ShardingType
 from harness.contract import InfeasibleDecision, UsageError, read_file
 from planners.embedding.plan_files.checks import check_tiling
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
+from planners.embedding.search.options import unmade_shards
 from planners.embedding.search.space import Ints, SearchSpace
-from planners.embedding.search.unmade_shards import unmade_shards
 from planners.embedding.tables.files import ITEM_BYTES
 
 Box = tuple[int, int, int, int]

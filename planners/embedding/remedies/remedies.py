@@ -12,7 +12,6 @@ from torchrec.distributed.types import ModuleSharder
 from harness.contract import Remedies, Remedy, ShardbenchError, one_line
 from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.decision import Plan, torchrec_quiet
-from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import (
     changed,
@@ -25,7 +24,7 @@ from planners.embedding.remedies.changes import (
 )
 from planners.embedding.remedies.searching import DDR, GIB, HBM, KINDS, Flat
 from planners.embedding.search import warm_up
-from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound, placed
 
 if TYPE_CHECKING:
     from planners.embedding.drop_in.planner import Planner

@@ -16,7 +16,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ShardingOption, Topology
 
-    from planners.embedding.search.unmade_shards import UnmadeShards
+    from planners.embedding.search.options import UnmadeShards
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -131,7 +131,7 @@ def devices_of(topology: "Topology") -> Devices:
 
 def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
     """Return estimated options as arrays; raise ValueError if storage is not in whole bytes."""
-    from planners.embedding.search.unmade_shards import all_unmade
+    from planners.embedding.search.options import all_unmade
 
     tables: dict[str, ShardingOption] = {}
     for option in options:
