@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # Named, because it builds problems, and those may hold planners of this class.
 _ROUNDING = 1e-9
-_REMEDIES = "planners.embedding.remedies.planner_note"
+_REMEDIES = "planners.embedding.remedies.remedies"
 
 # The search is imported where it is used, since it may not load on an untested release.
 

@@ -30,7 +30,6 @@ from planners.embedding.estimates.shard_work import ShardWork, kernels_of
 
 REFERENCE_MS = "reference_ms"
 PASSES = ("forward", "backward")
-FORM = "cached"
 TERMS = (
     *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
     *("weighted_near", "weighted_far", "weighted_missed"),
@@ -98,7 +97,7 @@ def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution)
 
 def coefficient_name(kernel: str, passed: str, term: str) -> str:
     """Return the name of a coefficient, which is in milliseconds per unit of the term."""
-    return f"{kernel}.{FORM}.{passed}.{term}"
+    return f"{kernel}.cached.{passed}.{term}"
 
 
 @dataclass(frozen=True, slots=True)

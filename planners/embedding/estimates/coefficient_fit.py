@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from harness.contract import FittedFigure, FittedMachine, FormError, UsageError
+from harness.contract import FitError, FittedFigure, FittedMachine, UsageError
 from planners.embedding.coefficients import (
     BACKWARD,
     DEVICE_BW,
@@ -15,7 +15,6 @@ from planners.embedding.coefficients import (
     write_coefficients,
 )
 from planners.embedding.estimates.calibration import (
-    FORM,
     LAUNCH,
     PASSES,
     REFERENCE_MS,
@@ -153,7 +152,7 @@ def _terms(
 
 def _errors(
     points: Sequence[DesignPoint], times: Times, calibration: Calibration
-) -> list[FormError]:
+) -> list[FitError]:
     """Return the geometric mean relative error for each purpose of points."""
     errors = []
     for purpose in PURPOSES:
@@ -161,7 +160,7 @@ def _errors(
             estimated = np.array([calibration.rank_ms(point.shards) for point in chosen])
             measured = np.array([sum(times[point.key].values()) for point in chosen])
             error = float(np.expm1(np.abs(np.log(estimated / measured)).mean()))
-            errors.append(FormError(FORM, purpose, len(chosen), error))
+            errors.append(FitError(purpose, len(chosen), error))
     return errors
 
 
@@ -215,5 +214,5 @@ def _solve(terms: Floats, times: Floats, near: Floats | None) -> tuple[Floats, f
     def slopes(coefficients: Floats) -> Floats:
         return np.asarray(scaled / (scaled @ coefficients + least)[:, None])
 
-    found = least_squares(residuals, start, jac=slopes, bounds=(0.0, np.inf), x_scale="jac")
-    return found.x / scale, 2 * float(found.cost)
+    solved = least_squares(residuals, start, jac=slopes, bounds=(0.0, np.inf), x_scale="jac")
+    return solved.x / scale, 2 * float(solved.cost)

@@ -20,19 +20,20 @@ from torchrec.distributed.types import PipelineType
 
 from harness.contract import NotApplicable, RankMemory
 from planners.embedding.decision import Plan
-from planners.embedding.memory.rank_bytes import (
+from planners.embedding.memory.rank_bytes import measure_rank
+from planners.embedding.memory.rank_model import RankJob
+from planners.embedding.memory.shard_bytes import (
     CACHED,
     INPUTS,
     OF_RANK,
     OPTIMIZER,
+    OPTIMIZERS,
     OUTPUTS,
     PEAK,
     WEIGHTS,
     Terms,
-    measure_rank,
+    derived_terms,
 )
-from planners.embedding.memory.rank_model import OPTIMIZERS, RankJob
-from planners.embedding.memory.shard_bytes import derived_terms
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.options import with_shards
 
@@ -50,12 +51,12 @@ def memory_candidates(
     Raises NotApplicable unless all tables are pooled. On a CPU, ranks with an empty shard are left
     out, because fbgemm's backward pass fails on these at random.
     """
-    if problem.live is not None or problem.paths:
-        raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
     if other := next((table for table in problem.tables if table.lookup != "pooled"), None):
         raise NotApplicable(
             f"Memory is measured for pooled tables; {other.name} is {other.lookup}."
         )
+    if problem.live is not None or problem.paths:
+        raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
     names = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
     return [
         rank
@@ -179,7 +180,7 @@ def _estimated(
     """Return TorchRec's bytes of each shard of a table, with these settings of its estimator."""
     tensor = torch.empty(option.tensor.shape, dtype=option.tensor.dtype, device="meta")
     if optimizer:
-        tensor._optimizer_classes = [OPTIMIZERS[optimizer]]
+        tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
     copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
     vars(copied)["_tensor"] = tensor
     estimator = EmbeddingStorageEstimator(

@@ -18,15 +18,17 @@ from torch.profiler import ProfilerActivity, profile
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from planners.embedding.memory.rank_model import RankJob, RankModel, parts_of, played
-
-WEIGHTS, OPTIMIZER, CACHED = "weights", "optimizer", "cached rows"
-INPUTS, OUTPUTS, GRADIENTS = "inputs", "outputs", "gradients"
-PEAK = "peak of a step"
-OF_RANK = ""
-"""In place of a sharding type, for the bytes of the whole rank."""
-
-Terms = dict[str, dict[str, int]]
-"""Bytes by sharding type, and by term."""
+from planners.embedding.memory.shard_bytes import (
+    CACHED,
+    GRADIENTS,
+    INPUTS,
+    OF_RANK,
+    OPTIMIZER,
+    OUTPUTS,
+    PEAK,
+    WEIGHTS,
+    Terms,
+)
 
 _WARM_UP = 2  # steps, after which nothing more stays allocated from step to step
 

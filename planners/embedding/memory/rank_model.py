@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,6 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-import torchrec.optim
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_optimizer_in_backward
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -26,15 +25,10 @@ from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.types import ShardingEnv, ShardingPlan
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from planners.embedding.memory.shard_bytes import OPTIMIZERS
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import embedding_model
 
-OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "rowwise_adagrad": torchrec.optim.RowWiseAdagrad,
-    "adagrad": torch.optim.Adagrad,
-    "adam": torch.optim.Adam,
-}
 _DENSE = EmbeddingComputeKernel.DENSE.value
 _LEARNING_RATE = 0.01
 _WARM_UP, _STEPS = 3, 10
@@ -73,7 +67,7 @@ class RankModel:
 
     def __init__(self, job: RankJob) -> None:
         bags: Any = embedding_model(job.tables)
-        make, replicated = OPTIMIZERS[job.optimizer], job.replicated()
+        make, replicated = OPTIMIZERS[job.optimizer].kind, job.replicated()
         inside = [bag.weight for name, bag in bags.embedding_bags.items() if name not in replicated]
         apply_optimizer_in_backward(make, inside, {"lr": _LEARNING_RATE})
         self.sharded = DistributedModelParallel(

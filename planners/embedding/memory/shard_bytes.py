@@ -8,20 +8,45 @@ torchrec 1.9.2, as recorded. Nothing in them is fitted.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import torch
+import torchrec.optim
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torchrec.distributed.planner.types import ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
 
-from planners.embedding.memory.rank_bytes import (
-    GRADIENTS,
-    INPUTS,
-    OF_RANK,
-    OPTIMIZER,
-    OUTPUTS,
-    PEAK,
-    WEIGHTS,
-    Terms,
-)
+WEIGHTS, OPTIMIZER, CACHED = "weights", "optimizer", "cached rows"
+INPUTS, OUTPUTS, GRADIENTS = "inputs", "outputs", "gradients"
+PEAK = "peak of a step"
+OF_RANK = ""
+"""In place of a sharding type, for the bytes of the whole rank."""
+
+Terms = dict[str, dict[str, int]]
+"""Bytes by sharding type, and by term."""
+
+
+class Optimizer(NamedTuple):
+    """An optimizer: its class in torch, its name in fbgemm, and the numbers of its state."""
+
+    kind: type[torch.optim.Optimizer]
+    fused: EmbOptimType
+    per_row: int
+    per_weight: int
+
+    def state_bytes(self, rows: int, columns: int) -> int:
+        """Return the bytes of the state of a shard, in 32-bit numbers."""
+        return 4 * rows * (self.per_row + self.per_weight * columns)
+
+
+OPTIMIZERS = {
+    "sgd": Optimizer(torch.optim.SGD, EmbOptimType.EXACT_SGD, 0, 0),
+    "rowwise_adagrad": Optimizer(
+        torchrec.optim.RowWiseAdagrad, EmbOptimType.EXACT_ROWWISE_ADAGRAD, 1, 0
+    ),
+    "adagrad": Optimizer(torch.optim.Adagrad, EmbOptimType.EXACT_ADAGRAD, 0, 1),
+    "adam": Optimizer(torch.optim.Adam, EmbOptimType.ADAM, 0, 2),
+}
 
 _ROW_WISE = ShardingType.ROW_WISE.value
 _DATA_PARALLEL = ShardingType.DATA_PARALLEL.value
@@ -32,12 +57,6 @@ COLUMNS = (
     ShardingType.GRID_SHARD.value,
 )
 _INDEX = 8  # bytes of an index, a length or an offset
-
-
-def state_bytes(optimizer: str, rows: int, columns: int) -> int:
-    """Return the bytes of an optimizer's state of a shard, in 32-bit numbers."""
-    per_row = {"sgd": 0, "rowwise_adagrad": 1, "adagrad": columns, "adam": 2 * columns}
-    return 4 * rows * per_row[optimizer]
 
 
 @dataclass(slots=True)
@@ -140,7 +159,7 @@ class TypeBytes:
         share = rows / int(option.tensor.shape[0])
         self.weights += rows * columns * item
         self.gradients += rows * columns * item * is_whole
-        self.optimizer += state_bytes(optimizer, rows, columns)
+        self.optimizer += OPTIMIZERS[optimizer].state_bytes(rows, columns)
         self.values += _INDEX * sum(option.input_lengths) * samples * share
         self.lengths += _INDEX * features * samples
         self.looked_up += item * columns * features * samples

@@ -37,7 +37,6 @@ from planners.embedding.estimates.design import (
     design,
 )
 from planners.embedding.estimates.device import Device
-from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import (
@@ -47,7 +46,7 @@ from planners.embedding.estimates.lookup_distributions import (
     distribution_named,
 )
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import EmbeddingWorkbench, with_kernels
+from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
 from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.problem import EmbeddingProblem
 
@@ -175,11 +174,13 @@ def test_the_estimator_gives_torchrec_the_calibrated_times_of_shards(problem: Em
         assert shard.perf.bwd_compute == pytest.approx(DEVICE.shard_ms(work, "backward"))
 
 
-def test_sequences_keep_torchrecs_own_times(tmp_path):
+def test_sequences_keep_torchrecs_own_times_and_their_memory_is_not_measured(tmp_path):
     """A calibration is of pooled lookups, so sequences are estimated as torchrec does."""
     file = tmp_path / "t.csv"
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
     problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
+    with pytest.raises(NotApplicable, match="table_0 is sequence"):
+        memory_candidates(problem, [], "cpu", 0)
     estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
     own, calibrated = (
         problem.enumerator(EmbeddingEnumerator, made).enumerate(problem.module, problem.sharders)
@@ -187,10 +188,10 @@ def test_sequences_keep_torchrecs_own_times(tmp_path):
     )
     for option, other in zip(own, calibrated, strict=True):
         if option.compute_kernel == "fused":
-            is_same = [shard.perf.fwd_compute for shard in option.shards] == [
-                shard.perf.fwd_compute for shard in other.shards
-            ]
-            assert is_same == (not option.is_pooled), option.fqn
+            times, others = (
+                [shard.perf.fwd_compute for shard in some.shards] for some in (option, other)
+            )
+            assert (times == others) == (not option.is_pooled), option.fqn
 
 
 def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
@@ -330,12 +331,3 @@ def tables_of(rank: RankKernels) -> list[torch.Tensor]:
     """Return the weights of a rank's tables and their optimizer's state."""
     kernels = [group.lookup for group in rank._groups]
     return [table for k in kernels for table in (k.weights_host, k.momentum1_host)]
-
-
-def test_memory_is_measured_for_pooled_tables_alone(tmp_path):
-    """A table of another kind of lookup is refused, and named."""
-    file = tmp_path / "t.csv"
-    file.write_text("name,rows,dim,pooling_factor,lookup\nhistory,100,16,20,sequence\n")
-    problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
-    with pytest.raises(NotApplicable, match="history is sequence"):
-        memory_candidates(problem, [], "cpu", 0)
