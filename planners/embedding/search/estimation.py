@@ -1,7 +1,6 @@
 """Estimates many shards per call of torchrec's own estimators, by passing arrays for numbers."""
 
 import math
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Self
@@ -104,12 +103,6 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
     __itruediv__: Any = np.ndarray.__truediv__
 
 
-def warn_of_failure(error: Exception) -> None:
-    """Warn that an estimation failed where torchrec's own, which takes longer, did not."""
-    text = f"TorchRec estimates all shards, since ours failed with {type(error).__name__}: {error}"
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
 class Estimation:
     """Estimates each shard size of some options with torchrec's estimators.
 
@@ -140,14 +133,11 @@ class Estimation:
             self._one_by_one(everything)
             return
         self._constraints = constraints
-        self._failure: Exception | None = None
         self._table_keys: dict[tuple[int, str], Hashable] = {}
         checks, left = self._in_lanes()
         if self._differ(checks):
             left = everything
         self._one_by_one(left)
-        if self._failure is not None:
-            warn_of_failure(self._failure)
 
     def _in_lanes(self) -> tuple[list[int], Ints]:
         """Estimate in lanes; return shard numbers to check, and the options not estimated yet."""
@@ -172,9 +162,6 @@ class Estimation:
                 ways -= 1
                 waiting += [shards[error.true], shards[~error.true]]
             except NeedsNumbers:
-                left.append(shards)
-            except Exception as error:  # an error of torchrec is raised again with plain numbers
-                self._failure = error
                 left.append(shards)
             else:
                 self.estimates.put(shards, option.shards[0])

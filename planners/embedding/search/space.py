@@ -138,12 +138,12 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         tables.setdefault(option.fqn, option)
     unmade = all_unmade(options)
     shards = _unmade(unmade) if unmade else _made(options)
-    held = np.array(shards.storage)
-    if held.size and held.dtype.kind != "i":
+    storage = np.array(shards.storage).reshape(-1, 3)
+    if storage.size and storage.dtype.kind != "i":
         raise ValueError("an estimate is not in whole bytes")
-    storage = held.reshape(-1, 3).astype(np.int64)
+    storage = storage.astype(np.int64)
     total = np.array(shards.total, np.float64)
-    runs = _Runs(shards)
+    of_shards = shards.estimate, shards.first_shard
     return SearchSpace(
         options=options,
         table=_numbers(option.fqn for option in options),
@@ -155,9 +155,11 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
-        option_storage=runs.sums(storage),
-        option_perf=runs.sums_in_order(total),
-        largest_shard=runs.largest(total),
+        option_storage=np.column_stack(
+            [of_options(np.add.reduceat, column, *of_shards) for column in storage.T]
+        ),
+        option_perf=of_options(_sums_in_order, total, *of_shards),
+        largest_shard=of_options(np.maximum.reduceat, total, *of_shards),
     )
 
 
@@ -258,6 +260,12 @@ def of_options(
     return np.concatenate(parts)
 
 
+def _sums_in_order(values: Floats, first: Ints) -> Floats:
+    """Sum each option's values from left to right, as torchrec does; NumPy adds in pairs."""
+    option = np.repeat(np.arange(len(first)), np.diff(first, append=len(values)))
+    return np.bincount(option, weights=values, minlength=len(first))
+
+
 def _rows(columns: Iterable[Any]) -> list[Any]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -286,43 +294,3 @@ def _placements(options: Sequence["ShardingOption"]) -> Ints:
         [by_rank.get(by, by_host.get((by, kind), Placement.NOWHERE)) for by, kind in kinds],
         np.int64,
     )
-
-
-class _Runs:
-    """The runs of equal estimates among each option's shards: few, even on thousands of ranks."""
-
-    def __init__(self, shards: _Shards) -> None:
-        first, estimate = shards.first_shard, shards.estimate
-        starts = np.empty(len(estimate), bool)
-        starts[:1] = True
-        np.not_equal(estimate[1:], estimate[:-1], out=starts[1:])
-        starts[first[:-1]] = True
-        start = np.flatnonzero(starts)
-        self._estimate = estimate[start]
-        self._length = np.diff(start, append=len(estimate))
-        self._first = np.searchsorted(start, first)  # the first run of each option
-
-    def sums(self, values: Ints) -> Ints:
-        """Return the sum of whole numbers of estimates over each option's shards."""
-        of_runs = values[self._estimate] * self._length[:, None]
-        return np.asarray(np.add.reduceat(of_runs, self._first[:-1]))
-
-    def largest(self, values: Floats) -> Floats:
-        """Return the largest value of each option's shards."""
-        return np.asarray(np.maximum.reduceat(values[self._estimate], self._first[:-1]))
-
-    def sums_in_order(self, values: Floats) -> Floats:
-        """Sum each option's values from left to right, as torchrec does; NumPy adds in pairs."""
-        counts = np.diff(self._first)
-        sums = np.zeros(len(counts))
-        for number in range(counts.max(initial=0)):
-            options = np.flatnonzero(counts > number)
-            runs = self._first[options] + number
-            longest = np.argsort(-self._length[runs], kind="stable")
-            options, runs = options[longest], runs[longest]
-            lengths, added = self._length[runs], values[self._estimate[runs]]
-            so_far = sums[options]
-            for longer in np.searchsorted(-lengths, -np.arange(lengths[0])).tolist():
-                so_far[:longer] += added[:longer]
-            sums[options] = so_far
-        return sums

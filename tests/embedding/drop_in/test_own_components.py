@@ -1,6 +1,5 @@
 """A user's own components are used; with a component that is not compiled, torchrec searches."""
 
-import copy
 import logging
 from dataclasses import replace
 from math import nan
@@ -31,7 +30,6 @@ from torchrec.distributed.planner.types import (
     PlanLoader,
     PlannerError,
     ShardingOption,
-    StorageReservation,
 )
 from torchrec.distributed.types import CacheParams, CacheStatistics, KeyValueParams, ShardingType
 
@@ -40,21 +38,6 @@ from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search.outcome import NotFound
 from planners.embedding.variants.rungs import WhollyCopiedOption, WhollyCopiedOptionEnumerator
-
-
-class _OwnReservation(StorageReservation):
-    """A reservation that halves rank 0's memory, and keeps no state."""
-
-    _percentage = 0.5
-
-    def reserve(self, topology, batch_size, module, sharders, constraints=None):
-        reserved = copy.deepcopy(topology)
-        reserved.devices[0].storage.hbm //= 2
-        return reserved
-
-    @property
-    def last_reserved_topology(self):
-        return None
 
 
 class _Loader(PlanLoader):
@@ -135,11 +118,8 @@ def test_a_loaded_plan_is_not_searched_for(monkeypatch):
     assert again._num_proposals == 0
 
 
-@pytest.mark.parametrize(
-    "own", [{"plan_loader": lambda: _Loader(None)}, {"storage_reservation": _OwnReservation}]
-)
-def test_the_search_goes_with_a_loader_without_a_plan_and_a_users_reservation(own):
-    assert_same(problem(), **own)
+def test_a_loader_without_a_plan_leaves_the_search_as_it_is():
+    assert_same(problem(), plan_loader=lambda: _Loader(None))
 
 
 LEFT_TO_TORCHREC = {

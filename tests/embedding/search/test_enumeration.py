@@ -1,6 +1,5 @@
 """The enumerator returns torchrec's options and estimates to the bit, with fewer estimates."""
 
-import math
 from collections import Counter
 from types import SimpleNamespace
 
@@ -29,7 +28,7 @@ from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.estimation import Diverged, Estimation, Lanes
+from planners.embedding.search.estimation import Estimation, Lanes
 
 randoms = st.randoms(use_true_random=False)
 
@@ -182,26 +181,6 @@ def test_annotated_configurations_are_used(random):
     for option in assert_torchrecs(model, estimators):
         annotated = all(shard.perf.fwd_comms >= 3.0 for shard in option.shards)
         assert annotated == (option.sharding_type == "row_wise")
-
-
-def test_lanes_calculate_as_python_does():
-    numbers = [3, 10**30 + 1, 0.1, -2.5]
-    lanes = Lanes.of(numbers)
-    assert list(lanes * 7 / 3 + 0.3) == [number * 7 / 3 + 0.3 for number in numbers]
-    assert list(math.ceil(lanes)) == [math.ceil(number) for number in numbers]
-    assert list(round(lanes)) == [round(number) for number in numbers]
-    doubled = lanes
-    doubled *= 2
-    assert list(lanes) == numbers
-    assert math.isnan(Lanes.of([1.0, math.nan]))
-    assert not math.isnan(Lanes.of([1.0, 2.0]))
-
-
-def test_lanes_that_would_go_different_ways_name_them():
-    with pytest.raises(Diverged) as raised:
-        max(Lanes.of([1, 50, 2]), 32)
-    assert raised.value.true.tolist() == [True, False, True]
-    assert list(max(Lanes.of([50, 60]), 32)) == [50, 60]
 
 
 class _FirstShardIsExpensive(ShardEstimator):

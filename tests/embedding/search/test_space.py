@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 from hypothesis import given, strategies as st
 from random_options import random_case
+from torchrec.distributed.planner.perf_models import NoopPerfModel
 
-from planners.embedding.same_plan.placing.layout import inputs_of
-from planners.embedding.search.space import Placement, devices_of, search_space
+from planners.embedding.search.space import Placement, devices_of, load_of_plan, search_space
 
 randoms = st.randoms(use_true_random=False)
 
@@ -31,27 +31,17 @@ def test_each_option_is_there_with_its_shards(random):
     assert space.options is options
     for number, option in enumerate(options):
         estimates = space.estimates_of(number)
-        assert space.total[estimates].tolist() == [shard.perf.total for shard in option.shards]
+        totals = [shard.perf.total for shard in option.shards]
+        assert space.total[estimates].tolist() == totals
+        # `sum` makes up for rounding since Python 3.12.
+        assert [reduce(add, perf) for perf in space.perf[estimates].tolist()] == totals
         assert space.storage[estimates].tolist() == [
             [shard.storage.hbm, shard.storage.ddr, shard.storage.ssd] for shard in option.shards
         ]
-        assert space.largest_shard[number] == max(shard.perf.total for shard in option.shards)
+        assert space.largest_shard[number] == max(totals)
         assert space.option_perf[number] == option.total_perf
         assert space.option_storage[number].tolist() == list(vars(option.total_storage).values())
         assert space.placement[number] == PLACEMENT[option.sharding_type]
-
-
-@given(random=randoms)
-def test_components_add_up_in_the_order_of_the_total(random):
-    space = search_space(random_case(random).options)
-    for perf, total in zip(space.perf.tolist(), space.total, strict=True):
-        assert reduce(add, perf) == total  # `sum` makes up for rounding since Python 3.12
-
-
-@given(random=randoms)
-def test_tables_groups_and_modules_are_numbered_as_they_appear(random):
-    options = random_case(random).options
-    space = search_space(options)
     for numbers, names in (
         (space.table, [option.fqn for option in options]),
         (space.group[space.table], [option.dependency or option.fqn for option in options]),
@@ -59,7 +49,6 @@ def test_tables_groups_and_modules_are_numbered_as_they_appear(random):
     ):
         first_seen = {name: number for number, name in enumerate(dict.fromkeys(names))}
         assert numbers.tolist() == [first_seen[name] for name in names]
-    assert space.tables == len(set(space.table))
 
 
 def test_what_torchrec_refuses_to_place_goes_nowhere():
@@ -69,31 +58,18 @@ def test_what_torchrec_refuses_to_place_goes_nowhere():
 
 
 @given(random=randoms)
-def test_devices_hold_what_the_topology_says(random):
-    topology = random_case(random).topology
-    devices = devices_of(topology)
-    assert devices.ranks == topology.world_size
-    assert devices.hosts == topology.world_size // topology.intra_group_size
-    for device, storage in zip(topology.devices, devices.storage.tolist(), strict=True):
-        assert storage == list(vars(device.storage).values())
-
-
-@given(random=randoms)
-def test_runs_are_the_shards_of_options_that_go_onto_ranks_in_order(random):
+def test_the_load_of_a_plan_on_its_devices_is_torchrecs(random):
     case = random_case(random)
-    space = search_space(case.options)
-    problem = inputs_of(space, devices_of(case.topology), by_perf=False, balance_modules=False)
-    for number in range(len(case.options)):
-        runs = slice(problem.first_run[number], problem.first_run[number + 1])
-        ends, estimates = problem.run_end[runs], problem.run_estimate[runs]
-        first, last = space.first_shard[number : number + 2]
-        if space.placement[number] == Placement.UNIFORM:
-            if last - first != case.topology.world_size:
-                continue  # which is refused, whatever its runs
-            ends = problem.stretch_end[ends - 1]
-        if space.placement[number] in (Placement.UNIFORM, Placement.HOST_ROWS):
-            shards = np.repeat(estimates, np.diff(ends, prepend=0))
-            assert (space.storage[shards] == space.storage[space.estimate[first:last]]).all()
-            assert (space.perf[shards] == space.perf[space.estimate[first:last]]).all()
-        else:
-            assert not len(ends)
+    devices = devices_of(case.topology)
+    assert devices.ranks == case.topology.world_size
+    assert devices.hosts == devices.ranks // case.topology.intra_group_size
+    storages = [list(vars(device.storage).values()) for device in case.topology.devices]
+    assert devices.storage.tolist() == storages
+    plan = [case.options[numbers[0]] for numbers in case.tables().values()]
+    used = np.zeros_like(devices.storage)
+    for shard in (shard for option in plan for shard in option.shards):
+        shard.rank = random.randrange(devices.ranks)
+        used[shard.rank] += list(vars(shard.storage).values())
+    load = load_of_plan(plan, devices.ranks)
+    assert load.rating == NoopPerfModel(case.topology).rate(plan)
+    assert (load.used == used).all()
