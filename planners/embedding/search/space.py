@@ -263,7 +263,8 @@ def of_options(
 def _sums_in_order(values: Floats, first: Ints) -> Floats:
     """Sum each option's values from left to right, as torchrec does; NumPy adds in pairs."""
     option = np.repeat(np.arange(len(first)), np.diff(first, append=len(values)))
-    return np.bincount(option, weights=values, minlength=len(first))
+    sums: Floats = np.bincount(option, weights=values, minlength=len(first)).astype(np.float64)
+    return sums
 
 
 def _rows(columns: Iterable[Any]) -> list[Any]:
