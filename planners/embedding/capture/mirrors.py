@@ -222,16 +222,15 @@ class CapturedTopology(Mirror, frozen=True):
 
     @classmethod
     def of(cls, live: Any, **_: Any) -> Self:
-        """Capture a torchrec Topology."""
+        """Capture a torchrec Topology; its custom data decide how rows are cut."""
         custom = live._custom_topology_data
         lists = custom and {
             name: list(custom.get_data(name))
             for name in CustomTopologyData.supported_fields
             if custom.has_data(name)
         }
-        return super().of(
-            live, pod_size=live._pod_size, devices=device_runs(live), custom=lists or None
-        )
+        devices = device_runs(live)
+        return super().of(live, pod_size=live._pod_size, devices=devices, custom=lists)
 
     def __post_init__(self) -> None:
         ranks, known = self.world_size, CustomTopologyData.supported_fields

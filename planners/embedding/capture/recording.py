@@ -26,7 +26,7 @@ from planners.embedding.capture.mirrors import CapturedTopology, captured_constr
 from planners.embedding.capture.modules import CapturedModule, CapturedSharder, sharded_modules
 from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import CapturedPlanner, CapturedReservation, FoundPlan
-from planners.embedding.tables.torchrec_objects import description_of, fingerprint_of
+from planners.embedding.tables.torchrec_objects import plan_fingerprint
 from planners.instruments import replaced
 
 Call = Callable[[], Any]
@@ -266,9 +266,9 @@ class _RecordedPlan:
         if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
         if _is_of(options, result):  # else the planner stores its plan elsewhere
-            fqns = (f"{self._paths[o.path]}.{self._tables[o.name]}" for o in options)
+            fqns = [f"{self._paths[o.path]}.{self._tables[o.name]}" for o in options]
             self.problem.found = FoundPlan(
-                fingerprint=fingerprint_of(map(description_of, options, fqns)),
+                fingerprint=plan_fingerprint(options, fqns),
                 proposals=planner._num_proposals,
                 plans=planner._num_plans,
             )

@@ -9,18 +9,18 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 import numpy as np
 from torch import nn
-from torchrec.distributed.planner.types import ShardingOption
+from torchrec.distributed.planner.types import Shard, ShardingOption
 from torchrec.distributed.types import ModuleSharder
 from typing_extensions import override
 
-from harness.contract import UsageError
+from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
@@ -30,11 +30,11 @@ from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.drop_in.turns import PlanFound
-from planners.embedding.plan_cache.chosen_options import options_of
 from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.options import ShardLayout, SharedOption, with_shards
 from planners.embedding.search.outcome import Found, NotFound, placed
 from planners.embedding.search.space import Devices, SearchSpace, load_of
 from planners.embedding.tables.files import Table, lookup_of
@@ -45,6 +45,7 @@ logger = logging.getLogger("shardbench")
 _MOST_OTHERS = 4  # files of other tables that are read to find similar ones
 _COMMON = 0.9  # least part of the tables that two similar problems share
 _NONE = np.empty(0, np.int64)
+_READ_BY_STATISTICS = ("_sharder_map", "_sharder_data_map")  # 1.6.1 has only the first
 Sharders = list[ModuleSharder[nn.Module]]
 
 
@@ -81,7 +82,7 @@ class CachedSearch(CompiledSearch):
                 continue
             try:
                 enumerator = cast(DistinctShardEnumerator, self._planner._enumerator)
-                plan = options_of(document, enumerator, module, sharders)
+                plan = _options_of(document, enumerator, module, sharders)
                 self._take(plan, document.quality)
             except Exception as error:  # a user's own sharder may raise anything
                 self._folder.report(f"{file.path} is not used, since it is wrong: {error}")
@@ -232,3 +233,74 @@ def _table(option: ShardingOption) -> Table:
 def _subject(names: set[str]) -> str:
     """Return a hash of table names."""
     return digest("\n".join(sorted(names)).encode("utf-8", "surrogatepass"), letters=16)
+
+
+class _KnownOption(SharedOption):
+    """An option with a fast hash; the copy is a ShardingOption with its own shards."""
+
+    __hash__ = object.__hash__
+
+    def __deepcopy__(self, memo: dict[int, object] | None) -> ShardingOption:
+        shards = [Shard(s.size, s.offset, s.storage, s.perf, s.rank) for s in self.shards]
+        return with_shards(self, shards, ShardingOption)
+
+
+class _ChosenOptions(DistinctShardEnumerator):
+    """Enumerates with another enumerator's settings, but one option per table, unestimated."""
+
+    def __init__(self, settings: DistinctShardEnumerator, chosen: Mapping[str, TableEntry]) -> None:
+        self.__dict__.update(settings.__dict__)
+        self.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
+        self._last_stored_module = None
+        self._stashed, self._special = {}, {}
+        self._chosen = chosen
+
+    @override
+    def _filter_sharding_types(self, name: str, *allowed: object) -> list[str]:
+        kinds = super()._filter_sharding_types(name, *allowed)
+        return [kind for kind in kinds if kind == self._chosen[name].sharding_type]
+
+    @override
+    def _filter_compute_kernels(self, name: str, *allowed: object) -> list[str]:
+        kernels = super()._filter_compute_kernels(name, *allowed)
+        return [kernel for kernel in kernels if kernel == self._chosen[name].compute_kernel]
+
+    @override
+    def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
+        """Leave the shards without estimates; only make the options cheap to copy."""
+        for option in sharding_options:
+            option.__class__ = SharedOption
+
+
+def _options_of(
+    plan: PlanDocument,
+    enumerator: DistinctShardEnumerator,
+    module: nn.Module,
+    sharders: Sharders,
+) -> list[ShardingOption]:
+    """Return a plan's options in its order, as `enumerator` would make them for a model.
+
+    Raises an error if the model has other tables, or if torchrec does not allow an option or cuts
+    its table otherwise.
+    """
+    chosen = {table.name: table for table in plan.tables}
+    own = _ChosenOptions(enumerator, chosen)
+    made = own.enumerate(module, sharders)
+    for name in _READ_BY_STATISTICS:
+        if hasattr(own, name):
+            setattr(enumerator, name, getattr(own, name))
+    enumerator.postponed = (module, sharders)
+    by_name = {option.name: option for option in made}
+    if len(made) != len(plan.tables):
+        raise InfeasibleDecision(f"The plan has {len(plan.tables)} tables, not {len(made)}.")
+    return [_with_plan(by_name[name], table) for name, table in chosen.items()]
+
+
+def _with_plan(option: ShardingOption, table: TableEntry) -> ShardingOption:
+    shards = [entry.shard() for entry in table.shards]
+    layout = option.shards[0].size
+    made = layout.shards() if isinstance(layout, ShardLayout) else option.shards
+    cut = [([*shard.size], [*shard.offset]) for shard in made]
+    if cut != [(shard.size, shard.offset) for shard in shards]:
+        raise InfeasibleDecision(f"Table {option.name} is cut otherwise in the plan.")
+    return with_shards(option, shards, _KnownOption)

@@ -4,7 +4,7 @@ All checks raise InfeasibleDecision; its message names the table, the shard or t
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -130,18 +130,12 @@ def check_ranks(table: PlacedTable, world_size: int, host_ranks: int) -> None:
 def check_memory(shards: Sequence[Any], *usable: Sequence[int]) -> None:
     """Check that each rank has enough memory; `usable` has bytes by rank for HBM, DDR, SSD."""
     for kind, capacity in zip(("HBM", "DDR", "SSD"), usable, strict=False):
-        used = storage_of(shards, len(capacity), kind.lower())
+        used = [0] * len(capacity)
+        for shard in shards:
+            used[shard.rank] += getattr(shard.storage, kind.lower())
         over = [part - whole for part, whole in zip(used, capacity, strict=True)]
         rank = max(range(len(over)), key=over.__getitem__)
         if over[rank] > 0:
             raise InfeasibleDecision(
                 f"Rank {rank} needs {used[rank]} bytes of {kind} and has {capacity[rank]}."
             )
-
-
-def storage_of(shards: Iterable[Any], world_size: int, kind: str) -> list[int]:
-    """Return the bytes of `hbm`, `ddr` or `ssd` that each rank needs for its shards."""
-    used = [0] * world_size
-    for shard in shards:
-        used[shard.rank] += getattr(shard.storage, kind)
-    return used

@@ -63,8 +63,8 @@ class ShardEntry(_DocumentPart, frozen=True):
     size: Pair
     offset: Pair
     rank: Annotated[int, Meta(ge=0)]
-    storage_bytes: StorageEntry
-    perf_ms: PerfEntry
+    storage: StorageEntry = msgspec.field(name="storage_bytes")
+    perf: PerfEntry = msgspec.field(name="perf_ms")
 
     @classmethod
     def of(cls, shard: Shard) -> "ShardEntry":
@@ -74,22 +74,17 @@ class ShardEntry(_DocumentPart, frozen=True):
             size=[int(length) for length in shard.size],
             offset=[int(start) for start in shard.offset],
             rank=int(shard.rank),
-            storage_bytes=StorageEntry(**{kind: int(size) for kind, size in storage.items()}),
-            perf_ms=PerfEntry(**{part: float(ms) for part, ms in perf.items()}),
+            storage=StorageEntry(**{kind: int(size) for kind, size in storage.items()}),
+            perf=PerfEntry(**{part: float(ms) for part, ms in perf.items()}),
         )
-
-    @property
-    def storage(self) -> StorageEntry:
-        """The storage under torchrec's name."""
-        return self.storage_bytes
 
     def shard(self) -> Shard:
         """Return a new torchrec Shard."""
         return Shard(
             size=list(self.size),
             offset=list(self.offset),
-            storage=Storage(**msgspec.structs.asdict(self.storage_bytes)),
-            perf=Perf(**msgspec.structs.asdict(self.perf_ms)),
+            storage=Storage(**msgspec.structs.asdict(self.storage)),
+            perf=Perf(**msgspec.structs.asdict(self.perf)),
             rank=self.rank,
         )
 

@@ -21,7 +21,7 @@ from torchrec.distributed.types import ShardingPlan, ShardingType
 from harness.contract import InfeasibleDecision, UsageError, read_file
 from planners.embedding.plan_files.checks import check_tiling
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
-from planners.embedding.search.options import unmade_shards
+from planners.embedding.search.options import ShardLayout, unmade_shards
 from planners.embedding.search.space import Ints, SearchSpace
 from planners.embedding.tables.files import ITEM_BYTES
 
@@ -230,18 +230,18 @@ class PlanTable:
 
         Shards that are not created yet are not created, and equal sizes are weighed once.
         """
-        cuts = [_Cut(option) for option in options]
+        layouts = [_layout(option) for option in options]
         tables = self.match(option.fqn for option in options)
-        ends = np.cumsum([0, *(cut.count for cut in cuts)]).tolist()
+        ends = np.cumsum([0, *(len(layout.which) for layout in layouts)]).tolist()
         home = np.full(ends[-1], -1, np.int64)
         weight = np.zeros(ends[-1], np.int64)
-        for option, cut, (start, end) in zip(options, cuts, pairwise(ends), strict=True):
+        for option, layout, (start, end) in zip(options, layouts, pairwise(ends), strict=True):
             if (table := tables.get(option.fqn)) is None:
                 continue
-            weight[start:end] = _weights(table, option, cut)
+            weight[start:end] = _weights(table, option, layout)
             same_type = table.item_bytes in (None, option.tensor.element_size())
             if table.is_like(option) and same_type:
-                ranks = _homes(table, option, cut)
+                ranks = _homes(table, option, layout)
                 home[start:end] = np.where(ranks < world_size, ranks, -1)
         return Moves(home, weight)
 
@@ -288,45 +288,38 @@ def _clipped(box: Box, size: tuple[int, int]) -> Box:
     return min(top, size[0]), min(left, size[1]), min(bottom, size[0]), min(right, size[1])
 
 
-class _Cut:
-    """How an option is cut: the number of shards, their sizes and their boxes; creates no shard."""
-
-    def __init__(self, option: ShardingOption) -> None:
-        self._option, self._unmade = option, unmade_shards(option)
-        self.count = len(self._unmade.layout.which if self._unmade else option.shards)
-
-    @property
-    def sizes(self) -> tuple[Sequence[Sequence[int]], Ints]:
-        """The distinct sizes, or all sizes, and the index of each shard's size."""
-        if self._unmade is not None:
-            return self._unmade.layout.sizes, self._unmade.layout.which
-        return [shard.size for shard in self._option.shards], np.arange(self.count)
-
-    @property
-    def boxes(self) -> list[Box]:
-        if self._unmade is not None:
-            sizes, offsets = self._unmade.layout.cut()
-            return [*map(_box, offsets, sizes)]
-        return [_box(shard.offset, shard.size) for shard in self._option.shards]
+def _layout(option: ShardingOption) -> ShardLayout:
+    """Return how an option is cut; shards that are not created yet are not created."""
+    if (unmade := unmade_shards(option)) is not None:
+        return unmade.layout
+    rows, columns = option.tensor.shape
+    cut = [shard.size for shard in option.shards], [shard.offset for shard in option.shards]
+    return ShardLayout((rows, columns), lambda: cut)
 
 
-def _homes(table: PlannedTable, option: ShardingOption, cut: _Cut) -> Ints:
+def _boxes(layout: ShardLayout) -> list[Box]:
+    sizes, offsets = layout.cut()
+    return [*map(_box, offsets, sizes)]
+
+
+def _homes(table: PlannedTable, option: ShardingOption, layout: ShardLayout) -> Ints:
     """Return the previous rank of each shard, or -1 for a new one, if the option is as before."""
     if not table.boxes:
-        return np.array([n if n in table.ranks else -1 for n in range(cut.count)], np.int64)
+        shards = range(len(layout.which))
+        return np.array([n if n in table.ranks else -1 for n in shards], np.int64)
     common = table.common_with(option)
     ranks = {
         _clipped(box, common): rank for box, rank in zip(table.boxes, table.ranks, strict=True)
     }
-    return np.array([ranks.get(_clipped(box, common), -1) for box in cut.boxes], np.int64)
+    return np.array([ranks.get(_clipped(box, common), -1) for box in _boxes(layout)], np.int64)
 
 
-def _weights(table: PlannedTable, option: ShardingOption, cut: _Cut) -> Ints:
+def _weights(table: PlannedTable, option: ShardingOption, layout: ShardLayout) -> Ints:
     """Return the bytes of each shard's rows and columns in both plans, with optimizer state."""
     common = table.common_with(option)
-    sizes, which = cut.sizes
+    sizes, which = layout.sizes, layout.which
     if common != tuple(option.tensor.shape):
-        boxes = [_clipped(box, common) for box in cut.boxes]
+        boxes = [_clipped(box, common) for box in _boxes(layout)]
         sizes = [(bottom - top, right - left) for top, left, bottom, right in boxes]
         which = np.arange(len(boxes))
     return np.array([_weight(option, *size) for size in sizes], np.int64)[which]

@@ -128,21 +128,19 @@ def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:
     }
 
 
-def plan_fingerprint(plan: Iterable[ShardingOption]) -> str:
-    """Return a hash of each table's sharding type, kernel and shards (size, offset, rank)."""
-    return fingerprint_of(description_of(option, option.fqn) for option in plan)
+def plan_fingerprint(plan: Sequence[ShardingOption], fqns: Iterable[str] = ()) -> str:
+    """Return a hash of each table's sharding type, kernel and shards (size, offset, rank).
 
-
-def description_of(option: ShardingOption, fqn: str) -> list[Any]:
-    """Describe a table's option and ranks as plain JSON types, under the name `fqn`."""
-    return [
-        fqn,
-        option.sharding_type,
-        option.compute_kernel,
-        [[shard.size, shard.offset, shard.rank] for shard in option.shards],
-    ]
-
-
-def fingerprint_of(descriptions: Iterable[list[Any]]) -> str:
-    """Return a hash of the tables' descriptions, independent of their order."""
-    return hashlib.sha256(json.dumps(sorted(descriptions)).encode()).hexdigest()[:16]
+    `fqns` are the tables' names, by default torchrec's; the order of the tables has no influence.
+    """
+    names = fqns or [option.fqn for option in plan]
+    described = sorted(
+        [
+            name,
+            option.sharding_type,
+            option.compute_kernel,
+            [[shard.size, shard.offset, shard.rank] for shard in option.shards],
+        ]
+        for name, option in zip(names, plan, strict=True)
+    )
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
