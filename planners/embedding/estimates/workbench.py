@@ -227,7 +227,7 @@ def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[t
     They range from the best known plan to bad plans.
     """
     different: dict[str, tuple[str, Plan]] = {}
-    for name, plan in _plans(problem, number, seed):
+    for name, plan in _made_plans(problem, number, seed):
         if name.startswith(_RANDOM) and len(different) >= number:
             break
         try:
@@ -242,7 +242,7 @@ def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[t
     return list(different.values())
 
 
-def _plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:
+def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:
     for name in _VARIANTS:
         plan = _of_variant(problem, name)
         if plan is not None:
