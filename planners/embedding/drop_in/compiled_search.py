@@ -26,7 +26,7 @@ from harness.contract import UsageError
 from planners.embedding.drop_in import obstacles
 from planners.embedding.drop_in.failed_proposals import failed_proposals, least_memory
 from planners.embedding.drop_in.plan_check import fault_of, without_ranks
-from planners.embedding.same_plan.rules import rules_of
+from planners.embedding.same_plan.partition import rules_of
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space

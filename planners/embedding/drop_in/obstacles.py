@@ -17,8 +17,8 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ShardingType
 
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
+from planners.embedding.same_plan.partition import rules_of
 from planners.embedding.same_plan.proposals import STREAMS
-from planners.embedding.same_plan.rules import rules_of
 from planners.embedding.search.space import Placement, SearchSpace, devices_of
 
 _PARTITION_BY = {kind.value for kind in PartitionByType}

@@ -13,8 +13,7 @@ from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.family import FAMILY
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.same_plan.partition import Partition
-from planners.embedding.same_plan.rules import PartitionRules
+from planners.embedding.same_plan.partition import Partition, PartitionRules
 from planners.embedding.search.outcome import Found
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 

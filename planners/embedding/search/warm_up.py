@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 PACKAGE = "planners.embedding"
 COMMAND = f"python -m {PACKAGE}.search.warm_up"
 
-SAME_PLAN = ("same_plan.placing.rows",)
+SAME_PLAN = ("same_plan.placing",)
 """The modules of kernels that every search for torchrec's plan uses, within the package."""
 
 BINS = ("same_plan.dynamic_programming",)
