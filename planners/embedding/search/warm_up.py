@@ -2,7 +2,8 @@
 
 Several processes, such as the ranks of a job, may need the same kernels at once. One process on the
 machine compiles a module of kernels and holds a file lock as long as it lives; the others wait for
-the cached machine code. For most modules, the compiling process imports neither torch nor torchrec.
+the cached machine code. The
+compiling process imports neither torch nor torchrec.
 """
 
 import fcntl
@@ -24,8 +25,7 @@ COMMAND = f"python -m {PACKAGE}.search.warm_up"
 SAME_PLAN = ("same_plan.placing",)
 """The modules of kernels that every search for torchrec's plan uses, within the package."""
 
-BINS = ("same_plan.dynamic_programming",)
-BINS_2D = ("same_plan.dynamic_programming_2d",)
+BINS = ("same_plan.bins",)
 """The modules that proposers over bins of memory use as well."""
 
 # In the order in which a search needs them, except `local.rounds`, which takes longest to compile.
@@ -60,8 +60,8 @@ class CannotCompile(Exception):
 def kernels_of(proposers: Iterable[object]) -> tuple[str, ...]:
     """Return the modules of kernels that a search for torchrec's plan with these proposers uses."""
     names = {type(proposer).__name__ for proposer in proposers}
-    bins = BINS if names & {"DynamicProgrammingProposer", "BinProposer"} else ()
-    return (*SAME_PLAN, *bins, *(BINS_2D if "BinProposer2D" in names else ()))
+    over_bins = names & {"DynamicProgrammingProposer", "BinProposer", "BinProposer2D"}
+    return (*SAME_PLAN, *(BINS if over_bins else ()))
 
 
 def are_loaded(modules: Iterable[str]) -> bool:
@@ -247,4 +247,4 @@ if __name__ == "__main__":
     else:
         print("Compiling the planner's search on all cores.", flush=True)  # noqa: T201
         logger.setLevel(logging.ERROR)
-        compile_ahead((*BEST_PLAN, *BINS_2D))
+        compile_ahead(BEST_PLAN)
