@@ -110,7 +110,7 @@ class CompiledSearch(Proposer, Partitioner):
         planner = self._planner
         with _errors_distrusted():
             if self._best and planner._limit is not None:  # compiling does not use up the limit
-                warm_up.compile_ahead(warm_up.BEST_PLAN)
+                warm_up.ready(warm_up.BEST_PLAN)
             limit = planner._limit if self._best else planner._timeout_seconds or None
             self._deadline = Deadline(limit, planner._clock)
             if not self._best and not self._is_worth_loading(search_space):

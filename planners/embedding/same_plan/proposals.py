@@ -6,6 +6,7 @@ from math import inf, prod
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
     GreedyProposer,
@@ -24,6 +25,8 @@ NaN for a proposal that could not be placed."""
 _LARGEST_CHUNK = 256
 
 HBM, DDR = 0, 1  # columns of storage
+
+Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
 def stream(proposer: Proposer, space: SearchSpace, devices: Devices) -> Stream:
@@ -228,7 +231,9 @@ def bin_proposals_2d(
     yield from _traced(layers, ends[::-1], options, first)
 
 
-def _traced(layers: Sequence[tuple[Ints, Ints]], ends: Ints, options: Ints, first: Ints) -> Stream:
+def _traced(
+    layers: Sequence[tuple[Numbers, Numbers]], ends: Numbers, options: Ints, first: Ints
+) -> Stream:
     """Yield the combination that ends in each of `ends`, as option numbers.
 
     For the states of each table, `layers` has the option within the table, and the state before.
@@ -246,11 +251,13 @@ STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     GreedyProposer: _greedy,
     UniformProposer: _uniform,
     GridSearchProposer: _grid,
-    DynamicProgrammingProposer: lambda proposer, *arrays: bin_proposals(
-        *arrays, proposer._hbm_bins_per_device, hbm_only=True
+    DynamicProgrammingProposer: lambda proposer, space, devices: bin_proposals(
+        space, devices, proposer._hbm_bins_per_device, hbm_only=True
     ),
-    BinProposer: lambda proposer, *arrays: bin_proposals(*arrays, proposer.bins_per_device),
-    BinProposer2D: lambda proposer, *arrays: bin_proposals_2d(
-        *arrays, proposer.bins_per_device, proposer.ddr_bins_per_device
+    BinProposer: lambda proposer, space, devices: bin_proposals(
+        space, devices, proposer.bins_per_device
+    ),
+    BinProposer2D: lambda proposer, space, devices: bin_proposals_2d(
+        space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device
     ),
 }

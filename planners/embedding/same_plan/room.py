@@ -25,7 +25,7 @@ def bound_of(inputs: Inputs, row: Ints, hbm: int) -> float:
     for option in row:
         perf += inputs.option_perf[option]
         largest = max(largest, inputs.largest_shard[option])
-    return max(largest, perf / (ranks * SLACK))
+    return float(max(largest, perf / (ranks * SLACK)))
 
 
 @subroutine
