@@ -231,10 +231,9 @@ def figures_table(machine: FittedMachine) -> Table:
 
 
 def errors_table(machine: FittedMachine) -> Table:
-    """Return a row for each form and purpose of points: their number and the fit's error."""
+    """Return a row for each purpose of points: their number and the fit's error."""
     return table_of(
         machine.errors,
-        text("form"),
         text("points", "purpose"),
         numbers("number", "points", str),
         numbers("error", "error", _off_by),

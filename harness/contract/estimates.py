@@ -80,13 +80,9 @@ class FittedFigure(Struct, frozen=True):
     unit: str
 
 
-class FormError(Struct, frozen=True):
-    """The geometric mean error of one form of the estimate, such as torchrec's.
+class FitError(Struct, frozen=True):
+    """The geometric mean error of a fit over the `points` of one `purpose`: fitted, or held out."""
 
-    It is taken over the `points` measured for one `purpose`: to fit to, or held out.
-    """
-
-    form: str
     purpose: str
     points: int
     error: float
@@ -97,7 +93,7 @@ class FittedMachine(Struct, frozen=True):
 
     columns: Mapping[str, str]
     figures: Sequence[FittedFigure]
-    errors: Sequence[FormError]
+    errors: Sequence[FitError]
 
 
 class Design(Struct, frozen=True):

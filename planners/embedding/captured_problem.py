@@ -10,10 +10,9 @@ from torchrec.distributed.planner.types import ParameterConstraints, PlannerErro
 
 from harness.contract import CAPTURED, Topology, UsageError
 from planners.embedding.capture.file import CapturedProblem, read_problem
-from planners.embedding.capture.modules import model_of
+from planners.embedding.capture.mirrors import device_runs, set_storage, storage_of_ranks
+from planners.embedding.capture.modules import BAGS, model_of
 from planners.embedding.capture.planner import LivePlanner
-from planners.embedding.capture.sharders import BAGS
-from planners.embedding.capture.topology import device_runs, set_storage, storage_by_rank
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.remedies.changes import changed
@@ -85,7 +84,7 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
         else {option.compute_kernel for option in captured.options}
     )
     reservation, planner, found = captured.reservation, captured.planner, captured.found
-    left = storage_by_rank(reservation.left or captured.topology.devices)
+    left = storage_of_ranks(reservation.left or captured.topology.devices)
     return EmbeddingProblem(
         tables=tuple(
             Table(

@@ -11,14 +11,13 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from harness.contract import InfeasibleDecision, Prepared
-from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.tables.shard_checks import (
-    ShardedTable,
+from planners.embedding.plan_files.checks import (
     check_memory,
     check_names,
-    storage_of,
+    check_tiling,
 )
+from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.torchrec_objects import plan_fingerprint, weights_digest
 
 
@@ -119,15 +118,7 @@ def validate(problem: EmbeddingProblem, plan: Plan) -> None:
             raise InfeasibleDecision(
                 f"Table {option.name} uses kernel '{option.compute_kernel}', which is not allowed."
             )
-        size = tables[option.fqn].rows, tables[option.fqn].dim
-        sharded = ShardedTable(option.name, option.sharding_type, option.shards, size)
-        sharded.check_tiling(problem.topology.world_size)
+        table = tables[option.fqn]
+        check_tiling(option, (table.rows, table.dim), problem.topology.world_size)
     shards = [shard for option in plan.options for shard in option.shards]
     check_memory(shards, problem.usable_hbm, problem.usable_ddr)
-
-
-def storage_by_rank(problem: EmbeddingProblem, plan: Plan) -> tuple[list[int], list[int]]:
-    """Return two lists: the bytes of HBM and the bytes of DDR that each rank needs."""
-    shards = [shard for option in plan.options for shard in option.shards]
-    ranks = problem.topology.world_size
-    return storage_of(shards, ranks, "hbm"), storage_of(shards, ranks, "ddr")

@@ -54,7 +54,7 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
     def counted_load(*args: Any, **kwargs: Any) -> None:
         load(*args, **kwargs)
         recorder.counters["proposals"] += compiled.proposed
-        recorder.counters["partitions"] += compiled.tried
+        recorder.counters["partitions"] += compiled.outcome.proposals
 
     compiled.load = recorder.timed("propose", counted_load)  # type: ignore[method-assign]
     recorder.progress = lambda: _progress(compiled.proposed, [None])

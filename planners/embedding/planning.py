@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 
 from harness.contract import Moving, Planning, RankTable, UsageError
-from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.capture.recording import plain
-from planners.embedding.decision import Plan, storage_by_rank
-from planners.embedding.drop_in.compiled_search import placed
+from planners.embedding.decision import Plan
 from planners.embedding.plan_files.document import PlanDocument, TableEntry
-from planners.embedding.plan_files.previous import previous_of, previous_plan
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
 from planners.embedding.remedies.remedies import remedies
-from planners.embedding.search.outcome import Deadline
-from planners.embedding.tables.torchrec_objects import perf_by_rank
+from planners.embedding.search.outcome import Deadline, Found, placed
+from planners.embedding.search.space import load_of_plan
 
 _GIB = 2**30
 
@@ -56,13 +55,12 @@ def _entries(problem: EmbeddingProblem, plan: Plan) -> list[TableEntry]:
 
 
 def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:
-    perf = perf_by_rank(plan.options, problem.topology)
-    hbm, ddr = storage_by_rank(problem, plan)
+    load = load_of_plan(plan.options, problem.topology.world_size)
     return RankTable(
         columns=("ms", "HBM GiB", "DDR GiB"),
         rows=tuple(
             (ms, on_gpu / _GIB, on_host / _GIB)
-            for ms, on_gpu, on_host in zip(perf, hbm, ddr, strict=True)
+            for ms, (on_gpu, on_host, _) in zip(load.perf.tolist(), load.used.tolist(), strict=True)
         ),
         capacities=(None, _common_gib(problem.usable_hbm), _common_gib(problem.usable_ddr)),
         bar="ms",
@@ -78,7 +76,7 @@ def _within(
     problem: EmbeddingProblem, path: Path, gib: float, lost: Collection[int]
 ) -> EmbeddingProblem:
     """Return the problem with a move budget of `gib` GiB from the plan in a file."""
-    previous = previous_plan(path)
+    previous = PlanTable.of(path)
     previous.check_matches(problem.fqns, str(path))
     return replace(problem, moving=MoveBudget(previous.without(lost), gib), known={})
 
@@ -92,7 +90,7 @@ def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
     names = {table.name for table in problem.tables}
     if len(names) < len(problem.tables) or not NearSearch.can_search(space, devices):
         return None
-    moving = MoveBudget(previous_of(_entries(problem, plan), ranks), float("inf"), _EFFORT)
+    moving = MoveBudget(PlanTable.of_options(plan.options, ranks), float("inf"), _EFFORT)
     return replace(problem, moving=moving, known=dict(problem.known))
 
 
@@ -120,18 +118,18 @@ def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]
     for part in _PARTS:
         budget = least + int(part * max(search.everything - least, 0))
         near = search.search(budget)
-        if not isinstance(near, NearPlan):
+        if not isinstance(near, Found):
             return
-        least = max(least, near.bytes) if part == 0.0 else least
-        if near.found.rating < best:
-            best = near.found.rating
+        least = max(least, near.moved) if part == 0.0 else least
+        if near.rating < best:
+            best = near.rating
             yield (
                 replace(
                     problem,
-                    moving=MoveBudget(previous, max(budget, near.bytes) / _GIB),
-                    known={**problem.known, "move_bound_ms": near.bound_ms},
+                    moving=MoveBudget(previous, max(budget, near.moved) / _GIB),
+                    known={**problem.known, "move_bound_ms": near.bound},
                 ),
-                Plan(tuple(placed(space, near.found))),
+                Plan(tuple(placed(space, near))),
             )
 
 

@@ -21,7 +21,7 @@ from planners.embedding.coefficients import (
     WEIGHTED_BACKWARD,
     read_coefficients,
 )
-from planners.embedding.plan_files.previous import PreviousPlan
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import (
     KERNELS,
@@ -49,7 +49,7 @@ class MoveBudget:
     `effort` is the work allowed for a front of plans, as a fraction of the usual work.
     """
 
-    previous: PreviousPlan
+    previous: PlanTable
     gib: float
     effort: float = 1.0
 

@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.near.bound import near_bound
-from planners.embedding.best_plan.near.moves import with_previous
+from planners.embedding.best_plan.near.bound import near_bound, with_previous
 from planners.embedding.best_plan.proofs import last_proof
-from planners.embedding.decision import Plan, storage_by_rank
+from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.space import Devices, SearchSpace, devices_of, search_space
-from planners.embedding.tables.torchrec_objects import perf_by_rank
+from planners.embedding.search.space import (
+    Devices,
+    SearchSpace,
+    devices_of,
+    load_of_plan,
+    search_space,
+)
 
 _MOST_PROVEN_AGAIN = 1_000_000  # tables times ranks
 
@@ -21,9 +25,10 @@ _MOST_PROVEN_AGAIN = 1_000_000  # tables times ranks
 def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
     """Rate a plan by torchrec's own estimates: milliseconds per iteration, fractions of memory."""
     max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
-    mean_rank_ms = sum(perf_by_rank(plan.options, problem.topology)) / problem.topology.world_size
+    load = load_of_plan(plan.options, problem.topology.world_size)
+    mean_rank_ms = sum(load.perf.tolist()) / problem.topology.world_size
     bound_ms = max(_bound_of_all(problem, plan), plan.bound_ms, _bound_of_moves(problem, plan))
-    hbm, ddr = storage_by_rank(problem, plan)
+    hbm, ddr, _ = load.used.T.tolist()
     return {
         "max_rank_ms": max_rank_ms,
         "bound_ms": bound_ms,

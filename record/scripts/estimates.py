@@ -1,9 +1,9 @@
 """Print how good estimates of time are on this machine, on six problems.
 
 `python record/scripts/estimates.py --device cuda` calibrates the machine and writes
-`validations/gpu-cuda.csv`. Then it validates TorchRec's estimate (`torchrec`), the same with fitted
-coefficients (`torchrec, fitted`), and ours (`calibrated`). "kernels" are those that most bytes of a
-rank are looked up with. Times are kept in `validations/`; the same command resumes.
+`validations/gpu-cuda.csv`. Then it validates TorchRec's estimate (`torchrec`) and ours
+(`calibrated`). "kernels" are those that most bytes of a rank are looked up with. Times are kept in
+`validations/`; the same command resumes.
 """
 
 import sys

@@ -17,7 +17,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
 
-from planners.embedding.plan_files.previous import previous_plan
+from planners.embedding.plan_files.table import PlanTable
 from shardbench import PlanCache, Planner
 
 SIZE, HBM_MIB = "60x16", 1600
@@ -53,8 +53,8 @@ def plan(name: str, change: str, folder: Path, size: str) -> tuple[float, float]
     decision = planner.plan(model, [EmbeddingBagCollectionSharder()])
     first, share = folder / "first.pickle", 0.0
     if change:
-        previous = previous_plan(pickle.loads(first.read_bytes()))
-        known = previous.matched(option.fqn for option in planner._best_plan)
+        previous = PlanTable.of(pickle.loads(first.read_bytes()))
+        known = previous.match(option.fqn for option in planner._best_plan)
         options = [option for option in planner._best_plan if option.fqn in known]
         sizes = (shard.size for option in options for shard in option.shards)
         weights = 4 * sum(rows * columns for rows, columns in sizes)

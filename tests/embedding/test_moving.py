@@ -21,13 +21,13 @@ from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.plan_files.previous import PreviousPlan, PreviousTable, previous_plan
+from planners.embedding.plan_files.table import PlannedTable, PlanTable
 from planners.embedding.planning import PLANNING, document
 from planners.embedding.problem import build
 from planners.embedding.quality import quality
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.options import unmade_shards
 from planners.embedding.search.space import search_space
-from planners.embedding.search.unmade_shards import unmade_shards
 
 GIB = 2**30
 ROWS, DIM = 100, 8
@@ -64,8 +64,8 @@ def before(sharding_type="table_wise", *shards, kernel="fused", rows=ROWS):
     """Return a previous plan of table `a`; a shard is (box, rank), by default all on rank 1."""
     shards = shards or (((0, 0, rows, DIM), 1),)
     boxes, ranks = zip(*shards, strict=True)
-    table = PreviousTable(sharding_type, kernel, (rows, DIM), 4, tuple(boxes), tuple(ranks))
-    return PreviousPlan({"a": table})
+    table = PlannedTable(sharding_type, kernel, boxes, ranks, (rows, DIM), 4)
+    return PlanTable({"a": table})
 
 
 WHOLE = ROWS * DIM * 4
@@ -106,21 +106,16 @@ def test_ranks_that_went_away_are_closed_up():
     assert plan.tables["a"].ranks == (-1, 1)
     stays = placed_option("column_wise", (0, 0, ROWS, 4, 0), (0, 4, ROWS, 4, 1))
     assert plan.bytes_moved([stays], 2) == WHOLE // 2
+    assert plan.moves([stays], 2).home.tolist() == [-1, 1]
+    assert plan.moves([stays], 1).home.tolist() == [-1, -1]  # a rank beyond the last is gone
 
 
-@pytest.mark.parametrize("lost", [[-1], [8], [2, 20]])
+@pytest.mark.parametrize("lost", [[-1], [2, 20]])
 def test_only_ranks_of_the_plan_can_be_lost(problem, file, lost):
     with pytest.raises(UsageError, match="plan of 8 ranks has no such rank"):
         near(problem, file, 1.0, lost)
     with pytest.raises(UsageError, match=f"Rank {lost[-1]} cannot be lost"):
         planner(problem, mode="best-plan", previous=file, lost_ranks=lost)
-
-
-def test_a_rank_beyond_the_last_one_is_gone():
-    option = placed_option("table_wise", (0, 0, ROWS, DIM, 3))
-    plan = before("table_wise", ((0, 0, ROWS, DIM), 3))
-    assert plan.moves([option], 4).home.tolist() == [3]
-    assert plan.moves([option], 3).home.tolist() == [-1]
 
 
 def the_problem(tables=12, gpus=8, seed=5):
@@ -207,13 +202,6 @@ def test_new_tables_new_ranks_and_lost_ranks_are_planned_for(
     assert PLANNING.moving.moved(moving, found) <= max(20.0, forced)
 
 
-def test_tables_of_a_wrapped_model_are_found_by_name():
-    """A previous plan under another module path counts what moves."""
-    plan = PreviousPlan({"module.bags.a": before().tables["a"]})
-    assert plan.bytes_moved([placed_option("table_wise", (0, 0, ROWS, DIM, 2))], 4) == WHOLE
-    assert plan.bytes_moved([placed_option("table_wise", (0, 0, ROWS, DIM, 1))], 4) == 0
-
-
 def test_the_drop_in_moves_little_of_a_wrapped_models_plan(problem):
     """DistributedModelParallel puts `module` before each path of the present plan."""
     plan = planner(problem).plan(problem.module, problem.sharders)
@@ -239,10 +227,10 @@ def test_equal_names_are_matched_or_refused(earlier, now, matched):
     tables = {fqn: replace(before().tables["a"], ranks=(n,)) for n, fqn in enumerate(earlier)}
     if matched is None:
         with pytest.raises(UsageError, match="unclear which of them is which"):
-            PreviousPlan(tables).matched(now)
+            PlanTable(tables).match(now)
     else:
         expected = {fqn: tables[old] for fqn, old in matched.items()}
-        assert PreviousPlan(tables).matched(now) == expected
+        assert PlanTable(tables).match(now) == expected
 
 
 @pytest.mark.parametrize("optimizer", [None, torch.optim.SGD, torch.optim.Adam])
@@ -273,7 +261,7 @@ def planner(problem, **options):
 
 def test_the_drop_in_takes_torchrecs_plan_or_a_file(problem, file):
     first = planner(problem).plan(problem.module, problem.sharders)
-    for previous in (first, file, str(file), previous_plan(file)):
+    for previous in (first, file, str(file), PlanTable.of(file)):
         again = planner(problem, mode="best-plan", previous=previous, move_budget=0)
         assert str(again.plan(problem.module, problem.sharders)) == str(first)
         assert again.moved_gib == 0
@@ -305,22 +293,17 @@ def test_nothing_moves_by_a_search_that_counts_no_moves(problem, file):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"previous": PreviousPlan({})}, "needs mode 'best-plan'"),
-        ({"mode": "best-plan", "move_budget": 1}, "need a previous plan"),
-        ({"mode": "best-plan", "lost_ranks": [1]}, "need a previous plan"),
-        (
-            {"mode": "best-plan", "previous": PreviousPlan({}), "move_budget": -1},
-            "must be at least 0 GiB, not -1",
-        ),
-        (
-            {"mode": "best-plan", "previous": PreviousPlan({}), "move_budget": math.nan},
-            "must be at least 0 GiB, not nan",
-        ),
+        ({"mode": "same-plan", "previous": PlanTable({})}, "needs mode 'best-plan'"),
+        ({"move_budget": 1}, "need a previous plan"),
+        ({"lost_ranks": [1]}, "need a previous plan"),
+        ({"previous": PlanTable({}), "cache": True}, "not taken from a cache"),
+        ({"previous": PlanTable({}), "move_budget": -1}, "must be at least 0 GiB, not -1"),
+        ({"previous": PlanTable({}), "move_budget": math.nan}, "must be at least 0 GiB, not nan"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(problem, options, sentence):
     with pytest.raises(ValueError, match=sentence):
-        planner(problem, **options)
+        planner(problem, **{"mode": "best-plan", **options})
 
 
 @settings(max_examples=15, deadline=None)
@@ -332,14 +315,13 @@ def test_shards_that_are_not_created_move_the_same_bytes(seed, lost, grown, data
     options = enumerator.enumerate(problem.module, problem.sharders)
     tables = {}
     for option in options[:: data.draw(st.integers(1, 5))]:
-        unmade = unmade_shards(option)
-        sizes, offsets = unmade.layout.cut()
+        sizes, offsets = unmade_shards(option).layout.cut()
         boxes = [(r, c, r + h, c + w) for (r, c), (h, w) in zip(offsets, sizes, strict=True)]
         size = option.tensor.shape[0] + grown, option.tensor.shape[1]
         ranks = tuple(range(lost, lost + len(boxes)))
         kind = option.sharding_type, option.compute_kernel
-        tables[option.fqn] = PreviousTable(*kind, size, 4, tuple(boxes), ranks)
-    plan = PreviousPlan(tables)
+        tables[option.fqn] = PlannedTable(*kind, tuple(boxes), ranks, size, 4)
+    plan = PlanTable(tables)
     before = plan.moves(options, 8)
     assert all(unmade_shards(option) is not None for option in options)
     for option in options:

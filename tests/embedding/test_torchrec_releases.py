@@ -23,17 +23,17 @@ PROBLEMS = (
 )
 
 
-def request(problem: str, kind: str) -> dict[str, object]:
-    parsed = ProblemId.parse(problem)
-    return asked(parsed.workload, find_topology(parsed.topology, parsed.gpus), kind)
+SERIES = load(FAMILY.abilities.series)
 
 
-def asked(workload: WorkloadSpec, topology: Topology, kind: str) -> dict[str, object]:
+def request(workload: WorkloadSpec, topology: Topology, kind: str) -> dict[str, object]:
     wanted = driving.Request(str(SERIES.driver), str(workload), topology, (SERIES.first_part,))
     return to_builtins(wanted) | {"kind": kind}
 
 
-SERIES = load(FAMILY.abilities.series)
+def request_of(problem: str, kind: str) -> dict[str, object]:
+    parsed = ProblemId.parse(problem)
+    return request(parsed.workload, find_topology(parsed.topology, parsed.gpus), kind)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def installed():
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_it_decides_and_counts_as_the_upstream_variant(installed, problem):
-    answer = installed.ask(request(problem, "counts"))
+    answer = installed.ask(request_of(problem, "counts"))
     found = ProblemId.parse(problem)
     built = FAMILY.work.build(found.workload, find_topology(found.topology, found.gpus))
     run = FAMILY.find("upstream").prepared(built).run
@@ -73,22 +73,18 @@ def test_it_decides_as_the_upstream_variant_for_every_kind_of_lookup(installed, 
     )
     workload, topology = WorkloadSpec(str(file)), find_topology("dgx_h100", 16)
     plan = FAMILY.find("upstream").prepared(FAMILY.work.build(workload, topology)).run()
-    assert installed.ask(asked(workload, topology, "counts"))[
+    assert installed.ask(request(workload, topology, "counts"))[
         "fingerprint"
     ] == FAMILY.work.fingerprint(plan)
 
 
-def test_calls_of_the_enumeration_are_the_same_each_time_and_name_who_makes_them(installed):
-    one, two = (installed.ask(request(PROBLEMS[0], "counts"))["counters"] for _ in range(2))
-    assert one == two
-    scans = (n for name, n in one.items() if name.startswith("calls enumerate annotations."))
-    assert sum(scans) > 0.5 * one["enumerate_calls"]
-
-
-def test_the_phases_add_up_to_the_call(installed):
-    answer = installed.ask(request(PROBLEMS[0], "times"))
+def test_counts_repeat_and_phases_are_the_declared_ones(installed):
+    first, second = (installed.ask(request_of(PROBLEMS[0], "counts"))["counters"] for _ in range(2))
+    assert first == second
+    scans = (n for name, n in first.items() if name.startswith("calls enumerate annotations."))
+    assert sum(scans) > 0.5 * first["enumerate_calls"]
+    answer = installed.ask(request_of(PROBLEMS[0], "times"))
     assert set(answer["phases"]) == set(SERIES.releases.phases)
-    assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]
     assert sum(answer["phases"].values()) == pytest.approx(answer["cpu_s"], rel=0.2)
 
 
@@ -105,6 +101,6 @@ def kept() -> list[Place]:
 @pytest.mark.parametrize("place", kept(), ids=lambda place: place.release)
 def test_every_installed_release_decides_as_this_one(installed, place):
     with Upstream(place.release, driving.__name__, place.folder) as upstream:
-        asked_there = request(PROBLEMS[0], "times") | {"folder": str(place.folder)}
+        asked_there = request_of(PROBLEMS[0], "times") | {"folder": str(place.folder)}
         answer = upstream.ask(asked_there)
-    assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]
+    assert answer["fingerprint"] == installed.ask(request_of(PROBLEMS[0], "counts"))["fingerprint"]

@@ -39,16 +39,6 @@ class Candidates:
         before = np.concatenate([[0], np.cumsum(kept)])
         return replace(self, options=self.options[kept], first=before[self.first])
 
-    def rate(self, options: Ints, ranks: Ints) -> float:
-        """Return the rating of a plan: its slowest rank's milliseconds, as torchrec adds them.
-
-        `options` has one option per table, and `ranks` the rank of each shard, option by option.
-        """
-        perf = np.zeros(self.devices.ranks)
-        shards = [self.space.estimates_of(option) for option in options.tolist()]
-        np.add.at(perf, ranks, self.space.total[np.concatenate(shards)])
-        return float(perf.max())
-
     @property
     def largest(self) -> Floats:
         """Milliseconds of the most expensive shard of each candidate, shape (C,)."""

@@ -19,7 +19,7 @@ from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.best_plan.linear import solving
 from planners.embedding.best_plan.parts import HOST, RANK, parts_of, places, rounds
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Ints
+from planners.embedding.search.space import Ints, load_of
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import IntVar
@@ -93,7 +93,7 @@ def packed(
     plan, rating = None, at_most
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         plan = model.plan(solver.value)
-        rating = candidates.rate(*plan) if _fits(candidates, *plan) else math.inf
+        rating = _rating(candidates, *plan)
     better = plan if rating < at_most else None
     proven = model.milliseconds(solver.response_proto.inner_objective_lower_bound)
     if status == cp_model.INFEASIBLE or proven > min(rating, at_most):
@@ -102,12 +102,11 @@ def packed(
     return max(at_least, proven), better
 
 
-def _fits(candidates: Candidates, options: Ints, ranks: Ints) -> bool:
-    """Whether a plan fits in exact bytes."""
-    used = np.zeros_like(candidates.devices.storage)
-    shards = np.concatenate([candidates.space.estimates_of(option) for option in options.tolist()])
-    np.add.at(used, ranks, candidates.space.storage[shards])
-    return bool((used <= candidates.devices.storage).all())
+def _rating(candidates: Candidates, options: Ints, ranks: Ints) -> float:
+    """Return a plan's rating in ms; infinite if the plan does not fit in exact bytes."""
+    load = load_of(candidates.space, options, ranks, candidates.devices.ranks)
+    fits = (load.used <= candidates.devices.storage).all()
+    return load.rating if fits else math.inf
 
 
 @dataclass(frozen=True, slots=True)

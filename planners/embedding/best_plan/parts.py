@@ -63,3 +63,24 @@ def places(parts: Parts, devices: Devices, part: int) -> Ints:
     if parts.unit[part] == HOST:
         return np.arange(devices.hosts * devices.host_ranks).reshape(devices.hosts, -1)
     return np.arange(devices.ranks)[:, None]
+
+
+def legal(parts: Parts, devices: Devices, option: int, ranks: Ints) -> bool:
+    """Whether the shards of an option may be on these ranks, ignoring memory."""
+    begin, end = int(parts.first[option]), int(parts.first[option + 1])
+    if begin == end:
+        return False
+    size = int(parts.size[begin])
+    units, positions = np.divmod(ranks, size)
+    if parts.together[option]:
+        hosts = ranks // devices.host_ranks
+        return bool(hosts[0] < devices.hosts and (hosts == hosts[0]).all())
+    if parts.unit[begin] == RANK:
+        return True
+    # Shard i of a part is on rank i of its unit, which is whole; a run shares no unit.
+    units = units.reshape(end - begin, size)
+    in_order = (positions.reshape(units.shape) == np.arange(size)).all()
+    whole = (units == units[:, :1]).all() and units.max() < devices.ranks // size
+    runs = (range(run.start - begin, run.stop - begin) for run in rounds(parts, devices, option))
+    apart = all(len(np.unique(units[run, 0])) == len(run) for run in runs)
+    return bool(in_order and whole and apart)

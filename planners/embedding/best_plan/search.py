@@ -38,7 +38,13 @@ from planners.embedding.best_plan.torchrec_rules import (
 )
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+from planners.embedding.search.space import (
+    Devices,
+    Ints,
+    SearchSpace,
+    load_of,
+    search_space,
+)
 
 NEAR_ENOUGH = 0.005
 """A plan within this part of the bound ends the search: estimates are not that exact."""
@@ -232,8 +238,9 @@ class _BestPlanSearch:
             if isinstance(self._proposed, Found):
                 return replace(self._proposed, proposals=tried)
             return self._proposed
-        plan = best.best_plan(self._local.tables)
-        return Found(*plan, self._candidates.rate(*plan), tried, tried)
+        plan, ranks = best.best_plan(self._local.tables), self._candidates.devices.ranks
+        rating = load_of(self._candidates.space, *plan, ranks).rating
+        return Found(*plan, rating, tried, tried)
 
     def _search(self) -> None:
         # 4. Starts.

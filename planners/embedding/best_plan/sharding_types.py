@@ -19,7 +19,7 @@ from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.best_plan.local.rounds import parts_of_run
 from planners.embedding.best_plan.local.search import LocalSearch
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Ints, torchrecs_order
+from planners.embedding.search.space import Ints, load_of, torchrecs_order
 
 _MOST_SEARCHES = 8  # of all modules
 
@@ -80,7 +80,12 @@ def _in_place(found: Candidates, plan: Found, types: Ints) -> Found:
         )
         for table in tables:
             options[table] = next(o for o in choices[table] if types[o] in kept)
-    return replace(plan, options=options, rating=found.rate(options, plan.ranks))
+    return _with_options(found, plan, options, plan.ranks)
+
+
+def _with_options(found: Candidates, plan: Found, options: Ints, ranks: Ints) -> Found:
+    rating = load_of(found.space, options, ranks, found.devices.ranks).rating
+    return replace(plan, options=options, ranks=ranks, rating=rating)
 
 
 def _subsets(types: Iterable[int], most: int) -> Iterator[tuple[int, ...]]:
@@ -104,6 +109,5 @@ def _search(
         local.improve(state, *part, temperature=1.0)
     if local.best is None:
         return None
-    chosen, ranks = local.best.best_plan(local.tables)
-    better = replace(plan, options=chosen, ranks=ranks, rating=found.rate(chosen, ranks))
+    better = _with_options(found, plan, *local.best.best_plan(local.tables))
     return better if better.rating <= plan.rating else None

@@ -8,13 +8,10 @@ from msgspec import Meta, Struct
 from torchrec.distributed.planner.types import Perf, Storage
 
 from harness.contract import Topology as Machines, UsageError, read_captured
-from planners.embedding.capture.components import CapturedReservation
-from planners.embedding.capture.constraints import CapturedConstraints
-from planners.embedding.capture.modules import CapturedModule
+from planners.embedding.capture.mirrors import CapturedConstraints, CapturedTopology, check_devices
+from planners.embedding.capture.modules import CapturedModule, CapturedSharder
 from planners.embedding.capture.options import CapturedOption, CapturedOptions, ShardEstimate
-from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
-from planners.embedding.capture.sharders import CapturedSharder
-from planners.embedding.capture.topology import CapturedTopology, check_devices
+from planners.embedding.capture.planner import CapturedPlanner, CapturedReservation, FoundPlan
 from planners.embedding.tables.files import MOST_TABLES
 
 FAMILY = "embedding"

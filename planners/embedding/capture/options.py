@@ -18,7 +18,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import ShardbenchError, UsageError
-from planners.embedding.capture.limits import Estimate, Ranks, Whole
+from planners.embedding.capture.mirrors import Estimate, Ranks, Whole
 
 ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
 """Bytes of HBM, DDR and SSD, then the milliseconds of torchrec's Perf in its order."""

@@ -1,42 +1,160 @@
-"""Captures a planner that ran: its class, its components, and the plan that it found."""
+"""Captures a planner: its class, its components with constructor arguments, and its plan.
+
+A component of torchrec or shardbench can be made again; of a user's own class only the name is
+kept.
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, cast
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from torchrec.distributed.planner import partitioners, perf_models, proposers, storage_reservations
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-from planners.embedding.capture.components import (
-    CapturedPartitioner,
-    CapturedPerfModel,
-    CapturedProposer,
-)
-from planners.embedding.capture.limits import MOST_SECONDS, Whole
+from planners.embedding.capture.mirrors import DeviceRuns, Number, Whole
 from planners.embedding.drop_in.planner import Mode, Planner
+from planners.embedding.same_plan import bin_proposer
 
 _KINDS = {"EmbeddingShardingPlanner": EmbeddingShardingPlanner, "Planner": Planner}
 _OWN = ("mode", "search_seconds", "seed")
-_Seconds = Annotated[float, Meta(ge=0.001, le=MOST_SECONDS)]
+_MOST_SECONDS = 10**9
+
+_Seconds = Annotated[float, Meta(ge=0.001, le=_MOST_SECONDS)]
+_Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 
 
-class FoundPlan(Struct, frozen=True):
-    """The captured result: a plan's fingerprint and the numbers of plans tried, or an error."""
+class Component(Struct):
+    """A component of a planner; `settings` are its constructor arguments, None if unknown."""
 
-    fingerprint: str | UnsetType = UNSET
-    proposals: Whole | UnsetType = UNSET
-    plans: Whole | UnsetType = UNSET
-    error: str | UnsetType = UNSET
-    text: str | UnsetType | None = UNSET
+    # The types of the constructor arguments of each class that can be made again, in `modules`.
+    modules: ClassVar[tuple[Any, ...]]
+    known: ClassVar[dict[str, dict[str, Any]]]
+
+    kind: str
+    settings: dict[str, Any] | None
+    used: bool  # it has state from an earlier plan that affects the next plan
 
     def __post_init__(self) -> None:
-        if self.error is UNSET and UNSET in (self.fingerprint, self.proposals):
-            raise ValueError("it must have a fingerprint and proposals, or an error")
+        if self.settings is None:
+            return
+        if self._class(self.kind) is None:
+            names = (name for name in self.known if self._class(name))
+            raise ValueError(f"kind must be one of {', '.join(names)}")
+        try:
+            self._arguments()
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{self.kind}: {error}") from None
+
+    @classmethod
+    def of(cls, component: Any, hashed: bool, **more: Any) -> Self:
+        """Capture a component.
+
+        For a user's own class `settings` is None. With `hashed` its name is left out as well.
+        """
+        name = type(component).__name__
+        if cls._class(name) is not type(component):
+            return cls("a class of one's own" if hashed else name, None, False, **more)
+        values = vars(component)  # an argument is stored as an attribute, `name` or `_name`
+        settings = {key: values.get(f"_{key}", values.get(key)) for key in cls.known[name]}
+        return cls(name, msgspec.to_builtins(settings), _is_used(component), **more)
 
     @property
-    def decision(self) -> str:
-        """The plan's fingerprint, or 'none, ' and the class name of the error."""
-        return str(self.fingerprint) if self.error is UNSET else f"none, {self.error}"
+    def obstacle(self) -> str | None:
+        """The reason why the component cannot be created again, as a clause, or None."""
+        if self.settings is None:
+            return f"{self.kind} is neither torchrec's nor shardbench's"
+        if self.used:
+            return f"its {self.kind} had planned before, and keeps what it found"
+        return None
+
+    def make(self, **more: Any) -> Any:
+        """Return a new component with the captured settings; `obstacle` must be None."""
+        return cast(Any, self._class(self.kind))(**self._arguments(), **more)
+
+    @classmethod
+    def _class(cls, name: str) -> type[Any] | None:
+        """Return the known class of this name, or None; the installed torchrec may lack it."""
+        if name not in cls.known:
+            return None
+        return next((vars(module)[name] for module in cls.modules if name in vars(module)), None)
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the settings as constructor arguments; raises msgspec's ValidationError."""
+        fields = [(key, kind | None) for key, kind in self.known[self.kind].items()]
+        arguments = msgspec.convert(self.settings, msgspec.defstruct(self.kind, fields))
+        return msgspec.structs.asdict(arguments)
+
+
+class CapturedProposer(Component):
+    """A captured proposer."""
+
+    modules = (proposers, bin_proposer)
+    known: ClassVar = {
+        "GreedyProposer": {"use_depth": bool, "threshold": Whole},
+        "UniformProposer": {"use_depth": bool},
+        "GridSearchProposer": {"max_proposals": Whole},
+        "DynamicProgrammingProposer": {"hbm_bins_per_device": Whole},
+        "EmbeddingOffloadScaleupProposer": {"use_depth": bool},
+        "BinProposer": {"bins_per_device": Whole},
+        "BinProposer2D": {"bins_per_device": Whole, "ddr_bins_per_device": Whole},
+    }
+
+
+class CapturedPartitioner(Component):
+    """A captured partitioner."""
+
+    modules = (partitioners,)
+    known: ClassVar = {
+        "GreedyPerfPartitioner": {"sort_by": partitioners.SortBy, "balance_modules": bool},
+        "MemoryBalancedPartitioner": {
+            "max_search_count": Whole,
+            "tolerance": Number,
+            "balance_modules": bool,
+        },
+    }
+
+
+class CapturedPerfModel(Component):
+    """A captured perf model; `make` needs the argument `topology`."""
+
+    modules = (perf_models,)
+    known: ClassVar = {"NoopPerfModel": {}, "NoopStorageModel": {}}
+
+
+class CapturedReservation(Component):
+    """A captured storage reservation, and the memory that it left on each device.
+
+    `refused` is the first line of the error if the reservation failed, else None. It is empty if
+    the file must not contain the error's text.
+    """
+
+    modules = (storage_reservations,)
+    known: ClassVar = {
+        "FixedPercentageStorageReservation": {"percentage": _Share},
+        "HeuristicalStorageReservation": {
+            "percentage": _Share,
+            "parameter_multiplier": Number,
+            "dense_tensor_estimate": Whole,
+        },
+        "InferenceStorageReservation": {"percentage": _Share, "dense_tensor_estimate": Whole},
+        "FixedAbsoluteStorageReservation": {"hbm_reserved_bytes": Whole},
+    }
+
+    left: DeviceRuns | None
+    refused: str | None
+
+
+def _is_used(component: Any) -> bool:
+    """Return whether a proposer has state from an earlier plan that affects the next plan."""
+    if isinstance(component, proposers.DynamicProgrammingProposer):
+        return bool(component._inited)
+    if isinstance(component, proposers.EmbeddingOffloadScaleupProposer):
+        return component.search is not None
+    if isinstance(component, proposers.GreedyProposer) and component._threshold:
+        return bool(component._best_perf_rating != float("inf"))
+    return False
 
 
 class CapturedPlanner(Struct, frozen=True, kw_only=True):
@@ -49,7 +167,7 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
     proposers: list[CapturedProposer]
     partitioner: CapturedPartitioner
     perf_model: CapturedPerfModel
-    timeout_seconds: Annotated[int, Meta(ge=1, le=MOST_SECONDS)] | None
+    timeout_seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS)] | None
     loads_a_plan: bool
     callbacks: Whole
 
@@ -104,6 +222,25 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
         """
         made: Callable[..., EmbeddingShardingPlanner] = kind or _KINDS[self.kind]
         return partial(made, timeout_seconds=self.timeout_seconds, **self.own)
+
+
+class FoundPlan(Struct, frozen=True):
+    """The captured result: a plan's fingerprint and the numbers of plans tried, or an error."""
+
+    fingerprint: str | UnsetType = UNSET
+    proposals: Whole | UnsetType = UNSET
+    plans: Whole | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    text: str | UnsetType | None = UNSET
+
+    def __post_init__(self) -> None:
+        if self.error is UNSET and UNSET in (self.fingerprint, self.proposals):
+            raise ValueError("it must have a fingerprint and proposals, or an error")
+
+    @property
+    def decision(self) -> str:
+        """The plan's fingerprint, or 'none, ' and the class name of the error."""
+        return str(self.fingerprint) if self.error is UNSET else f"none, {self.error}"
 
 
 class LivePlanner(NamedTuple):

@@ -21,15 +21,12 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 
 from harness.contract import Names, ShardbenchError
-from planners.embedding.capture.components import CapturedReservation
-from planners.embedding.capture.constraints import captured_constraints
 from planners.embedding.capture.file import CapturedProblem
-from planners.embedding.capture.modules import CapturedModule, sharded_modules
+from planners.embedding.capture.mirrors import CapturedTopology, captured_constraints, device_runs
+from planners.embedding.capture.modules import CapturedModule, CapturedSharder, sharded_modules
 from planners.embedding.capture.options import captured_options
-from planners.embedding.capture.planner import CapturedPlanner, FoundPlan
-from planners.embedding.capture.sharders import CapturedSharder
-from planners.embedding.capture.topology import CapturedTopology, device_runs
-from planners.embedding.tables.torchrec_objects import description_of, fingerprint_of
+from planners.embedding.capture.planner import CapturedPlanner, CapturedReservation, FoundPlan
+from planners.embedding.tables.torchrec_objects import plan_fingerprint
 from planners.instruments import replaced
 
 Call = Callable[[], Any]
@@ -269,9 +266,9 @@ class _RecordedPlan:
         if not self.problem.options and not result.plan:
             raise ShardbenchError("there was no table to place.")
         if _is_of(options, result):  # else the planner stores its plan elsewhere
-            fqns = (f"{self._paths[o.path]}.{self._tables[o.name]}" for o in options)
+            fqns = [f"{self._paths[o.path]}.{self._tables[o.name]}" for o in options]
             self.problem.found = FoundPlan(
-                fingerprint=fingerprint_of(map(description_of, options, fqns)),
+                fingerprint=plan_fingerprint(options, fqns),
                 proposals=planner._num_proposals,
                 plans=planner._num_plans,
             )

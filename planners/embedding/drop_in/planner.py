@@ -49,11 +49,11 @@ from harness.contract import SupportedReleases
 from planners.instruments import collection_paused, replaced
 
 if TYPE_CHECKING:
-    from planners.embedding.plan_files.previous import PreviousPlan
+    from planners.embedding.plan_files.table import PlanTable
 
 # Named, because it builds problems, and those may hold planners of this class.
 _ROUNDING = 1e-9
-_REMEDIES = "planners.embedding.remedies.planner_note"
+_REMEDIES = "planners.embedding.remedies.remedies"
 
 # The search is imported where it is used, since it may not load on an untested release.
 
@@ -129,7 +129,6 @@ class Planner(EmbeddingShardingPlanner):
     not compiled.
     """
 
-    _planned = False
     moved_gib: float | None = None
     bound_ms = 0.0
     verdict = ""
@@ -157,7 +156,7 @@ class Planner(EmbeddingShardingPlanner):
         seed: int = 0,
         check: bool = False,
         any_release: bool = False,
-        previous: "ShardingPlan | str | Path | PreviousPlan | None" = None,
+        previous: "ShardingPlan | str | Path | PlanTable | None" = None,
         move_budget: float | None = None,
         lost_ranks: Collection[int] = (),
         cache: SearchesWithPlans | None = None,
@@ -196,19 +195,19 @@ class Planner(EmbeddingShardingPlanner):
         self._cache = cache
         self._remedy_seconds = remedy_seconds
         self._check = check
-        release = getattr(torchrec, "__version__", "a checkout")
-        self._supported = RELEASES.allow("Planner", release, any_release=any_release)
         self._move_budget = math.inf if move_budget is None else move_budget * 2**30
         self._previous = None
         if previous is not None:
-            from planners.embedding.plan_files.previous import previous_plan
+            from planners.embedding.plan_files.table import PlanTable
 
-            self._previous = previous_plan(previous).without(lost_ranks)
-        self._warned = False
+            self._previous = PlanTable.of(previous).without(lost_ranks)
+        release = getattr(torchrec, "__version__", "a checkout")
+        self._supported = RELEASES.allow("Planner", release, any_release=any_release)
+        self._warned = not self._supported  # which a warning has said already
         self._fault: str | None = None
         self._own_enumerator: EmbeddingEnumerator | None = None
         self._estimators: List[ShardEstimator] | None = None
-        if self._supported and not self._obstacle() and not enumerator:
+        if self._obstacle() is None and not enumerator:
             from planners.embedding.search.enumeration import DistinctShardEnumerator
 
             self._enumerator = self._own_enumerator = self._new(DistinctShardEnumerator)
@@ -233,12 +232,14 @@ class Planner(EmbeddingShardingPlanner):
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Return a plan for the module; raises PlannerError as torchrec does."""
-        self.from_cache, self.bound_ms, self.verdict, self._planned = "", 0.0, "", False
+        self._best_plan = None  # torchrec keeps the last plan if it finds no other
+        self.from_cache, self.bound_ms, self.verdict = "", 0.0, ""
         plan = self._plan(module, sharders)
-        self._planned = bool(plan.plan and self._best_plan)
+        if self._previous is not None:
+            self._count_moves(self._previous)
         if (self.gap or 0.0) < -_ROUNDING:
             self.bound_ms = 0.0  # a plan with larger caches, of which the bound knows nothing
-        if self._planned and self._mode == "best-plan" and logger.isEnabledFor(logging.INFO):
+        if self._best_plan and self._mode == "best-plan" and logger.isEnabledFor(logging.INFO):
             above = "without a bound" if self.gap is None else f"{self.gap:.1%} above the bound"
             logger.info("%.4g ms, %s", self.max_rank_ms, above.replace("%", " %"))
         return plan
@@ -246,7 +247,7 @@ class Planner(EmbeddingShardingPlanner):
     @property
     def max_rank_ms(self) -> float | None:
         """The rating of the last plan in ms, by the perf model; None without a plan."""
-        return float(self._perf_model.rate(self._best_plan)) if self._planned else None
+        return float(self._perf_model.rate(self._best_plan)) if self._best_plan else None
 
     @property
     def gap(self) -> float | None:
@@ -254,55 +255,48 @@ class Planner(EmbeddingShardingPlanner):
         rating = self.max_rank_ms
         return rating / self.bound_ms - 1 if rating is not None and self.bound_ms else None
 
-    def _plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
-        if not self._supported:
-            self._refuse("it was not tested with this release of torchrec")
-            return super().plan(module, sharders)
-        from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
-
-        obstacle = self._fault or self._obstacle()
-        if obstacle is None:
-            try:
-                with collection_paused() if self._cache else nullcontext():
-                    plan = self._plan_compiled(module, sharders)
-                self._count_moves()
-                return plan
-            except NotCompiled as error:
-                obstacle = str(error)
-            except WrongPlan as error:
-                obstacle = self._fault = str(error)
-        self._refuse(obstacle)
-        self._say(obstacle)
-        if self._enumerator is self._own_enumerator:  # torchrec must not change its options
-            self._enumerator = self._new(EmbeddingEnumerator)
-        return super().plan(module, sharders)
-
     def get_search_space(self) -> Optional[List[ShardingOption]]:
         """Return all options of the last problem; after a `hit` they are enumerated only now."""
         hit, enumerator = self.from_cache == "hit", cast(EmbeddingEnumerator, self._enumerator)
         options = enumerator.last_stored_search_space if hit else self._search_space
         return cast(Optional[List[ShardingOption]], options)
 
-    def _refuse(self, obstacle: str) -> None:
-        """Raise PlannerError if a previous plan is given; torchrec's own search would ignore it."""
-        if self._previous is not None:
+    def _plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
+        """Plan with the compiled search, else, without a previous plan, with torchrec's own."""
+        obstacle = self._fault or self._obstacle()
+        if obstacle is None:
+            from planners.embedding.drop_in.compiled_search import NotCompiled
+            from planners.embedding.drop_in.turns import WrongPlan
+
+            try:
+                with collection_paused() if self._cache else nullcontext():
+                    return self._plan_compiled(module, sharders)
+            except NotCompiled as error:
+                obstacle = str(error)
+            except WrongPlan as error:
+                obstacle = self._fault = str(error)
+        if self._previous is not None:  # which torchrec's own search would ignore
             raise PlannerError(
                 error_type=PlannerErrorType.OTHER,
                 message=f"No plan can be searched for near the previous one, since {obstacle}.",
             )
+        self._say(obstacle)
+        if self._enumerator is self._own_enumerator:  # torchrec must not change its options
+            self._enumerator = self._new(EmbeddingEnumerator)
+        return super().plan(module, sharders)
 
-    def _count_moves(self) -> None:
-        if self._previous is None:
-            return
-        ranks = self._topology.world_size
-        moved = self._previous.bytes_moved(self._best_plan or (), ranks)
-        self.moved_gib = moved / 2**30
-        if moved > self._move_budget and self._debug:
-            logger.warning(
-                "No plan was found that moves at most %.4g GiB; this one moves least, %.4g GiB.",
-                self._move_budget / 2**30,
-                self.moved_gib,
-            )
+    def _obstacle(self) -> str | None:
+        """Return why the compiled search cannot be used, as a clause, or None."""
+        if not self._supported:
+            return "it was not tested with this release of torchrec"
+        from planners.embedding.drop_in import checks
+
+        obstacle = checks.obstacle_of_components(
+            self._partitioner, self._perf_model, self._topology.world_size
+        )
+        if obstacle is None and self._mode == "same-plan":
+            obstacle = checks.obstacle_of_proposers(self._proposers)
+        return obstacle
 
     def _say(self, obstacle: str) -> None:
         """Log once why torchrec's own search is used; warn instead if the compiled one failed."""
@@ -316,14 +310,54 @@ class Planner(EmbeddingShardingPlanner):
         else:
             warnings.warn(text, DistrustedSearch, stacklevel=3)
 
-    def _obstacle(self) -> str | None:
-        from planners.embedding.drop_in import obstacles
+    def _plan_compiled(
+        self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
+    ) -> ShardingPlan:
+        """Run torchrec's `plan` with the compiled search in place of proposers and partitioner."""
+        from planners.embedding.drop_in.compiled_search import CompiledSearch, LargerCaches
+        from planners.embedding.drop_in.method_log import unlogged
 
-        ranks = self._topology.world_size
-        obstacle = obstacles.of_components(self._partitioner, self._perf_model, ranks)
-        if obstacle is None and self._mode == "same-plan":
-            obstacle = obstacles.of_proposers(self._proposers)
-        return obstacle
+        reservation, enumerator = self._storage_reservation, self._enumerator
+        cached = self._cache.search(self, module, sharders) if self._cache else None
+        search = cached or CompiledSearch(self)
+        larger_caches = [
+            LargerCaches(proposer.use_depth)
+            for proposer in self._proposers
+            if type(proposer) is EmbeddingOffloadScaleupProposer
+            and self._mode == "best-plan"
+            and self._previous is None
+        ]
+        attributes = [
+            (reservation, "reserve", search.keeping_topology(reservation.reserve)),
+            (self, "_proposers", [search, *larger_caches]),
+            (self, "_partitioner", search),
+        ]
+        if cached:
+            attributes.append((enumerator, "enumerate", cached.enumerating(enumerator.enumerate)))
+        try:
+            with replaced(attributes):
+                plan = unlogged(EmbeddingShardingPlanner.plan)(self, module, sharders)
+        except PlannerError as error:
+            self.bound_ms, self.verdict = search.outcome.bound, search.verdict
+            if self.verdict:
+                error.add_note(f"{self.verdict[0].upper()}{self.verdict[1:]}.")
+                self._note_remedies(error, module, sharders)
+            raise
+        self.bound_ms = search.outcome.bound
+        if cached:
+            cached.store(self._best_plan or [])
+            self.from_cache = cached.use
+        return cast(ShardingPlan, plan)
+
+    def _note_remedies(
+        self, error: PlannerError, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
+    ) -> None:
+        """Add a note with changes that make a plan fit; a user's own enumerator allows none."""
+        if self._enumerator is not self._own_enumerator or not self._remedy_seconds:
+            return
+        remedies_note = import_module(_REMEDIES).remedies_note
+        if note := remedies_note(self, module, sharders, self._remedy_seconds):
+            error.add_note(note)
 
     def _own_estimates(self) -> Callable[[List[ShardingOption]], None] | None:
         """Return torchrec's function that estimates options; None with a user's own enumerator."""
@@ -335,50 +369,13 @@ class Planner(EmbeddingShardingPlanner):
                 setattr(torchrecs, name, getattr(self._enumerator, name))
         return cast(Callable[[List[ShardingOption]], None], torchrecs.populate_estimates)
 
-    def _plan_compiled(
-        self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
-    ) -> ShardingPlan:
-        from planners.embedding.drop_in.compiled_search import CompiledSearch, LargerCaches
-        from planners.embedding.drop_in.method_log import unlogged
-
-        reservation, enumerator = self._storage_reservation, self._enumerator
-        cached = self._cache.search(self, module, sharders) if self._cache else None
-        stand_in = cached or CompiledSearch(self)
-        larger_caches = [
-            LargerCaches(proposer.use_depth)
-            for proposer in self._proposers
-            if type(proposer) is EmbeddingOffloadScaleupProposer
-            and self._mode == "best-plan"
-            and self._previous is None
-        ]
-        attributes = [
-            (reservation, "reserve", stand_in.keeping_topology(reservation.reserve)),
-            (self, "_proposers", [stand_in, *larger_caches]),
-            (self, "_partitioner", stand_in),
-        ]
-        if cached:
-            attributes.append((enumerator, "enumerate", cached.enumerating(enumerator.enumerate)))
-        try:
-            with replaced(attributes):
-                plan = unlogged(EmbeddingShardingPlanner.plan)(self, module, sharders)
-            if cached:
-                cached.store(self._best_plan or [])
-                self.from_cache = cached.use
-            return cast(ShardingPlan, plan)
-        except PlannerError as error:
-            if stand_in.verdict:
-                error.add_note(f"{stand_in.verdict[0].upper()}{stand_in.verdict[1:]}.")
-                self._note_remedies(error, module, sharders)
-            raise
-        finally:
-            self.bound_ms, self.verdict = stand_in.bound, stand_in.verdict
-
-    def _note_remedies(
-        self, error: PlannerError, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
-    ) -> None:
-        """Add a note with changes that make a plan fit; a user's own enumerator allows none."""
-        if self._enumerator is not self._own_enumerator or not self._remedy_seconds:
-            return
-        remedies_note = import_module(_REMEDIES).remedies_note
-        if note := remedies_note(self, module, sharders, self._remedy_seconds):
-            error.add_note(note)
+    def _count_moves(self, previous: "PlanTable") -> None:
+        """Set `moved_gib`; log if the plan moves more than the budget."""
+        moved = previous.bytes_moved(self._best_plan or (), self._topology.world_size)
+        self.moved_gib = moved / 2**30
+        if moved > self._move_budget and self._debug:
+            logger.warning(
+                "No plan was found that moves at most %.4g GiB; this one moves least, %.4g GiB.",
+                self._move_budget / 2**30,
+                self.moved_gib,
+            )

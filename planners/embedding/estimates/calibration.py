@@ -1,7 +1,6 @@
 """Calibrated cost of a shard: milliseconds as a sum of terms times fitted coefficients.
 
-There are two forms. `TORCHREC` has the terms of TorchRec's own estimate: bytes read, looked up and
-written. `CACHED` adds these effects:
+The terms are bytes read, looked up and written, as in TorchRec's own estimate, and these effects:
 
 - each pass takes time to start, and so does each kernel;
 - each index takes time, whatever the row's width;
@@ -12,17 +11,16 @@ written. `CACHED` adds these effects:
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from torchrec.distributed.planner.estimator.estimator import compute_block_usage_penalty
 
 from harness.contract import UsageError
-from planners.embedding.coefficients import WEIGHTED_BACKWARD
 from planners.embedding.estimates.lookup_distributions import (
+    Floats,
     LookupDistribution,
     Reuse,
     UniformLookups,
@@ -30,13 +28,18 @@ from planners.embedding.estimates.lookup_distributions import (
 )
 from planners.embedding.estimates.shard_work import ShardWork, kernels_of
 
-Floats = npt.NDArray[np.float64]
-
 REFERENCE_MS = "reference_ms"
-LAUNCH, START = "launch", "start"  # of each kernel, and of a pass
 PASSES = ("forward", "backward")
+TERMS = (
+    *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
+    *("weighted_near", "weighted_far", "weighted_missed"),
+    *("shared_read", "shared_row", "shared_row_bytes"),
+)
+LAUNCH, START = "launch", "start"  # of each kernel, and of a pass
+
 _INDEX_BYTES = 8
 _PAGE_BYTES = 4096
+_LEAST_COLUMNS = 32  # of a row, for TorchRec
 
 
 class Caches(NamedTuple):
@@ -46,40 +49,32 @@ class Caches(NamedTuple):
     far: float
 
 
-def torchrec_terms(shard: ShardWork, *_: object) -> Floats:
-    """Return TorchRec's four terms: bytes of indices, bytes of rows, bytes of output, and rows.
+def torchrec_bytes(shard: ShardWork) -> float:
+    """Return the bytes that TorchRec's default estimate divides by the bandwidth, with penalties.
 
     TorchRec divides the lookups of a row-wise table evenly among its shards, even if their numbers
-    of rows differ.
+    of rows differ. Other shards of less than 128 columns have a penalty, and count as at least 32
+    columns wide.
     """
     of_table = sum(shard.lookups) / shard.share if shard.share else 0.0
     indices = of_table / shard.row_parts * shard.samples
     width = shard.columns * shard.item_bytes
     read = _INDEX_BYTES * indices * (2 if shard.is_weighted else 1)
-    return np.array([read, indices * width, shard.outputs * width, shard.rows], np.float64)
-
-
-def torchrec_bytes(shard: ShardWork) -> float:
-    """Return the bytes that TorchRec's default estimate divides by the bandwidth, with penalties.
-
-    Table-wise and column-wise shards of less than 128 columns have a penalty. They count as at
-    least 32 columns wide.
-    """
-    read, looked_up, written, _ = torchrec_terms(shard)
+    looked_up, written = indices * width, shard.outputs * width
     if shard.row_parts > 1:
-        return float(read + looked_up + written)
-    looked_up *= max(shard.columns, 32) / shard.columns
+        return read + looked_up + written
+    looked_up *= max(shard.columns, _LEAST_COLUMNS) / shard.columns
     return float((read + looked_up + written) * compute_block_usage_penalty(shard.columns))
 
 
-def cached_terms(shard: ShardWork, caches: Caches, distribution: LookupDistribution) -> Floats:
-    """Return the terms of a shard's work in one iteration, in the order of `CACHED.terms`.
+def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution) -> Floats:
+    """Return the terms of a shard's work in one iteration, in the order of `TERMS`.
 
-    They are: indices; bytes of rows found in the near cache, in the far cache, and in neither
-    (which includes each row's first lookup); pages touched; distinct rows, and their bytes; bytes
-    of pooled vectors, and their number. The next three repeat the bytes of rows for weighted
-    lookups, else 0. The last three are, if features share the table, else 0: bytes of looked-up
-    rows, distinct rows, and their bytes.
+    They are: indices; bytes of rows in the near cache, in the far cache, and in neither (which
+    includes each row's first lookup); pages touched; distinct rows, and their bytes; bytes of
+    pooled vectors, and their number. The next three repeat the bytes of rows for weighted lookups,
+    else 0. The last three are, if features share the table, else 0: bytes of looked-up rows,
+    distinct rows, and their bytes.
     """
     count, width = shard.indices, shard.columns * shard.item_bytes
     distinct = distribution.distinct(shard.rows, count) if count else 0.0
@@ -100,32 +95,14 @@ def cached_terms(shard: ShardWork, caches: Caches, distribution: LookupDistribut
     return np.array(terms, dtype=np.float64)
 
 
-class Form(NamedTuple):
-    """A form of the estimate: its name, its terms' names, and a function `of` for their values."""
-
-    name: str
-    terms: tuple[str, ...]
-    of: Callable[[ShardWork, Caches, LookupDistribution], Floats]
-
-
-TORCHREC = Form("torchrec", ("input", "lookup", "output", "rows"), torchrec_terms)
-CACHED = Form(
-    "cached",
-    (
-        *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
-        *("weighted_near", "weighted_far", "weighted_missed"),
-        *("shared_read", "shared_row", "shared_row_bytes"),
-    ),
-    cached_terms,
-)
+def coefficient_name(kernel: str, passed: str, term: str) -> str:
+    """Return the name of a coefficient, which is in milliseconds per unit of the term."""
+    return f"{kernel}.cached.{passed}.{term}"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fitted coefficients of a machine, by name.
-
-    A coefficient `KERNEL.FORM.PASS.TERM` is in milliseconds per unit of the term.
-    """
+    """The fitted coefficients of a machine, by `coefficient_name`."""
 
     values: Mapping[str, float]
 
@@ -141,37 +118,33 @@ class Calibration:
         """The sizes of the caches, in bytes."""
         return Caches(self.values.get("cache.near", 0.0), self.values.get("cache.far", 0.0))
 
-    def covers(self, kernel: str, form: Form = CACHED) -> bool:
-        """Return whether a kernel has coefficients in this form."""
-        return f"{kernel}.{form.name}.{PASSES[0]}.{form.terms[0]}" in self.values
+    def covers(self, kernel: str) -> bool:
+        """Return whether a kernel was calibrated."""
+        return coefficient_name(kernel, PASSES[0], TERMS[0]) in self.values
 
-    def shard_ms(self, shard: ShardWork, passed: str, form: Form = CACHED) -> float:
+    def shard_ms(self, shard: ShardWork, passed: str) -> float:
         """Return the milliseconds of a shard in one pass, without the launch of its kernel.
 
         Raises UsageError if the kernel was not calibrated.
         """
-        if not self.covers(shard.kernel, form):
+        if not self.covers(shard.kernel):
             raise UsageError(
                 f"The topology's coefficients are of other kernels than '{shard.kernel}', which "
                 f"was not calibrated."
             )
-        terms = form.of(shard, self.caches, self.distribution)
-        milliseconds = float(terms @ self._coefficients(shard.kernel, form, passed, form.terms))
-        if form is TORCHREC and shard.is_weighted and passed == PASSES[1]:
-            milliseconds *= self.values.get(WEIGHTED_BACKWARD, 1.0)
-        return milliseconds
+        terms = terms_of(shard, self.caches, self.distribution)
+        return float(terms @ self._coefficients(shard.kernel, passed, TERMS))
 
-    def rank_ms(self, shards: Sequence[ShardWork], form: Form = CACHED) -> float:
+    def rank_ms(self, shards: Sequence[ShardWork]) -> float:
         """Return the milliseconds of a rank's shards in both passes, with the kernels' launches."""
-        total = sum(self.shard_ms(shard, passed, form) for shard in shards for passed in PASSES)
-        if form is CACHED and shards:
+        total = sum(self.shard_ms(shard, passed) for shard in shards for passed in PASSES)
+        if shards:
             counts = np.array([kernels_of(shards), 1])
             for passed in PASSES:
-                kernel = shards[0].kernel
-                starts = self._coefficients(kernel, form, passed, (LAUNCH, START))
+                starts = self._coefficients(shards[0].kernel, passed, (LAUNCH, START))
                 total += float(counts @ starts)
         return total
 
-    def _coefficients(self, kernel: str, form: Form, passed: str, terms: Sequence[str]) -> Floats:
-        prefix = f"{kernel}.{form.name}.{passed}"
-        return np.array([self.values.get(f"{prefix}.{term}", 0.0) for term in terms])
+    def _coefficients(self, kernel: str, passed: str, terms: Sequence[str]) -> Floats:
+        names = (coefficient_name(kernel, passed, term) for term in terms)
+        return np.array([self.values.get(name, 0.0) for name in names])

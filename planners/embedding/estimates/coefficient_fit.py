@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from harness.contract import FittedFigure, FittedMachine, FormError, UsageError
+from harness.contract import FitError, FittedFigure, FittedMachine, UsageError
 from planners.embedding.coefficients import (
     BACKWARD,
     DEVICE_BW,
@@ -15,16 +15,15 @@ from planners.embedding.coefficients import (
     write_coefficients,
 )
 from planners.embedding.estimates.calibration import (
-    CACHED,
     LAUNCH,
     PASSES,
     REFERENCE_MS,
     START,
-    TORCHREC,
+    TERMS,
     Caches,
     Calibration,
-    Floats,
-    Form,
+    coefficient_name,
+    terms_of,
     torchrec_bytes,
 )
 from planners.embedding.estimates.design import (
@@ -34,7 +33,7 @@ from planners.embedding.estimates.design import (
     PURPOSES,
     DesignPoint,
 )
-from planners.embedding.estimates.lookup_distributions import LookupDistribution, Zipf
+from planners.embedding.estimates.lookup_distributions import Floats, LookupDistribution, Zipf
 from planners.embedding.estimates.shard_work import kernels_of
 
 Times = Mapping[str, Mapping[str, float]]
@@ -55,14 +54,14 @@ def fit_machine(
     distribution: LookupDistribution,
     reference_ms: float = 0,
 ) -> FittedMachine:
-    """Fit the forms CACHED and TORCHREC for each kernel; raises UsageError for too few points."""
-    found: list[FittedFigure] = []
+    """Fit the coefficients of each kernel; raises UsageError for too few points."""
+    figures: list[FittedFigure] = []
     if reference_ms:
-        found.append(_given(REFERENCE_MS, reference_ms, "ms"))
+        figures.append(_given(REFERENCE_MS, reference_ms, "ms"))
     if isinstance(distribution, Zipf):
-        found.append(_given("indices.zipf", distribution.exponent, ""))
+        figures.append(_given("indices.zipf", distribution.exponent, ""))
     elif distribution.name == "reuse":
-        found.append(_given("indices.reuse", 1.0, ""))
+        figures.append(_given("indices.reuse", 1.0, ""))
     points = [point for point in points if point.key in times]
     caches: Caches | None = None
     for kernel in dict.fromkeys(point.shards[0].kernel for point in points):
@@ -73,17 +72,23 @@ def fit_machine(
             )
         if caches is None:  # cache sizes are fitted to the first kernel only
             caches = _best_caches(_for(of_kernel, FITTED), times, distribution)
-            found.append(_given("cache.near", caches.near, "bytes"))
-            found.append(_given("cache.far", caches.far, "bytes"))
-            found += _of_topology(of_kernel, times)
-        found += _fitted(CACHED, _for(of_kernel, *FITTED_PURPOSES), times, caches, distribution)
-        found += _fitted(TORCHREC, _for(of_kernel, FITTED), times, caches, distribution)
-    calibration = Calibration({figure.name: figure.value for figure in found})
+            figures.append(_given("cache.near", caches.near, "bytes"))
+            figures.append(_given("cache.far", caches.far, "bytes"))
+            figures += _of_topology(of_kernel, times)
+        fitted = _for(of_kernel, *FITTED_PURPOSES)
+        terms = _terms(fitted, caches, distribution)
+        for passed in PASSES:
+            of_pass = fit(terms, _ms(fitted, times, passed))
+            figures += [
+                of_pass.figure(coefficient_name(kernel, passed, term), "ms", number)
+                for number, term in enumerate((*TERMS, LAUNCH, START))
+            ]
+    calibration = Calibration({figure.name: figure.value for figure in figures})
     columns = {"coefficients": write_coefficients(calibration.values)}
     bandwidth = calibration.values[DEVICE_BW]
     if bandwidth >= _LEAST_COLUMN:
         columns["hbm_bw"] = f"{bandwidth:.6g}"
-    return FittedMachine(columns, found, _errors(points, times, calibration))
+    return FittedMachine(columns, figures, _errors(points, times, calibration))
 
 
 def _for(points: Sequence[DesignPoint], *purposes: str) -> list[DesignPoint]:
@@ -100,7 +105,7 @@ def _best_caches(
     """Return the cache sizes with the smallest sum of squared residuals."""
 
     def remaining(sizes: Caches) -> float:
-        terms = _terms(CACHED, points, sizes, distribution)
+        terms = _terms(points, sizes, distribution)
         passes = (_ms(points, times, passed) for passed in PASSES)
         return sum(fit(terms, milliseconds, resampled=0).squares for milliseconds in passes)
 
@@ -108,43 +113,21 @@ def _best_caches(
     return min((pair for pair in pairs if pair.near < pair.far), key=remaining)
 
 
-def _fitted(
-    form: Form,
-    points: Sequence[DesignPoint],
-    times: Times,
-    caches: Caches,
-    distribution: LookupDistribution,
-) -> list[FittedFigure]:
-    """Return the coefficients of a form for the kernel of these points.
-
-    TorchRec's form has no term for the start of a pass. Such a term is fitted with the others, but
-    not returned.
-    """
-    terms = _terms(form, points, caches, distribution)
-    named = (*form.terms, LAUNCH, START) if form is CACHED else form.terms
-    found = []
-    for passed in PASSES:
-        made = fit(terms, _ms(points, times, passed))
-        prefix = f"{points[0].shards[0].kernel}.{form.name}.{passed}"
-        found += [made.figure(f"{prefix}.{term}", "ms", n) for n, term in enumerate(named)]
-    return found
-
-
 def _of_topology(points: Sequence[DesignPoint], times: Times) -> list[FittedFigure]:
-    """Return the bandwidth and the backward multipliers that fit TorchRec's own form best."""
+    """Return the bandwidth and the backward multipliers that fit TorchRec's own estimate best."""
     alone, weighted = _for(points, FITTED), _for(points, FITTED_WEIGHTED)
     forward, backward = (_ms(alone, times, passed) for passed in PASSES)
     kept = forward > _MOSTLY_LAUNCH * forward.min()
     kept = kept if kept.sum() >= 3 else np.ones(len(forward), bool)
     read = np.array([torchrec_bytes(point.shards[0]) for point in alone])
-    found = [
+    figures = [
         _mean(DEVICE_BW, read[kept] / forward[kept], "bytes per ms"),
         _mean(BACKWARD, backward[kept] / forward[kept], ""),
     ]
     if weighted:
         forward, backward = (_ms(weighted, times, passed) for passed in PASSES)
-        found.append(_mean(WEIGHTED_BACKWARD, backward / forward / found[-1].value, ""))
-    return found
+        figures.append(_mean(WEIGHTED_BACKWARD, backward / forward / figures[-1].value, ""))
+    return figures
 
 
 def _given(name: str, value: float, unit: str) -> FittedFigure:
@@ -157,34 +140,28 @@ def _mean(name: str, values: Floats, unit: str) -> FittedFigure:
 
 
 def _terms(
-    form: Form, points: Sequence[DesignPoint], caches: Caches, distribution: LookupDistribution
+    points: Sequence[DesignPoint], caches: Caches, distribution: LookupDistribution
 ) -> Floats:
-    """Return the terms of each point, summed over its shards, as an array (P, K).
-
-    The last column, all 1, is the start of a pass. With `CACHED` the column before it is the number
-    of kernels.
-    """
+    """Return the terms of each point, summed over its shards, then its kernels, and 1 (P, K)."""
     rows = []
     for point in points:
-        terms = np.sum([form.of(shard, caches, distribution) for shard in point.shards], 0)
-        rows.append([*terms, *([kernels_of(point.shards)] if form is CACHED else []), 1.0])
+        terms = np.sum([terms_of(shard, caches, distribution) for shard in point.shards], 0)
+        rows.append([*terms, kernels_of(point.shards), 1.0])
     return np.array(rows, np.float64)
 
 
 def _errors(
     points: Sequence[DesignPoint], times: Times, calibration: Calibration
-) -> list[FormError]:
-    """Return the geometric mean relative error of each form, for each purpose of points."""
-    found = []
-    for form in (TORCHREC, CACHED):
-        for purpose in PURPOSES:
-            if not (chosen := _for(points, purpose)):
-                continue
-            estimated = np.array([calibration.rank_ms(point.shards, form) for point in chosen])
+) -> list[FitError]:
+    """Return the geometric mean relative error for each purpose of points."""
+    errors = []
+    for purpose in PURPOSES:
+        if chosen := _for(points, purpose):
+            estimated = np.array([calibration.rank_ms(point.shards) for point in chosen])
             measured = np.array([sum(times[point.key].values()) for point in chosen])
             error = float(np.expm1(np.abs(np.log(estimated / measured)).mean()))
-            found.append(FormError(form.name, purpose, len(chosen), error))
-    return found
+            errors.append(FitError(purpose, len(chosen), error))
+    return errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,5 +214,5 @@ def _solve(terms: Floats, times: Floats, near: Floats | None) -> tuple[Floats, f
     def slopes(coefficients: Floats) -> Floats:
         return np.asarray(scaled / (scaled @ coefficients + least)[:, None])
 
-    found = least_squares(residuals, start, jac=slopes, bounds=(0.0, np.inf), x_scale="jac")
-    return found.x / scale, 2 * float(found.cost)
+    solved = least_squares(residuals, start, jac=slopes, bounds=(0.0, np.inf), x_scale="jac")
+    return solved.x / scale, 2 * float(solved.cost)

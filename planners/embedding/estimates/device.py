@@ -13,12 +13,14 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 
 from harness.contract import UsageError, default_memory_gib
 from planners.embedding.estimates.shard_work import ShardWork
+from planners.embedding.tables.torchrec_objects import DTYPES
 
 GIB = 2**30
 
 FUSED = EmbeddingComputeKernel.FUSED.value
 """The kernel with tables in the device's memory; fbgemm has no other on a CPU."""
 
+_TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
 _WEIGHT = 0.01
 _SMALL = 2**12  # numbers; smaller tensors are not shared
 _APART = 64  # tables begin at multiples of this many numbers, as allocated ones do
@@ -88,7 +90,7 @@ class Device(TorchFunctionMode):
             needed: Counter[torch.dtype] = Counter()
             for shard in shards:
                 if shard.kernel == FUSED or self.kind == "cpu":
-                    needed[getattr(torch, shard.dtype)] += shard.rows * shard.columns + _APART
+                    needed[_TORCH_TYPES[shard.dtype]] += shard.rows * shard.columns + _APART
                 needed[torch.float32] += shard.rows + _APART
             for dtype, size in needed.items():
                 self._room[dtype] = max(self._room.get(dtype, 0), size)

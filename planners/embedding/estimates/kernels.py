@@ -21,20 +21,19 @@ from torchrec.distributed.embedding_types import (
     ShardedEmbeddingTable,
     compute_kernel_to_embedding_location,
 )
-from torchrec.modules.embedding_configs import DataType, PoolingType, data_type_to_sparse_type
+from torchrec.modules.embedding_configs import PoolingType, data_type_to_sparse_type
 
 from harness.contract import Prepared
 from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.lookup_distributions import Ints, LookupDistribution
 from planners.embedding.estimates.shard_work import ShardWork
+from planners.embedding.tables.torchrec_objects import DATA_TYPES
 
 _CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 
 OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
 
 _MOST_FILLING = 200  # batches that fill a cache of rows
-
-_DATA_TYPES = {"float32": DataType.FP32, "float16": DataType.FP16, "bfloat16": DataType.BF16}
 
 
 class _Lookup(NamedTuple):
@@ -173,7 +172,7 @@ def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
         name=str(number),
         embedding_names=features,
         feature_names=features,
-        data_type=_DATA_TYPES[shard.dtype],
+        data_type=DATA_TYPES[shard.dtype],
         pooling=PoolingType.SUM,
         is_weighted=shard.is_weighted,
         has_feature_processor=False,

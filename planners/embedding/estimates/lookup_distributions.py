@@ -34,22 +34,22 @@ class LookupDistribution(ABC):
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
         """Draw the row indices of `count` lookups in a table with `rows` rows, shape (count,)."""
-        held, share = self.ranges(rows, count)
+        sizes, share = self.ranges(rows, count)
         chosen = rng.choice(len(share), count, p=share)
-        row = (np.cumsum(held) - held)[chosen] + rng.random(count) * held[chosen]
+        row = (np.cumsum(sizes) - sizes)[chosen] + rng.random(count) * sizes[chosen]
         return np.minimum(row.astype(np.int64), rows - 1) * _SCATTER % rows
 
     def distinct(self, rows: int, count: float) -> float:
         """Return the expected number of distinct rows in `count` lookups."""
-        held, share = self.ranges(rows, count)
+        sizes, share = self.ranges(rows, count)
         # A row of probability p is looked up at least once with 1 - (1 - p) ** count.
-        chance = np.minimum(share / held, 1 - 1e-12)
-        return min(float(rows), float((held * -np.expm1(count * np.log1p(-chance))).sum()))
+        chance = np.minimum(share / sizes, 1 - 1e-12)
+        return min(float(rows), float((sizes * -np.expm1(count * np.log1p(-chance))).sum()))
 
     def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
         """Return the share of `count` lookups that hit the `hottest` most frequent rows."""
-        held, share = self.ranges(rows, count)
-        return float(np.interp(hottest, [0, *np.cumsum(held)], [0, *np.cumsum(share)]))
+        sizes, share = self.ranges(rows, count)
+        return float(np.interp(hottest, [0, *np.cumsum(sizes)], [0, *np.cumsum(share)]))
 
 
 class UniformLookups(LookupDistribution):
@@ -100,10 +100,10 @@ class Reuse(LookupDistribution):
     @override
     def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
         share, reuse = _histogram()
-        held = np.clip(share * count / np.maximum(reuse, 1.0), 1.0, None)
-        held *= min(1.0, rows / held.sum())
-        order = np.argsort(-share / held)
-        return held[order], share[order]
+        sizes = np.clip(share * count / np.maximum(reuse, 1.0), 1.0, None)
+        sizes *= min(1.0, rows / sizes.sum())
+        order = np.argsort(-share / sizes)
+        return sizes[order], share[order]
 
 
 @cache

@@ -9,8 +9,10 @@ from torchrec.distributed.planner.types import Shard, ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
 
 from harness.contract import NotApplicable
+from planners.embedding.tables.files import ITEM_BYTES
+from planners.embedding.tables.torchrec_objects import DTYPES
 
-_DTYPES = {4.0: "float32", 2.0: "float16"}
+_DTYPES = {4.0: "fp32", 2.0: "fp16"}  # by bytes, all that TorchRec's estimator knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class ShardWork:
     columns: int
     lookups: tuple[float, ...]
     samples: int
-    dtype: str = "float32"
+    dtype: str = "fp32"
     is_weighted: bool = False
     share: float = 1.0  # the fraction of the table's lookups that reach this shard
     row_parts: int = 1  # TorchRec divides a table's lookups by this number
@@ -42,7 +44,7 @@ class ShardWork:
     @property
     def item_bytes(self) -> int:
         """The bytes of one weight."""
-        return 4 if self.dtype == "float32" else 2
+        return ITEM_BYTES[self.dtype]
 
     @property
     def indices(self) -> float:
@@ -86,11 +88,12 @@ def shards_by_rank(
 
 def _work_of_option(option: ShardingOption, size: Sequence[int], topology: Topology) -> ShardWork:
     kernel, kind = option.compute_kernel, option.sharding_type
-    if not kernel.startswith("fused") or not option.is_pooled:
+    dtype = DTYPES.get(option.tensor.dtype)
+    if not kernel.startswith("fused") or not option.is_pooled or dtype is None:
         raise NotApplicable(
             f"Table {option.name} is {kind} with kernel '{kernel}'"
             f"{'' if option.is_pooled else ', without pooling'}: only pooled tables with fused "
-            "kernels are measured."
+            f"kernels, of {', '.join(ITEM_BYTES)}, are measured."
         )
     rows, columns = size
     parts = _row_parts(kind, topology)
@@ -103,7 +106,7 @@ def _work_of_option(option: ShardingOption, size: Sequence[int], topology: Topol
         columns=columns,
         lookups=tuple(float(length) * share for length in option.input_lengths),
         samples=option.batch_size * topology.world_size,
-        dtype=str(option.tensor.dtype).removeprefix("torch."),
+        dtype=dtype,
         is_weighted=bool(option.is_weighted),
         share=share,
         row_parts=parts,
@@ -123,7 +126,7 @@ def work_of_context(context: ShardPerfContext) -> ShardWork:
         columns=context.emb_dim,
         lookups=tuple(length * poolings * share for length, poolings in numbers),
         samples=int(context.batch_sizes[0]) * context.world_size,
-        dtype=_DTYPES.get(context.table_data_type_size, "float32"),
+        dtype=_DTYPES.get(context.table_data_type_size, "fp32"),
         is_weighted=context.is_weighted,
         share=share,
         row_parts=parts,

@@ -1,10 +1,11 @@
 """Measures plans of embedding tables, and calibrates the machine that runs them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 from torchrec.distributed.planner.types import Shard
 from torchrec.distributed.types import ShardingType
 
@@ -13,26 +14,41 @@ from harness.contract import (
     Candidate,
     CandidateSet,
     Design,
+    InfeasibleDecision,
     MemorySet,
+    NotApplicable,
     RankWork,
+    ShardbenchError,
     TimedWork,
     UsageError,
     one_line,
 )
-from planners.embedding.decision import Plan, fingerprint
-from planners.embedding.estimates.calibration import CACHED, REFERENCE_MS, TORCHREC, Calibration
+from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
+from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
 from planners.embedding.estimates.coefficient_fit import fit_machine
 from planners.embedding.estimates.design import REFERENCE, design
 from planners.embedding.estimates.device import FUSED, Device, rows_that_fit
-from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import distribution_named
-from planners.embedding.estimates.memory_candidates import memory_candidates
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank, work_key
-from planners.embedding.memory.rank_bytes import PEAK
+from planners.embedding.family import FAMILY
+from planners.embedding.memory.candidates import memory_candidates
+from planners.embedding.memory.shard_bytes import PEAK
 from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.quality import arrays
+from planners.embedding.same_plan.partition import Partition, PartitionRules
+from planners.embedding.search.outcome import Found, placed
+from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 _KERNELS = {"cpu": (FUSED,), "cuda": (FUSED, "fused_uvm", "fused_uvm_caching")}
+
+# For each kind of plan, the fastest variant that makes it.
+_VARIANTS = ("certified", "calibrated", "compiled", "dp-compiled", "dp-compiled-2d")
+_TRIES_PER_PLAN = 20
+_RANDOM = "random"
+_MOST_NOISE = 3.0  # largest standard deviation of a cost factor's logarithm
 
 
 class EmbeddingWorkbench:
@@ -60,17 +76,17 @@ class EmbeddingWorkbench:
 
         A machine may lack managed memory, or its GPU may be too old or too new for fbgemm.
         """
-        found, fault = [], ""
+        usable, fault = [], ""
         for kernel in _KERNELS[self._device.kind]:
             shard = ShardWork("tried", kernel, ShardingType.TABLE_WISE.value, 9999, 64, (9.0,), 99)
             try:
                 self._kernels([shard]).both()
-                found.append(kernel)
+                usable.append(kernel)
             except (UsageError, RuntimeError, AssertionError) as error:
                 fault = fault or f"{kernel}: {one_line(error)}"
-        if not found:
+        if not usable:
             raise UsageError(f"No kernel of fbgemm runs on {self.device}: {fault}.")
-        return tuple(found)
+        return tuple(usable)
 
     def candidates(self, problem: EmbeddingProblem, number: int) -> CandidateSet:
         """Return up to `number` different plans to measure, with shards cut to fit the device."""
@@ -145,8 +161,7 @@ class EmbeddingWorkbench:
         perfs = [shard.perf for _, shard in rank]
         estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
         if calibration.values:
-            estimated["torchrec, fitted"] = calibration.rank_ms(shards, TORCHREC)
-            estimated["calibrated"] = calibration.rank_ms(shards, CACHED)
+            estimated["calibrated"] = calibration.rank_ms(shards)
         return RankWork(
             TimedWork(work_key(shards), lambda: self._kernels(shards).whole()),
             estimated,
@@ -199,3 +214,75 @@ def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
         for fact, value in facts.items():
             sums[fact][value] += shard.indices * shard.columns
     return {fact: max(by_value, key=lambda v: by_value[v]) for fact, by_value in sums.items()}
+
+
+@torchrec_quiet()
+def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[tuple[str, Plan]]:
+    """Return up to `number` different plans, each with the name of its variant or method.
+
+    They range from the best known plan to bad plans.
+    """
+    different: dict[str, tuple[str, Plan]] = {}
+    for name, plan in _plans(problem, number, seed):
+        if name.startswith(_RANDOM) and len(different) >= number:
+            break
+        try:
+            validate(problem, plan)
+        except InfeasibleDecision:
+            continue
+        key = fingerprint(plan)
+        if key not in different and len(different) < number:
+            different[key] = name, plan
+        elif key in different and not name.startswith(_RANDOM):
+            different[key] = f"{different[key][0]}, {name}", plan
+    return list(different.values())
+
+
+def _plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:
+    for name in _VARIANTS:
+        plan = _of_variant(problem, name)
+        if plan is not None:
+            yield name, plan
+    space, devices = arrays(problem)
+    rng = np.random.default_rng(seed)
+    base = next(proofs(candidates(space, devices))).relaxed
+    if (base < 0).any():  # the relaxation leaves a table without an option
+        base = _any_options(space, rng)
+    elif plan := _placed(space, devices, base):
+        yield "relaxed, rounded", plan
+    # Plans that no planner makes, from hardly changed to all random, so that ranks differ widely.
+    for count in range(_TRIES_PER_PLAN * number):
+        disorder = (count % number + 0.5) / number
+        changed = rng.random(space.tables) < disorder
+        options = np.where(changed, _any_options(space, rng), base)
+        noise = np.exp(rng.normal(0, _MOST_NOISE * disorder, len(space.total)))
+        noisy = replace(space, perf=space.perf * noise[:, None], total=space.total * noise)
+        if plan := _placed(noisy, devices, options):
+            yield f"{_RANDOM} {count + 1}", plan
+
+
+def _of_variant(problem: EmbeddingProblem, name: str) -> Plan | None:
+    variant = FAMILY.variants.get(name)
+    if variant is None or variant.missing():
+        return None
+    try:
+        plan = variant.prepared(problem).run()
+    except (NotApplicable, ShardbenchError):
+        return None
+    return plan if isinstance(plan, Plan) else None
+
+
+def _any_options(space: SearchSpace, rng: np.random.Generator) -> Ints:
+    """Return the index of a random option for each table, shape (T,)."""
+    tables = range(space.tables)
+    return np.array([rng.choice(np.flatnonzero(space.table == table)) for table in tables])
+
+
+def _placed(space: SearchSpace, devices: Devices, options: Ints) -> Plan | None:
+    """Place options as TorchRec's partitioner does, slowest first; return None if it fails."""
+    partition = Partition(space, devices, PartitionRules(by_perf=True))
+    partition.place(options[np.newaxis])
+    if partition.best is None:
+        return None
+    best = Found(partition.best, partition.best_ranks, partition.best_rating, 1, 1)
+    return Plan(tuple(placed(space, best)))

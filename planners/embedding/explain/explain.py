@@ -19,7 +19,6 @@ from planners.embedding.explain import records
 from planners.embedding.explain.arguments import ARGUMENTS, reasons
 from planners.embedding.explain.placement import (
     KINDS,
-    Load,
     Obstacle,
     PlacedPlan,
     described,
@@ -29,7 +28,7 @@ from planners.embedding.explain.placement import (
 from planners.embedding.explain.text import sections, sentences
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.search.space import Devices, SearchSpace
+from planners.embedding.search.space import Devices, Load, SearchSpace
 
 # A smaller share than this is rounding.
 _ROUNDING = 1e-9

@@ -9,22 +9,15 @@ from torchrec.distributed.planner.types import ShardingOption
 
 from planners.embedding.search.space import (
     Devices,
-    Floats,
     Ints,
+    Load,
     Placement,
     SearchSpace,
+    load_of,
     search_space,
 )
 
 KINDS = ("HBM", "DDR", "SSD")
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The load of R ranks: milliseconds (R,), and bytes of HBM, DDR and SSD (R, 3)."""
-
-    perf: Floats
-    used: Ints
 
 
 class PlacedPlan:
@@ -51,10 +44,7 @@ class PlacedPlan:
     def load(self, without: int | None = None, only: int | None = None) -> Load:
         """Return the load of all ranks, optionally without one table or with only one table."""
         chosen = self.table == only if only is not None else self.table != without
-        load = Load(np.zeros(self.ranks), np.zeros((self.ranks, 3), np.int64))
-        np.add.at(load.perf, self.rank[chosen], self.perf[chosen])
-        np.add.at(load.used, self.rank[chosen], self.storage[chosen])
-        return load
+        return load_of(self.space, np.unique(self.table[chosen]), self.rank[chosen], self.ranks)
 
     def number_in(self, space: SearchSpace, table: int) -> int | None:
         """Return the index in `space` of the option that this plan has for a table, or None.

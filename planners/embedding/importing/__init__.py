@@ -1,1 +1,1 @@
-"""Imports tables from spreadsheets, TorchEasyRec's configs and torchrec models."""
+"""Imports tables from CSV and Parquet files, and from torchrec models."""

@@ -146,20 +146,19 @@ def _places(columns: Sequence[str], source: str, chosen: Mapping[str, str]) -> d
     for field, synonyms in _SYNONYMS.items():
         if field in places:
             continue
-        found = [
+        named = [
             number
             for number, column in enumerate(plain)
             if column in synonyms.split() and number not in places.values()
         ]
-        exact = [number for number in found if columns[number] == field]
-        if len(exact) == 1:
-            found = exact
-        if len(found) > 1:
-            several = ", ".join(columns[number] for number in found)
+        exact = [number for number in named if columns[number] == field]
+        usable = exact if len(exact) == 1 else named
+        if len(usable) > 1:
+            several = ", ".join(columns[number] for number in usable)
             raise UsageError(
                 f"{source}: {field} may be any of the columns {several}; say which with "
-                f"--column {field}={columns[found[0]]}."
+                f"--column {field}={columns[usable[0]]}."
             )
-        if found:
-            places[field] = found[0]
+        if usable:
+            places[field] = usable[0]
     return places

@@ -39,17 +39,17 @@ class _Arguments(
 
 def _read(content: bytes, file: str) -> TopologyRow:
     try:
-        found = msgspec.json.decode(content.decode("utf-8-sig"), type=_Arguments, strict=False)
+        arguments = msgspec.json.decode(content.decode("utf-8-sig"), type=_Arguments, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{file} must hold a JSON object of torchrec's arguments: {error}."
         ) from None
     texts = {
         column: str(value)
-        for column, value in msgspec.structs.asdict(found).items()
+        for column, value in msgspec.structs.asdict(arguments).items()
         if value is not None and column != "gpus"
     }
-    return TopologyRow(file, texts, TOPOLOGY, found.gpus)
+    return TopologyRow(file, texts, TOPOLOGY, arguments.gpus)
 
 
 def _traps(row: TopologyRow, values: Mapping[str, Any], gpus: int | None) -> Iterator[TopologyTrap]:

@@ -74,12 +74,12 @@ def _made_by(source: str) -> object:
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module_name)
+        function: Any = importlib.import_module(module_name)
         for part in function_name.split("."):
-            found = getattr(found, part)
-        if not callable(found):
+            function = getattr(function, part)
+        if not callable(function):
             raise TypeError(f"{function_name} is no function")
-        return found()
+        return function()
     except (Exception, SystemExit) as error:  # a user's code may raise anything
         raise UsageError(f"{source} could not be called: {one_line(error)}.") from None
     finally:

@@ -7,17 +7,9 @@ from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import SharderDataMap, ShardingOption
 
-from planners.embedding.memory.rank_model import OPTIMIZERS
-from planners.embedding.memory.shard_bytes import COLUMNS, TypeBytes
-from planners.embedding.memory.step_peak import step_peak
+from planners.embedding.memory.shard_bytes import COLUMNS, OPTIMIZERS, TypeBytes, step_peak
 
 _KERNEL = "fused"
-_FUSED_OPTIMIZERS = {
-    EmbOptimType.EXACT_SGD: "sgd",
-    EmbOptimType.EXACT_ROWWISE_ADAGRAD: "rowwise_adagrad",
-    EmbOptimType.EXACT_ADAGRAD: "adagrad",
-    EmbOptimType.ADAM: "adam",
-}
 
 
 class StepStorageEstimator(EmbeddingStorageEstimator):
@@ -62,6 +54,8 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
 def _optimizer_of(option: ShardingOption, fused_params: dict[str, Any]) -> str | None:
     """Return the name of a table's optimizer; None for one that is not known here."""
     attached = getattr(option.tensor, "_optimizer_classes", None)
-    if attached:
-        return next((name for name, kind in OPTIMIZERS.items() if kind is attached[0]), None)
-    return _FUSED_OPTIMIZERS.get(fused_params.get("optimizer", EmbOptimType.EXACT_SGD))
+    fused = fused_params.get("optimizer", EmbOptimType.EXACT_SGD)
+    for name, optimizer in OPTIMIZERS.items():
+        if optimizer.kind is attached[0] if attached else optimizer.fused == fused:
+            return name
+    return None

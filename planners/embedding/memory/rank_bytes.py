@@ -3,7 +3,9 @@
 import gc
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -12,20 +14,21 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     DenseTableBatchedEmbeddingBagsCodegen,
     SplitTableBatchedEmbeddingBagsCodegen,
 )
+from torch.profiler import ProfilerActivity, profile
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from planners.embedding.memory.allocations import allocations
-from planners.embedding.memory.one_rank_world import parts_of
-from planners.embedding.memory.rank_model import RankJob, RankModel, played
-
-WEIGHTS, OPTIMIZER, CACHED = "weights", "optimizer", "cached rows"
-INPUTS, OUTPUTS, GRADIENTS = "inputs", "outputs", "gradients"
-PEAK = "peak of a step"
-OF_RANK = ""
-"""In place of a sharding type, for the bytes of the whole rank."""
-
-Terms = dict[str, dict[str, int]]
-"""Bytes by sharding type, and by term."""
+from planners.embedding.memory.rank_model import RankJob, RankModel, parts_of, played
+from planners.embedding.memory.shard_bytes import (
+    CACHED,
+    GRADIENTS,
+    INPUTS,
+    OF_RANK,
+    OPTIMIZER,
+    OUTPUTS,
+    PEAK,
+    WEIGHTS,
+    Terms,
+)
 
 _WARM_UP = 2  # steps, after which nothing more stays allocated from step to step
 
@@ -38,13 +41,13 @@ def measure_rank(job: RankJob, *_report: object) -> Terms:
     os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler prints when it starts
     with played(job) as inputs:
         gc.collect()
-        with allocations(job.device) as built:
+        with _allocations(job.device) as built:
             model = RankModel(job)
             for _ in range(_WARM_UP):
                 model.step(inputs)
             gc.collect()
         gc.disable()  # TorchRec's reference cycles would be freed at moments that vary
-        with allocations(job.device) as stepped:
+        with _allocations(job.device) as stepped:
             model.step(inputs)
         terms = {job.names[kind]: of_kind for kind, of_kind in terms_of(model, inputs).items()}
         return {**terms, OF_RANK: {PEAK: built.left + stepped.peak}}
@@ -59,20 +62,20 @@ def terms_of(model: RankModel, inputs: KeyedJaggedTensor) -> Terms:
     for output in outputs:
         output.retain_grad()
     module.output_dist(context, outputs).wait().values().sum().backward()
-    found: Terms = {}
+    terms: Terms = {}
     for kind, lookup, features, output in zip(
         module._sharding_types, module._lookups, received, outputs, strict=True
     ):
         kept = Counter[str]()
         for part in parts_of(lookup):
             kept.update(_kept(part, model.outside))
-        found[kind] = {
-            **{term: kept[term] for term in (WEIGHTS, OPTIMIZER, CACHED)},
+        terms[kind] = {
+            **{name: kept[name] for name in (WEIGHTS, OPTIMIZER, CACHED)},
             INPUTS: _bytes([features.values(), features.lengths()]),
             OUTPUTS: _bytes([output]),
             GRADIENTS: kept[GRADIENTS] + _bytes([output.grad]),
         }
-    return found
+    return terms
 
 
 def _kept(part: torch.nn.Module, outside: torch.optim.Optimizer | None) -> dict[str, int]:
@@ -89,11 +92,56 @@ def _kept(part: torch.nn.Module, outside: torch.optim.Optimizer | None) -> dict[
         states = outside.state.values() if outside else ()
         return {
             WEIGHTS: _bytes(weights),
-            OPTIMIZER: _bytes(one for state in states for one in state.values() if one.dim()),
-            GRADIENTS: _bytes(one.grad for one in weights if one.grad is not None),
+            OPTIMIZER: _bytes(value for state in states for value in state.values() if value.dim()),
+            GRADIENTS: _bytes(part.grad for part in weights if part.grad is not None),
         }
     return {}
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@dataclass(slots=True)
+class _Allocated:
+    """The bytes of a block of code, relative to its start: the largest number, and that left."""
+
+    peak: int = 0
+    left: int = 0
+
+
+@contextmanager
+def _allocations(device: str) -> Iterator[_Allocated]:
+    """Count the bytes allocated in the `with` block; the result is complete after the block.
+
+    On a CPU, torch's profiler reports every call of torch's allocator, also those inside kernels of
+    fbgemm. Memory that a kernel takes elsewhere, such as a `std::vector`, is not seen. On CUDA the
+    caching allocator has its own count, in multiples of 512 bytes; managed memory is not in it.
+    """
+    counted = _Allocated()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        yield counted
+        torch.cuda.synchronize()
+        counted.peak = torch.cuda.max_memory_allocated() - before
+        counted.left = torch.cuda.memory_allocated() - before
+        return
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        yield counted
+    for change in _changes(profiler):
+        counted.left += change
+        counted.peak = max(counted.peak, counted.left)
+
+
+def _changes(profiler: Any) -> list[int]:
+    """Return the bytes of each allocation, and minus those of each release, in their order."""
+    waiting = list(profiler.profiler.kineto_results.experimental_event_tree())
+    changes: list[tuple[int, int]] = []
+    while waiting:
+        event = waiting.pop()
+        waiting += event.children
+        if event.name == "[memory]":
+            changes.append((event.start_time_ns, event.extra_fields.alloc_size))
+    return [size for _, size in sorted(changes, key=lambda change: change[0])]

@@ -2,38 +2,38 @@
 
 import gc
 import logging
+import os
 import statistics
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
-import torchrec.optim
 from torch.distributed.optim import _apply_optimizer_in_backward as apply_optimizer_in_backward
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchrec.distributed.batched_embedding_kernel import BatchedDenseEmbeddingBag
+from torchrec.distributed.collective_utils import init_collective_validation
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
 from torchrec.distributed.types import ShardingEnv, ShardingPlan
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from planners.embedding.memory.one_rank_world import one_rank_world, parts_of, reduce_alone
+from planners.embedding.memory.shard_bytes import OPTIMIZERS
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import embedding_model
 
-OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "rowwise_adagrad": torchrec.optim.RowWiseAdagrad,
-    "adagrad": torch.optim.Adagrad,
-    "adam": torch.optim.Adam,
-}
 _DENSE = EmbeddingComputeKernel.DENSE.value
 _LEARNING_RATE = 0.01
 _WARM_UP, _STEPS = 3, 10
+
+_all_to_all = dist.all_to_all_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RankJob:
     def replicated(self) -> set[str]:
         """Return the names of the tables that every rank has whole."""
         tables: Any = self.plan.plan[""]
-        return {name for name, found in tables.items() if found.compute_kernel == _DENSE}
+        return {name for name, table in tables.items() if table.compute_kernel == _DENSE}
 
 
 class RankModel:
@@ -67,7 +67,7 @@ class RankModel:
 
     def __init__(self, job: RankJob) -> None:
         bags: Any = embedding_model(job.tables)
-        make, replicated = OPTIMIZERS[job.optimizer], job.replicated()
+        make, replicated = OPTIMIZERS[job.optimizer].kind, job.replicated()
         inside = [bag.weight for name, bag in bags.embedding_bags.items() if name not in replicated]
         apply_optimizer_in_backward(make, inside, {"lr": _LEARNING_RATE})
         self.sharded = DistributedModelParallel(
@@ -77,7 +77,7 @@ class RankModel:
             plan=job.plan,
             sharders=[EmbeddingBagCollectionSharder()],
         )
-        reduce_alone(self.sharded)
+        _reduce_alone(self.sharded)
         replicas = [
             part for part in parts_of(self.sharded) if isinstance(part, BatchedDenseEmbeddingBag)
         ]
@@ -116,7 +116,7 @@ def played(job: RankJob) -> Iterator[KeyedJaggedTensor]:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # torch's, on names that TorchRec uses
     logging.disable(logging.WARNING)
-    with one_rank_world(job.rank, job.world_size, job.local_world_size):
+    with _one_rank_world(job.rank, job.world_size, job.local_world_size):
         yield inputs_of(job)
 
 
@@ -134,3 +134,75 @@ def seconds_of_step(job: RankJob, *_report: object) -> float:
                 torch.cuda.synchronize()
             seconds.append(clock() - begun)
     return statistics.median(seconds[_WARM_UP:])
+
+
+@contextmanager
+def _one_rank_world(rank: int, world_size: int, local_world_size: int) -> Iterator[None]:
+    """Run the `with` block as one rank of a world in which all ranks have equal inputs.
+
+    torch's fake process group allocates what a collective needs, and sends nothing. The results of
+    an all-to-all are filled in here: another rank sends this rank the same as this rank sends to
+    itself. So every tensor has the size that it has in a real world with these inputs.
+    """
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank % local_world_size),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(local_world_size),
+    }
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    try:
+        # TorchRec broadcasts this setting once, which a fake group cannot; a group of one need not.
+        init_collective_validation(dist.new_group([rank]))
+        # A TorchDispatchMode would see all-to-alls too, and slow down every other op.
+        with mock.patch.object(dist, "all_to_all_single", _equal_all_to_all):
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _equal_all_to_all(
+    output: torch.Tensor,
+    input: torch.Tensor,  # noqa: A002  # torch's own name
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+) -> Any:
+    """Fill in the result of an all-to-all; other results are only numbers that nobody reads."""
+    ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    own = _parts(input, input_split_sizes, ranks)[rank]
+    for part in _parts(output, output_split_sizes, ranks):
+        if part.shape == own.shape:
+            part.copy_(own)
+        else:  # pooled vectors of other ranks' tables
+            part.zero_()
+    # The fake group refuses an empty tensor with something to receive, so it gets nothing.
+    return _all_to_all(output[:0], input[:0], [0] * ranks, [0] * ranks, group, async_op)
+
+
+def _parts(tensor: torch.Tensor, sizes: list[int] | None, ranks: int) -> tuple[torch.Tensor, ...]:
+    parts: tuple[torch.Tensor, ...] = tensor.split(sizes or tensor.shape[0] // ranks)
+    return parts
+
+
+def parts_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield a module and all its parts, also those that TorchRec hides from `modules()`."""
+    yield module
+    for part in module.children():
+        yield from parts_of(part)
+    for hidden in getattr(module, "_lookups", ()):
+        yield from parts_of(hidden)
+
+
+def _reduce_alone(model: torch.nn.Module) -> None:
+    """Let data-parallel modules reduce their gradients without waiting for other ranks."""
+    for part in parts_of(model):
+        if isinstance(part, DistributedDataParallel):
+            part.register_comm_hook(None, _own_gradients)
+
+
+def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done

@@ -6,16 +6,17 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage, Topology
 from torchrec.distributed.types import CacheParams, ParameterSharding
 
 from harness.contract import InfeasibleDecision, UsageError
+from planners.embedding.plan_files.checks import check_cut, check_memory, check_ranks, check_tiling
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, Table
-from planners.embedding.tables.shard_checks import ShardedTable, check_memory
 
 logger = logging.getLogger("shardbench")
 
@@ -62,8 +63,8 @@ class ShardEntry(_DocumentPart, frozen=True):
     size: Pair
     offset: Pair
     rank: Annotated[int, Meta(ge=0)]
-    storage_bytes: StorageEntry
-    perf_ms: PerfEntry
+    storage: StorageEntry = msgspec.field(name="storage_bytes")
+    perf: PerfEntry = msgspec.field(name="perf_ms")
 
     @classmethod
     def of(cls, shard: Shard) -> "ShardEntry":
@@ -73,8 +74,8 @@ class ShardEntry(_DocumentPart, frozen=True):
             size=[int(length) for length in shard.size],
             offset=[int(start) for start in shard.offset],
             rank=int(shard.rank),
-            storage_bytes=StorageEntry(**{kind: int(size) for kind, size in storage.items()}),
-            perf_ms=PerfEntry(**{part: float(ms) for part, ms in perf.items()}),
+            storage=StorageEntry(**{kind: int(size) for kind, size in storage.items()}),
+            perf=PerfEntry(**{part: float(ms) for part, ms in perf.items()}),
         )
 
     def shard(self) -> Shard:
@@ -82,8 +83,8 @@ class ShardEntry(_DocumentPart, frozen=True):
         return Shard(
             size=list(self.size),
             offset=list(self.offset),
-            storage=Storage(**msgspec.structs.asdict(self.storage_bytes)),
-            perf=Perf(**msgspec.structs.asdict(self.perf_ms)),
+            storage=Storage(**msgspec.structs.asdict(self.storage)),
+            perf=Perf(**msgspec.structs.asdict(self.perf)),
             rank=self.rank,
         )
 
@@ -130,9 +131,9 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
         )
 
     @property
-    def shape(self) -> str:
-        """Rows, dimension and data type as text, to compare with a model's table."""
-        return f"{self.rows} x {self.dim} {self.dtype}"
+    def matrix(self) -> tuple[int, int]:
+        """The table's rows and columns."""
+        return self.rows, self.dim
 
     @property
     def cache_params(self) -> CacheParams | None:
@@ -141,32 +142,27 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
             return None
         return CacheParams(load_factor=self.cache_load_factor)
 
-    @property
-    def sharded(self) -> ShardedTable:
-        """The table with new torchrec shards."""
-        shards = [entry.shard() for entry in self.shards]
-        return ShardedTable(self.name, self.sharding_type, shards, (self.rows, self.dim))
-
-    def check(self, world_size: int, host_ranks: int, compute_device: str) -> None:
-        """Raise InfeasibleDecision unless DistributedModelParallel can train the sharded table."""
-        sharded, load_factor = self.sharded, self.cache_load_factor
-        sharded.check_kernel(self.compute_kernel, compute_device)
-        sharded.check_tiling(world_size)
-        sharded.check_layout(world_size, host_ranks)
-        if self.compute_kernel == _CACHING and load_factor is not None and not 0 < load_factor < 1:
+    def check_kernel(self, device: str) -> None:
+        """Raise InfeasibleDecision unless torchrec can train the kernel on this kind of device."""
+        kernel, load_factor = self.compute_kernel, self.cache_load_factor
+        allowed = EmbeddingBagCollectionSharder().compute_kernels(self.sharding_type, device)
+        if kernel not in allowed:
+            raise InfeasibleDecision(
+                f"The kernel of table {self.name} must be one of {', '.join(allowed)}, as it is "
+                f"{self.sharding_type} on {device}, not '{kernel}'."
+            )
+        if kernel == _CACHING and load_factor is not None and not 0 < load_factor < 1:
             raise InfeasibleDecision(
                 f"The cache load factor of table {self.name} must be between 0 and 1, as its "
                 f"kernel is {_CACHING}, not {load_factor}."
             )
-        for number, shard in enumerate(sharded.shards):
-            if compute_device == "cpu" and 0 in shard.size:
+        for number, shard in enumerate(self.shards):
+            weights = shard.size[0] * shard.size[1] * ITEM_BYTES.get(self.dtype, 0)
+            if device == "cpu" and 0 in shard.size:
                 raise InfeasibleDecision(
                     f"Shard {number} of table {self.name} is empty; no kernel trains that on cpu."
                 )
-            if self.compute_kernel not in _WHOLE_IN_MEMORY:
-                continue
-            weights = shard.size[0] * shard.size[1] * ITEM_BYTES.get(self.dtype, 0)
-            if shard.storage.hbm + shard.storage.ddr < weights:
+            if kernel in _WHOLE_IN_MEMORY and shard.storage.hbm + shard.storage.ddr < weights:
                 raise InfeasibleDecision(
                     f"Shard {number} of table {self.name} has weights of {weights} bytes and must "
                     "have as much storage."
@@ -214,36 +210,45 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
         return document
 
     def check(self, topology: Topology | None) -> None:
-        """Raise InfeasibleDecision unless the plan can be trained, on `topology` if given."""
+        """Raise InfeasibleDecision unless DistributedModelParallel can train all tables.
+
+        On `topology`, if given; else on GPUs.
+        """
         device, hosts = "cuda", {self.local_world_size}
         if topology:
             device, hosts = topology.compute_device, hosts | {topology.intra_group_size}
         for table in self.tables:
+            table.check_kernel(device)
+            check_tiling(table, table.matrix, self.world_size)
             for host_ranks in hosts:
-                table.check(self.world_size, host_ranks, device)
+                check_cut(table, table.matrix, self.world_size, host_ranks)
+                check_ranks(table, self.world_size, host_ranks)
         if topology:
-            shards = [entry.shard() for table in self.tables for entry in table.shards]
+            shards = [shard for table in self.tables for shard in table.shards]
             storages = [device.storage for device in topology.devices]
             check_memory(shards, [s.hbm for s in storages], [s.ddr for s in storages])
 
 
 def parse_plan(path: str | Path, data: bytes) -> PlanDocument:
     """Parse a plan; `data` is the content of the file `path`. Raises UsageError if damaged."""
-    with suppress(ValueError, RecursionError):  # the error is explained below
-        return msgspec.json.decode(data, type=PlanDocument)
     try:
-        held = msgspec.json.decode(data)
+        return msgspec.json.decode(data, type=PlanDocument)
+    except (ValueError, RecursionError) as error:  # explained below
+        fault = error
+    try:
+        content = msgspec.json.decode(data)
     except (ValueError, RecursionError):
         raise UsageError(f"{path} is no plan: it must be JSON.") from None
-    header = held if isinstance(held, dict) else {}
+    header = content if isinstance(content, dict) else {}
     if header.get("format") != "shardbench-plan":
         raise UsageError(f"{path} is no plan: its format must be 'shardbench-plan'.")
     if header.get("version") != 1 or header["version"] is True:
         raise UsageError(f"{path} is a plan of version {header.get('version')}; it must be 1.")
-    try:
-        return msgspec.convert(held, PlanDocument)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path} is a damaged plan: {_explained(error, held)}.") from None
+    reason = str(fault)
+    if number := re.search(r"\$\.tables\[(\d+)\]", reason):
+        with suppress(LookupError, TypeError):  # the name may be damaged, too
+            reason += f", table {content['tables'][int(number[1])]['name']}"
+    raise UsageError(f"{path} is a damaged plan: {reason}.")
 
 
 def read_plan(
@@ -265,12 +270,3 @@ def read_plan(
     except InfeasibleDecision as error:
         raise UsageError(f"{path} cannot be trained: {error}") from None
     return plan
-
-
-def _explained(error: msgspec.ValidationError, held: Any) -> str:
-    """Return the text of msgspec's error, with the name of the table that is wrong, if any."""
-    text = str(error)
-    if found := re.search(r"\$\.tables\[(\d+)\]", text):
-        with suppress(LookupError, TypeError):  # the name may be damaged, too
-            text += f", table {held['tables'][int(found[1])]['name']}"
-    return text

@@ -164,9 +164,10 @@ def _owners(
 def _compare(path: str | Path, table: TableEntry, owner: nn.Module, weight: torch.Tensor) -> None:
     """Raise UsageError if a table of the plan differs from the model's table of that name."""
     rows, dim = weight.shape
+    wanted = f"{table.rows} x {table.dim} {table.dtype}"
     shape = f"{rows} x {dim} {DTYPES.get(weight.dtype, weight.dtype)}"
-    if shape != table.shape:
-        raise UsageError(f"{path} is for a table {table.name} of {table.shape}, not of {shape}.")
+    if shape != wanted:
+        raise UsageError(f"{path} is for a table {table.name} of {wanted}, not of {shape}.")
     allowed = EmbeddingCollectionSharder().sharding_types("cuda")
     if isinstance(owner, EmbeddingCollection) and table.sharding_type not in allowed:
         raise UsageError(

@@ -1,7 +1,13 @@
 """Finds the remedies for a problem without a plan, each with a plan and a proof."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torch import nn
+from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Remedies, Remedy, ShardbenchError, one_line
 from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
@@ -16,36 +22,26 @@ from planners.embedding.remedies.changes import (
     with_batch,
     with_memory,
 )
-from planners.embedding.remedies.searching import (
-    DDR,
-    GIB,
-    HBM,
-    KINDS,
-    Flat,
-    fitting_nowhere,
-    not_enough,
-    remedy,
-)
+from planners.embedding.remedies.searching import DDR, GIB, HBM, KINDS, Flat
 from planners.embedding.search import warm_up
-from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found, NotFound, placed
+
+if TYPE_CHECKING:
+    from planners.embedding.drop_in.planner import Planner
 
 Results = Iterator[Remedy[EmbeddingProblem, Plan] | str]
 """Remedies, and sentences on remedies that were not found."""
 
-_SHARE_OF_TEST = 0.25  # of a step's remaining time, for one batch size or number of hosts
-_NEAR_ENOUGH = 1.01  # between a batch size that is enough and one that is not
-_MOST_HOSTS = 8  # times the present hosts
+Amounts = tuple[str, str, float, float, float]
+"""How much changes: a Remedy's name, unit, present, sufficient and proven value."""
 
 # What users can change in their script comes before more machines and other machines. Of equally
 # small changes, the faster plan comes first.
-_PLACE = {
-    "nothing": 0,
-    "HBM reserved": 1,
-    "batch size": 2,
-    "GPUs": 3,
-    "DDR per host": 4,
-    "HBM per GPU": 5,
-}
+_ORDER = ("nothing", "HBM reserved", "batch size", "GPUs", "DDR per host", "HBM per GPU")
+
+_SHARE_OF_TEST = 0.25  # of a step's remaining time, for one batch size or number of hosts
+_NEAR_ENOUGH = 1.01  # between a batch size that is enough and one that is not
+_MOST_HOSTS = 8  # times the present hosts
 
 
 def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingProblem, Plan]:
@@ -75,8 +71,37 @@ def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingPro
         causes = tuple(search.causes())
     sentences = tuple(result for result in results if isinstance(result, str))
     enough = [result for result in results if isinstance(result, Remedy)]
-    enough.sort(key=lambda remedy: (_PLACE[remedy.name], remedy.rating))
+    enough.sort(key=lambda remedy: (_ORDER.index(remedy.name), remedy.rating))
     return Remedies(causes, sentences, tuple(enough))
+
+
+def remedies_note(
+    planner: "Planner", module: nn.Module, sharders: list[ModuleSharder[nn.Module]], seconds: float
+) -> str:
+    """Return sentences on what would be enough for a planner's plan, found within `seconds`.
+
+    The planner must have torchrec's estimates, since the changed problems are estimated again.
+    """
+    try:
+        problem = EmbeddingProblem(
+            tables=(),
+            topology=planner._topology,
+            module=module,
+            constraints=planner._constraints or {},
+            sharders=sharders,
+            usable_hbm=(),
+            usable_ddr=(),
+            memory="",
+            assigned="",
+            batch_size=planner._batch_size,
+            reservation=lambda: copy.copy(planner._storage_reservation),
+        )
+        outcome = remedies(changed(problem), seconds)
+        changes = (remedy.sentence for remedy in outcome.remedies)
+        sentences = [*outcome.causes, *changes, *outcome.findings]
+    except Exception as error:  # the caller raises torchrec's error, which matters more
+        sentences = [f"Remedies were not searched, {one_line(error)}"]
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 class _Search:
@@ -112,57 +137,57 @@ class _Search:
         if self.now.devices.storage[:, HBM].max() <= 0 < self._present:
             yield "The storage reservation leaves no HBM."
         else:
-            yield from fitting_nowhere(self.now)
+            yield from self.now.fitting_nowhere()
 
     def _least_memory(self, kind: int, deadline: Deadline) -> Found | NotFound:
         """Search for the plan with the least memory of a kind; note a proof that no plan fits."""
-        found = self.now.least_memory(kind, deadline)
-        self._infeasible |= found.bound * GIB > int(self.now.devices.storage[:, kind].max())
-        return found
+        least = self.now.least_memory(kind, deadline)
+        self._infeasible |= least.bound * GIB > int(self.now.devices.storage[:, kind].max())
+        return least
 
     def _hbm(self, deadline: Deadline) -> Results:
         """A smaller reservation, and more HBM on each GPU."""
-        found = self._least_memory(HBM, deadline.after(0.5))
-        if not isinstance(found, Found):
-            yield not_enough("More HBM", found.bound, deadline)
+        least = self._least_memory(HBM, deadline.after(0.5))
+        if not isinstance(least, Found):
+            yield _not_enough("More HBM", least.bound, deadline)
             return
-        usable, _ = _bytes(found)
+        usable, _ = _bytes(least)
         self.has_plan = usable <= int(self.now.devices.storage[:, HBM].min())
         if self.has_plan:
-            best = self.now.best_from(found, deadline)
-            yield remedy(self._problem, self.now, best, ("nothing", "", 0, 0, 0))
+            best = self.now.best_from(least, deadline)
+            yield _remedy(self._problem, self.now, best, ("nothing", "", 0, 0, 0))
             return
         if usable > self._present:
             yield "A smaller reservation is not enough: the tables need more than all HBM."
         else:
-            yield from self._reservation(found, deadline)
-        yield from self._more_memory(HBM, found, deadline, "GPU", 1)
+            yield from self._reservation(least, deadline)
+        yield from self._more_memory(HBM, least, deadline, "GPU", 1)
 
-    def _reservation(self, found: Found, deadline: Deadline) -> Results:
+    def _reservation(self, least: Found, deadline: Deadline) -> Results:
         """A smaller reservation, and one for plans in HBM alone.
 
         The plan with the least HBM has tables in host memory, if it may, and that is slow.
         """
-        plans: list[tuple[Flat, Found | NotFound, str]] = [(self.now, found, "")]
+        plans: list[tuple[Flat, Found | NotFound, str]] = [(self.now, least, "")]
         if in_hbm := self.now.in_hbm():
             fast = in_hbm.least_memory(HBM, deadline.after(0.4))
             plans.append((in_hbm, fast, ", with all tables in HBM"))
         present, now = self._present, int(self.now.devices.storage[:, HBM].min())
         reserved = "more than all" if self._refused else f"{100 * (1 - now / present):.4g} %"
         text = "Reserve at most {:.4g} % of each GPU's HBM in place of {}{}."
-        least = 0
+        usable = 0
         for flat, plan, how in plans:
-            if not isinstance(plan, Found) or not least < _bytes(plan)[0] <= present:
+            if not isinstance(plan, Found) or not usable < _bytes(plan)[0] <= present:
                 continue
-            least, proven = _bytes(plan)
-            share = share_leaving(present, least)
+            usable, proven = _bytes(plan)
+            share = share_leaving(present, usable)
             percents = (
                 100 * (1 - now / present),
                 100 * share,
                 100 * (1 - max(proven, now) / present),
             )
-            flat = flat.with_memory(HBM, least)
-            yield remedy(
+            flat = flat.with_memory(HBM, usable)
+            yield _remedy(
                 reserving(self._problem, share),
                 flat,
                 flat.best_from(plan, deadline.after(0.4)),
@@ -171,10 +196,10 @@ class _Search:
             )
 
     def _more_memory(
-        self, kind: int, found: Found, deadline: Deadline, holder: str, gpus: int
+        self, kind: int, plan: Found, deadline: Deadline, holder: str, gpus: int
     ) -> Results:
         """More memory of a kind on each holder, which serves a number of GPUs."""
-        name, topology, (usable, proven) = KINDS[kind], self._problem.topology, _bytes(found)
+        name, topology, (usable, proven) = KINDS[kind], self._problem.topology, _bytes(plan)
         field = name.lower()
         totals = least_total(self._problem, field, usable)
         if totals is None:
@@ -182,15 +207,15 @@ class _Search:
             return
         least, need = (least_total(self._problem, field, proven) or totals)[0], totals[1]
         present = min(getattr(device.storage, field) for device in topology.devices)
-        each = f", {_gib(need)} GiB per GPU," if gpus > 1 else ""
+        per_gpu = f", {_gib(need)} GiB per GPU," if gpus > 1 else ""
         flat = self.now.with_memory(kind, usable)
         now_gib, need_gib, least_gib = (gpus * amount / GIB for amount in (present, need, least))
-        yield remedy(
+        yield _remedy(
             changed(self._problem, topology=with_memory(topology, **{field: need})),
             flat,
-            flat.best_from(found, deadline),
+            flat.best_from(plan, deadline),
             (f"{name} per {holder}", "GiB", now_gib, need_gib, least_gib),
-            f"Give each {holder} {_gib(gpus * need)} GiB of {name}{each} in place of "
+            f"Give each {holder} {_gib(gpus * need)} GiB of {name}{per_gpu} in place of "
             f"{_gib(gpus * present)}.",
         )
 
@@ -198,27 +223,27 @@ class _Search:
         """A smaller batch, by bisection."""
         self._check_can_enumerate(deadline)
         now = self._problem.batch_size
-        fits = None
+        fits: tuple[int, EmbeddingProblem, Flat, Found] | None = None
         above = excluded = now + (not self._infeasible)  # a size that fits not; proven not to fit
         size = 1 if excluded > 1 else 0
         while size and not deadline.passed:
             problem = with_batch(self._problem, size)
             flat = Flat.of(problem)
-            found = flat.any_plan(deadline.after(_SHARE_OF_TEST))
-            if isinstance(found, Found):
-                fits = size, problem, flat, found
+            plan = flat.any_plan(deadline.after(_SHARE_OF_TEST))
+            if isinstance(plan, Found):
+                fits = size, problem, flat, plan
             else:
                 above = size
-                excluded = size if math.isinf(found.bound) else excluded
+                excluded = size if math.isinf(plan.bound) else excluded
             size = (fits[0] + above) // 2 if fits and above - 1 > fits[0] * _NEAR_ENOUGH else 0
         if fits is None:
-            yield not_enough("A smaller batch", math.inf if excluded == 1 else 0.0, deadline)
+            yield _not_enough("A smaller batch", math.inf if excluded == 1 else 0.0, deadline)
             return
-        size, problem, flat, plan = fits
-        yield remedy(
+        size, problem, flat, known = fits
+        yield _remedy(
             problem,
             flat,
-            flat.best_from(plan, deadline),
+            flat.best_from(known, deadline),
             ("batch size", "", now, size, excluded - 1),
             f"Use a batch size of {size} per GPU in place of {now}.",
         )
@@ -242,14 +267,14 @@ class _Search:
             except Exception as error:  # as MPZCH tables, whose buckets all ranks must share evenly
                 refused[gpus] = error
                 continue
-            found = flat.any_plan(deadline.after(_SHARE_OF_TEST))
-            least = gpus if least is None and math.isfinite(found.bound) else least
-            if isinstance(found, Found):
+            plan = flat.any_plan(deadline.after(_SHARE_OF_TEST))
+            least = gpus if least is None and math.isfinite(plan.bound) else least
+            if isinstance(plan, Found):
                 assert least is not None
-                yield remedy(
+                yield _remedy(
                     problem,
                     flat,
-                    flat.best_from(found, deadline),
+                    flat.best_from(plan, deadline),
                     ("GPUs", "", now, gpus, least if self._infeasible else now),
                     f"Use {gpus} GPUs, {number} hosts of {host}, in place of {now}.",
                 )
@@ -266,18 +291,59 @@ class _Search:
         if self._refused:
             yield "More host memory is not enough: the reservation needs more than all HBM."
             return
-        found = self._least_memory(DDR, deadline.after(0.5))
-        if not isinstance(found, Found):
-            yield not_enough("More host memory", found.bound, deadline)
-        elif _bytes(found)[0] > min(self._problem.usable_ddr):
+        least = self._least_memory(DDR, deadline.after(0.5))
+        if not isinstance(least, Found):
+            yield _not_enough("More host memory", least.bound, deadline)
+        elif _bytes(least)[0] > min(self._problem.usable_ddr):
             host = self._problem.topology.local_world_size
-            yield from self._more_memory(DDR, found, deadline, "host", host)
+            yield from self._more_memory(DDR, least, deadline, "host", host)
 
 
-def _bytes(found: Found) -> tuple[int, int]:
+def _bytes(plan: Found) -> tuple[int, int]:
     """Return the bytes that a plan needs and the least that any plan needs, from GiB."""
-    return round(found.rating * GIB), math.ceil(found.bound * GIB)
+    return round(plan.rating * GIB), math.ceil(plan.bound * GIB)
 
 
 def _gib(amount: int) -> str:
     return f"{math.ceil(amount / GIB * 1000) / 1000:,.7g}"
+
+
+def _remedy(
+    problem: EmbeddingProblem, flat: Flat, plan: Found, amounts: Amounts, *changes: str
+) -> Remedy[EmbeddingProblem, Plan]:
+    """Return the remedy whose changes make `problem`, with a plan of `flat`, its arrays."""
+    decision = Plan(tuple(placed(flat.space, plan)))
+    changed_problem = replace(problem, changes=changes)
+    sentence = _sentence(amounts, changes, plan.rating)
+    return Remedy(*amounts, changes, plan.rating, changed_problem, decision, sentence)
+
+
+def _sentence(amounts: Amounts, changes: tuple[str, ...], rating: float) -> str:
+    """Return the changes, with the amount that is proven to be insufficient and the plan's time."""
+    _, unit, now, sufficient, proven = amounts
+    takes = f"the plan takes {_written(rating, up=True)} ms"
+    if not changes:
+        return f"Nothing to change: a plan fits ({takes})."
+    more = sufficient > now
+    if proven == now != sufficient:
+        proof = f"not proven that {'less' if more else 'more'} is insufficient"
+    else:
+        amount = f"{_written(proven, up=not more)} {unit}".strip()
+        proof = f"{'less' if more else 'more'} than {amount} is proven insufficient"
+    return f"{' '.join(changes)} ({proof}; {takes})"
+
+
+def _written(value: float, up: bool) -> str:
+    """Return a number with four digits, rounded up or down; a whole number has all its digits."""
+    if value == round(value):
+        return f"{value:.0f}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
+    return f"{(math.ceil if up else math.floor)(value / unit) * unit:.4g}"
+
+
+def _not_enough(what: str, bound: float, deadline: Deadline) -> str:
+    """Return a sentence on a change without a plan; an infinite bound proves that none fits."""
+    if math.isinf(bound):
+        return f"{what} is not enough alone."
+    when = " before the time was up" if deadline.passed else ""
+    return f"{what}: neither a plan nor a proof that it is not enough was found{when}."

@@ -7,18 +7,15 @@ searches and its proofs serve here too.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.contract import Remedy
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.best_plan.search import search_in_order
 from planners.embedding.best_plan.torchrec_rules import canonical_order
-from planners.embedding.decision import Plan
-from planners.embedding.drop_in.compiled_search import placed
 from planners.embedding.explain.placement import described
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import memory_left
@@ -30,6 +27,7 @@ from planners.embedding.search.space import (
     Ints,
     SearchSpace,
     devices_of,
+    load_of,
     search_space,
 )
 
@@ -37,9 +35,6 @@ GIB = 2**30
 KINDS = ("HBM", "DDR")
 HBM, DDR = 0, 1  # columns of storage
 _MOST_LONELY = 5  # tables named that fit nowhere on their own
-
-Amounts = tuple[str, str, float, float, float]
-"""How much changes: a Remedy's name, unit, present, sufficient and proven value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,7 @@ class Flat:
         """Enumerate the options of a problem; raises what torchrec raises."""
         enumerator = problem.enumerator(DistinctShardEnumerator)
         space = search_space(enumerator.enumerate(problem.module, problem.sharders))
-        return cls(in_order(space), devices_of(memory_left(problem)))
+        return cls(with_options(space, canonical_order(space)), devices_of(memory_left(problem)))
 
     def with_memory(self, kind: int, capacity: int) -> "Flat":
         """Return the problem with this many usable bytes of a kind of memory on each rank."""
@@ -66,17 +61,13 @@ class Flat:
         """Return the problem with the options without host memory; None if a table has none."""
         space = self.space
         options = np.flatnonzero(space.option_storage[:, DDR] == 0)
-        complete = len(np.unique(space.table[options])) == space.tables
-        return self.with_options(options) if complete else None
-
-    def with_options(self, options: Ints) -> "Flat":
-        """Return the problem with these options alone."""
-        named = [self.space.options[number] for number in options.tolist()]
-        return replace(self, space=search_space(named))
+        if len(np.unique(space.table[options])) < space.tables:
+            return None
+        return replace(self, space=with_options(space, options))
 
     def any_plan(self, deadline: Deadline) -> Found | NotFound:
         """Search for a plan that fits, whatever its milliseconds, or for a proof that none does."""
-        space = without_perf(self.space)
+        space = _rated(self.space, np.zeros(len(self.space.total)))
         memory = next(proofs(candidates(space, self.devices), deadline=deadline))
         if math.isinf(memory.milliseconds):
             return NotFound(None, None, 0, math.inf)
@@ -94,20 +85,41 @@ class Flat:
 
     def best_from(self, plan: Found, deadline: Deadline) -> Found:
         """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
-        rating = candidates(self.space, self.devices).rate(plan.options, plan.ranks)
-        known = replace(plan, rating=rating)
-        found = search_in_order(self.space, self.devices, deadline, known=known, few_types=True)
-        return found if isinstance(found, Found) else known
+        load = load_of(self.space, plan.options, plan.ranks, self.devices.ranks)
+        known = replace(plan, rating=load.rating)
+        best = search_in_order(self.space, self.devices, deadline, known=known, few_types=True)
+        return best if isinstance(best, Found) else known
+
+    def fitting_nowhere(self) -> Iterator[str]:
+        """Yield sentences on the tables without an option that fits on empty devices."""
+        space, capacity = self.space, self.devices.storage.max(axis=0)
+        part = (space.storage / np.maximum(capacity, 1)).max(axis=1)
+        largest = np.maximum.reduceat(part[space.estimate], space.first_shard[:-1])
+        lonely = candidates(space, self.devices).without_options.tolist()
+        for table in lonely[:_MOST_LONELY]:
+            options = np.flatnonzero(space.table == table)
+            option = int(options[largest[options].argmin()])
+            shards = space.estimates_of(option)
+            need = space.storage[shards[part[shards].argmax()]]
+            needs = " and ".join(
+                f"{amount / GIB:.4g} GiB of {kind} (of {max(whole, 0) / GIB:.4g})"
+                for kind, amount, whole in zip(
+                    KINDS, need.tolist(), capacity.tolist(), strict=False
+                )
+                if amount
+            )
+            named = space.options[option]
+            yield (
+                f"Table {named.name} fits nowhere on its own: a shard needs {needs}, with its best "
+                f"option, {described(named)}."
+            )
+        if len(lonely) > _MOST_LONELY:
+            yield f"{len(lonely) - _MOST_LONELY} more tables fit nowhere on their own."
 
 
-def in_order(space: SearchSpace) -> SearchSpace:
-    """Return the search space with its options in canonical order."""
-    return search_space([space.options[number] for number in canonical_order(space).tolist()])
-
-
-def without_perf(space: SearchSpace) -> SearchSpace:
-    """Return the search space with zero milliseconds for every shard."""
-    return _rated(space, np.zeros(len(space.total)))
+def with_options(space: SearchSpace, options: Ints) -> SearchSpace:
+    """Return the search space of these options, given by number, in their order."""
+    return search_space([space.options[number] for number in options.tolist()])
 
 
 def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
@@ -122,69 +134,3 @@ def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
         option_perf=np.add.reduceat(of_shards, first),
         largest_shard=np.maximum.reduceat(of_shards, first),
     )
-
-
-def remedy(
-    problem: EmbeddingProblem, flat: Flat, plan: Found, amounts: Amounts, *changes: str
-) -> Remedy[EmbeddingProblem, Plan]:
-    """Return the remedy whose changes make `problem`, with a plan of `flat`, its arrays."""
-    decision = Plan(tuple(placed(flat.space, plan)))
-    changed_problem = replace(problem, changes=changes)
-    sentence = _sentence(amounts, changes, plan.rating)
-    return Remedy(*amounts, changes, plan.rating, changed_problem, decision, sentence)
-
-
-def _sentence(amounts: Amounts, changes: Sequence[str], rating: float) -> str:
-    """Return the changes, with the amount that is proven to be insufficient and the plan's time."""
-    _, unit, now, sufficient, proven = amounts
-    takes = f"the plan takes {_written(rating, up=True)} ms"
-    if not changes:
-        return f"Nothing to change: a plan fits ({takes})."
-    more = sufficient > now
-    if proven == now != sufficient:
-        proof = f"not proven that {'less' if more else 'more'} is insufficient"
-    else:
-        amount = f"{_written(proven, up=not more)} {unit}".strip()
-        proof = f"{'less' if more else 'more'} than {amount} is proven insufficient"
-    return f"{' '.join(changes)} ({proof}; {takes})"
-
-
-def _written(value: float, up: bool) -> str:
-    """Return a number with four digits, rounded up or down; a whole number has all its digits."""
-    if value == round(value):
-        return f"{value:.0f}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
-    return f"{(math.ceil if up else math.floor)(value / unit) * unit:.4g}"
-
-
-def not_enough(what: str, bound: float, deadline: Deadline) -> str:
-    """Return a sentence on a change without a plan; an infinite bound proves that none fits."""
-    if math.isinf(bound):
-        return f"{what} is not enough alone."
-    when = " before the time was up" if deadline.passed else ""
-    return f"{what}: neither a plan nor a proof that it is not enough was found{when}."
-
-
-def fitting_nowhere(flat: Flat) -> Iterator[str]:
-    """Yield sentences on the tables without an option that fits on empty devices."""
-    space, capacity = flat.space, flat.devices.storage.max(axis=0)
-    part = (space.storage / np.maximum(capacity, 1)).max(axis=1)
-    largest = np.maximum.reduceat(part[space.estimate], space.first_shard[:-1])
-    lonely = candidates(space, flat.devices).without_options.tolist()
-    for table in lonely[:_MOST_LONELY]:
-        options = np.flatnonzero(space.table == table)
-        option = int(options[largest[options].argmin()])
-        shards = space.estimates_of(option)
-        need = space.storage[shards[part[shards].argmax()]]
-        needs = " and ".join(
-            f"{amount / GIB:.4g} GiB of {kind} (of {max(whole, 0) / GIB:.4g})"
-            for kind, amount, whole in zip(KINDS, need.tolist(), capacity.tolist(), strict=False)
-            if amount
-        )
-        named = space.options[option]
-        yield (
-            f"Table {named.name} fits nowhere on its own: a shard needs {needs}, with its best "
-            f"option, {described(named)}."
-        )
-    if len(lonely) > _MOST_LONELY:
-        yield f"{len(lonely) - _MOST_LONELY} more tables fit nowhere on their own."

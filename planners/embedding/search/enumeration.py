@@ -22,7 +22,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from planners.embedding.search.estimation import Estimation, hashable, warn_of_failure
-from planners.embedding.search.unmade_shards import (
+from planners.embedding.search.options import (
     ShardLayout,
     SharedOption,
     UnmadeShards,

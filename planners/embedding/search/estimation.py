@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torchrec.distributed.planner.types import ParameterConstraints, Shard, ShardingOption
 from typing_extensions import override
 
-from planners.embedding.search.unmade_shards import Estimates, Ints, ShardLayout, with_shards
+from planners.embedding.search.options import Estimates, Ints, ShardLayout, with_shards
 
 Ask = Callable[[list[ShardingOption]], None]
 """Has torchrec's estimators fill in the estimates of the shards of some options."""

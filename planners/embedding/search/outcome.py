@@ -1,11 +1,14 @@
-"""The deadline of a search over a search space, and its outcome."""
+"""The deadline of a search over a search space, its outcome, and the plan as torchrec's options."""
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planners.embedding.search.space import Ints
+from torchrec.distributed.planner.types import ShardingOption
+
+from planners.embedding.search.options import PlannedOption, copy_without_ranks
+from planners.embedding.search.space import Ints, SearchSpace
 
 
 class Deadline:
@@ -43,6 +46,7 @@ class Found:
     proposals: int  # number of different proposals that were tried
     partitions: int  # number of these proposals that could be placed
     bound: float = 0.0  # milliseconds; the search has proven that no plan has a lower rating
+    moved: int = 0  # bytes moved from a previous plan, if the search was for a plan near to one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +67,13 @@ class NotFound:
         if not self.tried:
             return ""
         return f"neither a plan nor a proof that there is none was found; tried: {self.tried}"
+
+
+def placed(space: SearchSpace, plan: Found) -> list[ShardingOption]:
+    """Return a plan as copies of its options, with a rank for each shard."""
+    options = [copy_without_ranks(space.options[number], PlannedOption) for number in plan.options]
+    ranks = iter(plan.ranks.tolist())
+    for option in options:
+        for shard in option.shards:
+            shard.rank = next(ranks)
+    return options

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ShardingOption, Topology
 
-    from planners.embedding.search.unmade_shards import UnmadeShards
+    from planners.embedding.search.options import UnmadeShards
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -108,6 +108,18 @@ class Devices:
         return self.ranks // self.host_ranks
 
 
+class Load(NamedTuple):
+    """The load of R ranks: milliseconds (R,), and bytes of HBM, DDR and SSD (R, 3)."""
+
+    perf: Floats
+    used: Ints
+
+    @property
+    def rating(self) -> float:
+        """Milliseconds of the slowest rank."""
+        return float(self.perf.max())
+
+
 def devices_of(topology: "Topology") -> Devices:
     """Return the devices of a topology, with its current storage (after any reservation)."""
     return Devices(
@@ -119,7 +131,7 @@ def devices_of(topology: "Topology") -> Devices:
 
 def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
     """Return estimated options as arrays; raise ValueError if storage is not in whole bytes."""
-    from planners.embedding.search.unmade_shards import all_unmade
+    from planners.embedding.search.options import all_unmade
 
     tables: dict[str, ShardingOption] = {}
     for option in options:
@@ -147,6 +159,27 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         option_perf=runs.sums_in_order(total),
         largest_shard=runs.largest(total),
     )
+
+
+def load_of(space: SearchSpace, options: Ints, ranks: Ints, world_size: int) -> Load:
+    """Return the load of a plan on `world_size` ranks.
+
+    `options` has option numbers, and `ranks` the rank of each of their shards, option by option.
+    Shards are added in this order, so sums equal those of torchrec's perf model to the last bit.
+    """
+    load = Load(np.zeros(world_size), np.zeros((world_size, 3), np.int64))
+    if len(ranks):
+        estimate = np.concatenate([space.estimates_of(option) for option in options.tolist()])
+        np.add.at(load.perf, ranks, space.total[estimate])
+        for kind in range(3):  # NumPy adds much faster in one dimension
+            np.add.at(load.used[:, kind], ranks, space.storage[estimate, kind])
+    return load
+
+
+def load_of_plan(plan: Sequence["ShardingOption"], world_size: int) -> Load:
+    """Return the load of a plan that has one option, with ranks, for each table."""
+    ranks = np.array([shard.rank for option in plan for shard in option.shards], np.int64)
+    return load_of(search_space(plan), np.arange(len(plan)), ranks, world_size)
 
 
 def torchrecs_order(options: Sequence["ShardingOption"]) -> Ints:

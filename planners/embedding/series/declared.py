@@ -23,8 +23,8 @@ SERIES = Series(
         "proposals": "combinations of options that the proposer put forward",
         "partitions": "proposals that the partitioner tried to place",
     },
-    # Before the drivers named `harness.series`, before they chose planners, and before the harness
-    # timed and counted, which leaves out four calls of the drivers' own.
+    # Before the drivers named `harness.series`, before they chose planners, before the harness
+    # counted, which leaves out four calls of the drivers' own, and before they were one module.
     earlier=(
         "1d203809ac78",
         "f3c2a1b49fd2",
@@ -32,6 +32,8 @@ SERIES = Series(
         "55e1acb12922",
         "3219ccf5251a",
         "4a47eed29118",
+        "c2c693111b27",
+        "277dc54f90ec",
     ),
     planners={
         "greedy": "the greedy proposer",

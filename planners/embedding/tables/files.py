@@ -142,11 +142,11 @@ def cells_of(
     CSV file is the one most frequent in its header; blank lines and lines that start with `#` are
     skipped. Raises UsageError for an unreadable file, and for no rows or too many.
     """
-    found = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
-    beginning = list(islice(found if data else (), 2))
+    rows = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
+    beginning = list(islice(rows if data else (), 2))
     if len(beginning) < 2:
         raise UsageError(f"{file} lists no table; it must have one row per table.")
-    yield from chain(beginning, found)
+    yield from chain(beginning, rows)
 
 
 def as_text(cell: object) -> str:
@@ -163,14 +163,14 @@ def _csv_cells(data: bytes, file: str, delimiters: str) -> Iterator[Sequence[obj
     header = next(filter(str.strip, lines), "")
     delimiter = max(delimiters, key=header.count)
     try:
-        found = [cells for cells in csv.reader(lines, delimiter=delimiter) if any(cells)]
+        rows = [cells for cells in csv.reader(lines, delimiter=delimiter) if any(cells)]
     except csv.Error as error:
         raise UsageError(f"{file} cannot be read as CSV: {error}.") from None
-    _check_number(len(found) - 1, file)
-    for number, cells in enumerate(found):
-        if any(cells[len(found[0]) :]):
+    _check_number(len(rows) - 1, file)
+    for number, cells in enumerate(rows):
+        if any(cells[len(rows[0]) :]):
             raise UsageError(
-                f"{file}, row {number}: it must have at most {len(found[0])} cells, "
+                f"{file}, row {number}: it must have at most {len(rows[0])} cells, "
                 f"one per column, not {len(cells)}."
             )
         yield cells
@@ -185,8 +185,8 @@ def _parquet_cells(data: bytes, file: str, only: Collection[str]) -> Iterator[Se
             columns = [name for name in opened.schema_arrow.names if not only or name in only]
             yield columns
             _check_number(opened.metadata.num_rows, file)
-            held = opened.read(columns if only else None)
-            yield from zip(*(column.to_pylist() for column in held.columns), strict=True)
+            content = opened.read(columns if only else None)
+            yield from zip(*(column.to_pylist() for column in content.columns), strict=True)
     except (pa.ArrowException, OSError, ValueError):
         raise UsageError(f"{file} cannot be read: it must be a Parquet file.") from None
 

@@ -14,7 +14,7 @@ from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption, Topology
+from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
 from torchrec.distributed.types import ShardingType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
@@ -128,30 +128,19 @@ def constraints_of(tables: Iterable[Table]) -> dict[str, ParameterConstraints]:
     }
 
 
-def perf_by_rank(plan: Iterable[ShardingOption], topology: Topology) -> list[float]:
-    """Return the milliseconds of each rank, summed as torchrec's perf model sums them."""
-    perf = [0.0] * topology.world_size
-    for option in plan:
-        for shard in option.shards:
-            perf[shard.rank] += shard.perf.total
-    return perf
+def plan_fingerprint(plan: Sequence[ShardingOption], fqns: Iterable[str] = ()) -> str:
+    """Return a hash of each table's sharding type, kernel and shards (size, offset, rank).
 
-
-def plan_fingerprint(plan: Iterable[ShardingOption]) -> str:
-    """Return a hash of each table's sharding type, kernel and shards (size, offset, rank)."""
-    return fingerprint_of(description_of(option, option.fqn) for option in plan)
-
-
-def description_of(option: ShardingOption, fqn: str) -> list[Any]:
-    """Describe a table's option and ranks as plain JSON types, under the name `fqn`."""
-    return [
-        fqn,
-        option.sharding_type,
-        option.compute_kernel,
-        [[shard.size, shard.offset, shard.rank] for shard in option.shards],
-    ]
-
-
-def fingerprint_of(descriptions: Iterable[list[Any]]) -> str:
-    """Return a hash of the tables' descriptions, independent of their order."""
-    return hashlib.sha256(json.dumps(sorted(descriptions)).encode()).hexdigest()[:16]
+    `fqns` are the tables' names, by default torchrec's; the order of the tables has no influence.
+    """
+    names = fqns or [option.fqn for option in plan]
+    described = sorted(
+        [
+            name,
+            option.sharding_type,
+            option.compute_kernel,
+            [[shard.size, shard.offset, shard.rank] for shard in option.shards],
+        ]
+        for name, option in zip(names, plan, strict=True)
+    )
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]

@@ -168,7 +168,7 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 @FAMILY.variant("calibrated", source="shardbench", requires=("numba", "highspy"))
 def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     """As certified, by the estimate of a calibrated machine"""
-    from planners.embedding.estimates.calibrated_plan import calibrated_plan
+    from planners.embedding.estimates.estimator import calibrated_plan
     from planners.embedding.search import warm_up
 
     if not problem.coefficients:

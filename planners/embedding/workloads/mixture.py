@@ -53,11 +53,11 @@ class Mixture:
 
     def on(self, topology: Topology, tables: Sequence[Table]) -> Topology:
         """Return the topology with this mixture's HBM and DDR, as shares of the tables' bytes."""
-        held = sum(table.bytes for table in tables) / topology.gpus
+        size = sum(table.bytes for table in tables) / topology.gpus
         return replace(
             topology,
-            hbm_bytes=int((self.hbm * held + self.spare) / (1 - RESERVED_FRACTION)) + 1,
-            ddr_bytes=int(self.ddr * held),
+            hbm_bytes=int((self.hbm * size + self.spare) / (1 - RESERVED_FRACTION)) + 1,
+            ddr_bytes=int(self.ddr * size),
         )
 
 

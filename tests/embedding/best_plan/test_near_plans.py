@@ -21,10 +21,10 @@ from small_problems import (
     ways,
 )
 
-from planners.embedding.best_plan.near.bound import near_bound
-from planners.embedding.best_plan.near.moves import Moves, with_previous
-from planners.embedding.best_plan.near.search import NearPlan, NearSearch
+from planners.embedding.best_plan.near.bound import near_bound, with_previous
+from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.search import best_plan
+from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import search_space
 
@@ -116,19 +116,19 @@ def test_a_plan_within_the_budget_is_found_and_the_bound_is_below_all_that_are(c
     plans = list(case.plans())
     near = case.search().search(budget)
     if any(bytes_moved <= budget for _, bytes_moved, _ in plans):
-        assert isinstance(near, NearPlan)
-        assert near.bytes <= budget
-    if not isinstance(near, NearPlan):
+        assert isinstance(near, Found)
+        assert near.moved <= budget
+    if not isinstance(near, Found):
         return
-    plan = near.found.options, near.found.ranks
+    plan = near.options, near.ranks
     assert fit(held_by(case.space, case.devices, *plan), case.devices)
     placed = options_with_ranks(case.space, *plan)
-    assert near.bytes == moved(case.space, case.moves(case.space.options), placed)
-    assert near.found.rating >= near.bound_ms * (1 - LAST_BITS)
+    assert near.moved == moved(case.space, case.moves(case.space.options), placed)
+    assert near.rating >= near.bound * (1 - LAST_BITS)
     if plans:
-        allowed = max(budget, near.bytes)
+        allowed = max(budget, near.moved)
         best = min(rating for rating, bytes_moved, _ in plans if bytes_moved <= allowed)
-        assert near.bound_ms * (1 - LAST_BITS) <= best <= near.found.rating * (1 + LAST_BITS)
+        assert near.bound * (1 - LAST_BITS) <= best <= near.rating * (1 + LAST_BITS)
 
 
 @settings(max_examples=12, deadline=None)
@@ -139,9 +139,9 @@ def test_more_budget_is_never_worse_and_all_of_it_is_as_good_as_none(case, seed)
     last = math.inf
     for budget in (0, 1, 3, 10, search.everything, math.inf):
         near = search.search(budget)
-        if isinstance(near, NearPlan) and near.bytes <= budget:
-            assert near.found.rating <= last
-            last = near.found.rating
+        if isinstance(near, Found) and near.moved <= budget:
+            assert near.rating <= last
+            last = near.rating
     if isinstance(unlimited, Found):
         assert last <= unlimited.rating * (1 + LAST_BITS)
 
@@ -150,9 +150,8 @@ def test_more_budget_is_never_worse_and_all_of_it_is_as_good_as_none(case, seed)
 @given(cases(), st.integers(0, 12), st.integers(0, 3))
 def test_the_same_seed_gives_the_same_plan(case, budget, seed):
     one, other = (case.search(seed).search(budget) for _ in range(2))
-    if isinstance(one, NearPlan):
-        assert one.bound_ms == other.bound_ms
-        one, other = one.found, other.found
+    if isinstance(one, Found):
+        assert one.bound == other.bound
         assert (one.options == other.options).all()
         assert (one.ranks == other.ranks).all()
     assert type(one) is type(other)
@@ -173,9 +172,9 @@ def test_without_a_budget_a_plan_that_fits_stays_as_it_is(case):
     if not fit(sum(load(case.space, case.devices, *each) for each in plan), case.devices):
         return
     near = case.search().search(0)
-    assert isinstance(near, NearPlan)
-    assert near.bytes == 0
-    assert options_with_ranks(case.space, near.found.options, near.found.ranks) == plan
+    assert isinstance(near, Found)
+    assert near.moved == 0
+    assert options_with_ranks(case.space, near.options, near.ranks) == plan
 
 
 def two_ranks():
@@ -189,7 +188,7 @@ def two_ranks():
 
 def test_what_wins_most_for_its_bytes_moves_first():
     search = two_ranks().search()
-    assert [search.search(budget).found.rating for budget in (0, 1, 2)] == [8.0, 5.0, 4.0]
+    assert [search.search(budget).rating for budget in (0, 1, 2)] == [8.0, 5.0, 4.0]
 
 
 def test_the_bound_knows_what_has_to_leave_the_slowest_rank():
@@ -221,8 +220,8 @@ def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
     before = {id(each): (0,) for each in space.options}
     weight = {id(each): [size] for each, size in zip(space.options, (5, 2, 3), strict=True)}
     near = Case(space, devices((2, 0), (9, 0)), before, weight).search().search(1)
-    assert near.bytes == 2
-    assert near.found.ranks.tolist() == [0, 1, 0]
+    assert near.moved == 2
+    assert near.ranks.tolist() == [0, 1, 0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -232,7 +231,7 @@ def test_the_time_may_be_up_at_any_moment(case, budget, looks):
     with mock.patch("planners.embedding.best_plan.near.search._BALANCED", 0):
         deadline = Deadline(0.002, JumpingClock(looks))
         near = NearSearch(case.space, case.devices, case.moves, deadline).search(budget)
-    assert isinstance(near, NearPlan | NotFound)
+    assert isinstance(near, Found | NotFound)
 
 
 def test_a_search_prints_nothing(capfd):
@@ -251,5 +250,5 @@ def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatc
         "planners.embedding.best_plan.near.search.search_in_order", lambda *_, **__: listed
     )
     near = case.search().search(2)
-    assert sorted(near.found.options.tolist()) == [0, 1, 2]
-    assert (near.found.rating, near.bytes) == (4.0, 2)
+    assert sorted(near.options.tolist()) == [0, 1, 2]
+    assert (near.rating, near.moved) == (4.0, 2)

@@ -21,7 +21,7 @@ from planners.embedding.drop_in.planner import Planner
 from planners.embedding.problem import build
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import search_space
+from planners.embedding.search.space import load_of, search_space
 
 RELATIVE = 1e-9
 
@@ -40,7 +40,7 @@ def test_it_ends_with_the_best_plan_or_the_proof_that_there_is_none(problem, wor
     if plan is not None:
         held = held_by(*problem, *plan)
         assert fit(held, problem[1])
-        assert best * (1 - RELATIVE) <= options.rate(*plan)
+        assert best * (1 - RELATIVE) <= load_of(options.space, *plan, options.devices.ranks).rating
 
 
 @settings(max_examples=60)
@@ -59,7 +59,7 @@ def test_a_plan_that_is_known_is_given_to_the_solver_and_only_a_better_one_is_re
     options = candidates(space, devices((9, 0), (9, 0)))
     best, _ = packed(options, 0.0, math.inf, Deadline())
     *_, known = proofs(options, at_most=3.0, rungs=("ranks",))
-    assert options.rate(*known.plan) == 2.0
+    assert load_of(space, *known.plan, 2).rating == 2.0
     assert packed(options, 0.0, 2.0, Deadline(), known.plan) == (best, None)
     assert packed(options, 1.5, 3.0, Deadline(-1.0)) == (1.5, None)
 

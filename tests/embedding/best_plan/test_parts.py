@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from small_problems import problems, ways
 
-from planners.embedding.best_plan.parts import HOST, RANK, parts_of, places, rounds
+from planners.embedding.best_plan.parts import HOST, RANK, legal, parts_of, places, rounds
 
 
 def allowed(space, placed_on, parts, option):
@@ -34,7 +34,11 @@ def test_parts_have_the_placements_of_torchrec(problem):
     space, placed_on = problem
     parts = parts_of(space, placed_on)
     for option in range(len(space.options)):
-        assert sorted(allowed(space, placed_on, parts, option)) == sorted(ways(*problem, option))
+        placements = sorted(ways(*problem, option))
+        assert sorted(allowed(space, placed_on, parts, option)) == placements
+        shards = int(space.first_shard[option + 1] - space.first_shard[option])
+        for ranks in product(range(placed_on.ranks), repeat=shards):
+            assert legal(parts, placed_on, option, np.array(ranks)) == (ranks in placements)
         own = slice(parts.first[option], parts.first[option + 1])
         assert (parts.size[own] == 1).all() or not (parts.unit[own] == RANK).any()
         if parts.size[own].size:

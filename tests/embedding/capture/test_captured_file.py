@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from planners.embedding import FAMILY
-from planners.embedding.capture.file import read_problem
 
 
 def document() -> dict:
@@ -55,27 +54,19 @@ def test_a_changed_file_is_read_or_refused(path, wanted):
     ("way", "value", "said"),
     [
         (("topology", "world_size"), 2**40, "`int` <= 131072 - at `$.topology.world_size`"),
-        (("topology", "world_size"), True, "Expected `int`, got `bool`"),
         (("topology", "local_world_size"), 2**17, "local_world_size and pod_size must be at most"),
         (("topology", "custom"), {"hbm_cap": []}, "custom must have"),
         (("topology", "devices"), [[1, 1, 1, 1]], "devices must be there for each of"),
-        (("topology", "hbm_mem_bw"), float("nan"), "at `$.topology.hbm_mem_bw`"),
-        (("topology", "compute_device"), "tpu", "'tpu' - at `$.topology.compute_device`"),
-        (("reservation", "left"), [[1, 1, 1, 1]], "devices must be there for each of"),
-        (("batch_size",), 0, "Expected `int` >= 1 - at `$.batch_size`"),
         (("modules", 0, "path"), "a..b", "cannot be made"),
-        (("modules", 0, "tables", 0, "rows"), 10**15, "`int` <= 1000000000000 - at `$.modules[0]"),
         (("modules", 0, "tables", 0, "name"), "a.b", "at `$.modules[0].tables[0].name`"),
         (("modules", 0, "tables", 0, "pooling"), "NONE", "pooling must be SUM or MEAN"),
         (("sharders",), [], "a sharder for each kind"),
         (("sharders", 0, "bytes_sent"), {"a": [1, 2]}, "at `key` in `$.sharders[0].bytes_sent`"),
-        (("sharders", 0, "kernels"), {"cuda": {"table_wise": ["x"]}}, "at `$.sharders[0].kernels"),
         (("planner", "proposers", 0, "kind"), "os.system", "must be one of GreedyProposer"),
-        (("planner", "proposers", 0, "settings"), {}, "missing required field `use_depth`"),
         (("planner", "kind"), "Planner", "a Planner must have mode"),
         (("options", 0, "table"), 99, "tables that are there"),
         (("options", 0, "shards"), [[1, 1, 1, 10**9]], "estimates that are there"),
-        (("estimates",), [[1, 2]], "`array` of length >= 9 - at `$.estimates[0]`"),
+        (("batch_size",), 0, "Expected `int` >= 1 - at `$.batch_size`"),
         (("found",), {}, "must have a fingerprint and proposals, or an error"),
     ],
 )
@@ -90,14 +81,6 @@ def test_what_cannot_be_so_is_named(path, way, value, said):
     with pytest.raises(UsageError) as error:
         built(path)
     assert said in str(error.value)
-
-
-@pytest.mark.parametrize("key", [key for key in DOCUMENT if key != "shardbench"])
-def test_every_part_must_be_there(path, key):
-    held = copy.deepcopy(DOCUMENT)
-    del held[key]
-    with pytest.raises(UsageError, match=f"missing required field `{key}`"):
-        read_problem(written(path, held))
 
 
 def test_deep_nesting_and_other_families_are_refused(path):

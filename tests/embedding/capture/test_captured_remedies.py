@@ -38,7 +38,6 @@ def changes_of_captured(path, reservation):
     [
         lambda: FixedPercentageStorageReservation(0.99),
         lambda: FixedAbsoluteStorageReservation(2**30 - 2**20),
-        lambda: HeuristicalStorageReservation(0.99),
         lambda: HeuristicalStorageReservation(0.5, dense_tensor_estimate=2**30),
     ],
 )

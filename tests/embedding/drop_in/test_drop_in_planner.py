@@ -32,13 +32,13 @@ from torchrec.distributed.types import CacheParams, ShardingType
 from torchrec.schema.utils import is_signature_compatible
 
 from planners.embedding.best_plan.torchrec_rules import _is_accepted
+from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
-from planners.embedding.drop_in.plan_check import fault_of
 from planners.embedding.drop_in.planner import DistrustedSearch, Planner
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.estimation import Estimation
+from planners.embedding.search.options import Estimates
 from planners.embedding.search.outcome import Found, NotFound
-from planners.embedding.search.unmade_shards import Estimates
 
 BOTH = ("same-plan", "best-plan")
 

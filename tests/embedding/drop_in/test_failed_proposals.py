@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_problems import option
 
-from planners.embedding.drop_in import failed_proposals
-from planners.embedding.drop_in.failed_proposals import least_memory
+from planners.embedding.drop_in import turns
+from planners.embedding.drop_in.turns import NothingFound, least_memory
 from planners.embedding.search.outcome import NotFound
 from planners.embedding.search.space import search_space
 
@@ -23,10 +23,11 @@ def space():
 
 @pytest.mark.parametrize("most", [0, 100])
 def test_the_memory_of_each_option_is_that_of_its_shards(monkeypatch, most):
-    monkeypatch.setattr(failed_proposals, "_MOST_SHARDS", most)
+    monkeypatch.setattr(turns, "MOST_SHARDS", most)
     problem = space()
     outcome = NotFound(np.array([0, 2]), np.array([1, 3]), 2)
-    proposals, summed = failed_proposals.failed_proposals(problem, outcome, lambda made: made)
+    turn = NothingFound.of(problem, outcome)
+    proposals, summed = turn.proposals, turn.summed
     assert summed == (most == 0)
     assert [[sum(s.storage.hbm for s in o.shards) for o in row] for row in proposals] == [
         [12, 7],
@@ -37,8 +38,7 @@ def test_the_memory_of_each_option_is_that_of_its_shards(monkeypatch, most):
 
 def test_equal_proposals_appear_once():
     outcome = NotFound(np.array([0, 2]), np.array([0, 2]), 1)
-    proposals, _ = failed_proposals.failed_proposals(space(), outcome, lambda made: made)
-    assert len(proposals) == 1
+    assert len(NothingFound.of(space(), outcome).proposals) == 1
 
 
 def test_the_least_memory_goes_by_hbm_and_then_by_host_memory():

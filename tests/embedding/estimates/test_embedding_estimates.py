@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.types import Shard, ShardingOption
 
-from harness.contract import BenchOptions, NotApplicable, UsageError, WorkloadSpec
+from harness.contract import BenchOptions, FittedMachine, NotApplicable, UsageError, WorkloadSpec
 from harness.contract.registry import load_registry
 from harness.topologies.lookup import find_topology, read_topologies
 from planners.embedding.coefficients import (
@@ -19,8 +20,14 @@ from planners.embedding.coefficients import (
     write_coefficients,
 )
 from planners.embedding.decision import fingerprint, validate
-from planners.embedding.estimates import workbench
-from planners.embedding.estimates.calibration import CACHED, PASSES, Calibration, torchrec_bytes
+from planners.embedding.estimates.calibration import (
+    LAUNCH,
+    PASSES,
+    START,
+    TERMS,
+    Calibration,
+    torchrec_bytes,
+)
 from planners.embedding.estimates.coefficient_fit import Times, fit_machine
 from planners.embedding.estimates.design import (
     FITTED_PURPOSES,
@@ -30,7 +37,6 @@ from planners.embedding.estimates.design import (
     design,
 )
 from planners.embedding.estimates.device import Device
-from planners.embedding.estimates.different_plans import different_plans
 from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.lookup_distributions import (
@@ -39,9 +45,9 @@ from planners.embedding.estimates.lookup_distributions import (
     Zipf,
     distribution_named,
 )
-from planners.embedding.estimates.memory_candidates import memory_candidates
 from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import EmbeddingWorkbench, with_kernels
+from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
+from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.problem import EmbeddingProblem
 
 FAMILY = load_registry().find("embedding")
@@ -60,7 +66,7 @@ DEVICE = Calibration(
     | {
         f"fused.cached.{passed}.{term}": value
         for passed in PASSES
-        for term, value in zip((*CACHED.terms, "launch", "start"), TRUE[passed], strict=True)
+        for term, value in zip((*TERMS, LAUNCH, START), TRUE[passed], strict=True)
     }
 )
 
@@ -88,6 +94,10 @@ def problem() -> EmbeddingProblem:
     return FAMILY.work.build(WORKLOAD, find_topology("dgx_a100_80gb", 4))
 
 
+def errors_of(found: FittedMachine) -> dict[str, float]:
+    return {error.purpose: error.error for error in found.errors}
+
+
 def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     points = design("fused")
     found = fit_machine(points, times_of(points, noise=0.02), UniformLookups())
@@ -105,16 +115,14 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     ]
     assert len(inside) == 34
     assert sum(inside) >= 27  # of intervals at 95 %, some of which share what they explain
-    errors = {(error.form, error.purpose): error.error for error in found.errors}
-    assert errors["cached", HELD_OUT] < 0.04 < errors["torchrec", HELD_OUT]
+    assert errors_of(found)[HELD_OUT] < 0.04
 
 
 def test_without_noise_the_fit_is_right_on_other_sizes():
     points = design("fused", seed=1)
-    found = fit_machine(points, times_of(points), UniformLookups())
-    errors = {(error.form, error.purpose): error.error for error in found.errors}
-    for purpose in PURPOSES:
-        assert errors["cached", purpose] < 0.005
+    errors = errors_of(fit_machine(points, times_of(points), UniformLookups()))
+    assert set(errors) == set(PURPOSES)
+    assert max(errors.values()) < 0.005
 
 
 def test_too_small_a_design_is_refused():
@@ -147,32 +155,32 @@ def test_wrong_texts_are_one_sentence(read, text: str, named: str):
         read(text)
 
 
+def shards_in(plan: Sequence[ShardingOption], topology) -> list[tuple[ShardWork, Shard]]:
+    return [pair for rank in shards_by_rank(plan, topology) for pair in rank]
+
+
 def test_the_estimator_gives_torchrec_the_calibrated_times_of_shards(problem: EmbeddingProblem):
-    enumerator = EmbeddingEnumerator(
-        problem.topology,
-        batch_size=problem.batch_size,
-        constraints=problem.constraints,
-        estimator=calibrated_estimators(DEVICE, problem.topology, problem.constraints),
+    estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
+    options = problem.enumerator(EmbeddingEnumerator, estimators).enumerate(
+        problem.module, problem.sharders
     )
-    compared = 0
-    for option in enumerator.enumerate(problem.module, problem.sharders):
-        if option.compute_kernel != "fused":
-            continue
+    fused = [option for option in options if option.compute_kernel == "fused"]
+    for option in fused:
         for number, shard in enumerate(option.shards):
             shard.rank = number % problem.topology.world_size
-        for rank in shards_by_rank([option], problem.topology):
-            for work, shard in rank:
-                assert shard.perf.fwd_compute == pytest.approx(DEVICE.shard_ms(work, "forward"))
-                assert shard.perf.bwd_compute == pytest.approx(DEVICE.shard_ms(work, "backward"))
-                compared += 1
-    assert compared > 20
+    assert fused
+    for work, shard in shards_in(fused, problem.topology):
+        assert shard.perf.fwd_compute == pytest.approx(DEVICE.shard_ms(work, "forward"))
+        assert shard.perf.bwd_compute == pytest.approx(DEVICE.shard_ms(work, "backward"))
 
 
-def test_sequences_keep_torchrecs_own_times(tmp_path):
+def test_sequences_keep_torchrecs_own_times_and_their_memory_is_not_measured(tmp_path):
     """A calibration is of pooled lookups, so sequences are estimated as torchrec does."""
     file = tmp_path / "t.csv"
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
     problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
+    with pytest.raises(NotApplicable, match="table_0 is sequence"):
+        memory_candidates(problem, [], "cpu", 0)
     estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
     own, calibrated = (
         problem.enumerator(EmbeddingEnumerator, made).enumerate(problem.module, problem.sharders)
@@ -180,10 +188,10 @@ def test_sequences_keep_torchrecs_own_times(tmp_path):
     )
     for option, other in zip(own, calibrated, strict=True):
         if option.compute_kernel == "fused":
-            is_same = [shard.perf.fwd_compute for shard in option.shards] == [
-                shard.perf.fwd_compute for shard in other.shards
-            ]
-            assert is_same == (not option.is_pooled), option.fqn
+            times, others = (
+                [shard.perf.fwd_compute for shard in some.shards] for some in (option, other)
+            )
+            assert (times == others) == (not option.is_pooled), option.fqn
 
 
 def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
@@ -199,10 +207,9 @@ def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
     other = FAMILY.find("certified").prepared(fused).run()
 
     def by_machine(made) -> float:
-        ranks = shards_by_rank(made.options, fused.topology)
         return max(
             sum(DEVICE.shard_ms(work, passed) for work, _ in rank for passed in PASSES)
-            for rank in ranks
+            for rank in shards_by_rank(made.options, fused.topology)
         )
 
     assert by_machine(plan) <= by_machine(other) * 1.001
@@ -244,56 +251,40 @@ def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProbl
 
 
 def test_estimates_that_are_worked_out_here_are_torchrecs_own(problem: EmbeddingProblem, plans):
-    bandwidth = problem.topology.hbm_mem_bw
-    compared = 0
-    for _, plan in plans:
-        for rank in shards_by_rank(plan.options, problem.topology):
-            for work, shard in rank:
-                is_even = work.share * work.row_parts == pytest.approx(1, rel=1e-9)
-                if work.kernel == "fused" and is_even:
-                    assert torchrec_bytes(work) / bandwidth == pytest.approx(
-                        shard.perf.fwd_compute, rel=1e-6
-                    )
-                    compared += 1
-    assert compared > 20
-
-
-def test_torchrecs_warnings_are_not_repeated_for_each_plan(caplog: pytest.LogCaptureFixture):
-    workload = WorkloadSpec("mixture", {"seed": "4"})
-    mixture = FAMILY.work.build(workload, find_topology("dgx_a100_80gb", 16))
-    caplog.clear()
-    assert len(different_plans(mixture, 2, 0)) == 2
-    assert not [record for record in caplog.records if record.name.startswith("torchrec")]
+    pairs = [pair for _, plan in plans for pair in shards_in(plan.options, problem.topology)]
+    even = [
+        (torchrec_bytes(work) / problem.topology.hbm_mem_bw, shard.perf.fwd_compute)
+        for work, shard in pairs
+        if work.kernel == "fused" and math.isclose(work.share * work.row_parts, 1)
+    ]
+    assert len(even) > 20
+    for ours, theirs in even:
+        assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
-def test_kernels_of_a_rank_look_up_and_learn(is_weighted: bool):
+def test_each_pass_of_a_rank_can_be_repeated_and_learns(is_weighted: bool):
     kernels = kernels_on(
         Device("cpu"),
         ShardWork("a", "fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=is_weighted),
         ShardWork("b", "fused", "row_wise", 50, 16, (0.5, 1.0), 32, share=0.25, row_parts=4),
     )
-    outputs = [tuple(output.shape) for output in kernels._outputs]
-    assert outputs == [(32, 8), (32, 32)]
-    before = [output.detach().clone() for output in kernels._outputs]
-    kernels.backward()
-    kernels.forward()
-    assert all(not (a == b).all() for a, b in zip(before, kernels._outputs, strict=True))
+    before = [table.clone() for table in tables_of(kernels)]
+    for call in kernels.passes().values():
+        for _ in range(2):
+            call.begin()
+            call.run()
+    assert not any(map(torch.equal, before, tables_of(kernels)))
 
 
-def test_tables_of_one_sharding_type_share_a_kernel_as_in_torchrec():
-    shards = [ShardWork(str(n), "fused", "table_wise", 10, 4 * n, (1.0,), 8) for n in (1, 2, 3)]
-    other = ShardWork("r", "fused", "row_wise", 10, 4, (1.0,), 8)
-    kernels = kernels_on(Device("cpu"), *shards, other)
-    assert [tuple(output.shape) for output in kernels._outputs] == [(8, 24), (8, 4)]
-
-
-def test_a_backward_pass_has_a_forward_pass_before_it_that_is_not_timed():
-    shard = ShardWork("a", "fused", "table_wise", 100, 8, (3.0,), 32)
-    passes = kernels_on(Device("cpu"), shard).passes()
-    for _ in range(2):
-        passes["backward"].begin()
-        passes["backward"].run()
+@pytest.mark.parametrize(("kernel", "renewed"), [("fused_uvm_caching", True), ("fused", False)])
+def test_kernels_with_a_cache_look_up_other_rows_each_time(kernel: str, renewed: bool):
+    rank = kernels_on(Device("cpu"), ShardWork("a", kernel, "table_wise", 10**5, 8, (3.0,), 32))
+    before = [group.indices.clone() for group in rank._groups]
+    rank.passes()["forward"].begin()
+    assert all(torch.equal(a, b.indices) for a, b in zip(before, rank._groups, strict=True)) == (
+        not renewed
+    )
 
 
 def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: EmbeddingProblem):
@@ -316,7 +307,10 @@ def test_ranks_share_the_memory_of_the_largest_one():
     other = [replace(shards[0], rows=50_000), replace(shards[0], sharding_type="row_wise")]
     device = Device("cpu")
     device.make_room([shards, other])
-    places = [kernel_memory(kernels_on(device, *rank)) for rank in (shards, other)]
+    places = [
+        [table.data_ptr() for table in tables_of(kernels_on(device, *rank))]
+        for rank in (shards, other)
+    ]
     assert places[0][0] == places[1][0]
     assert max(map(max, places)) - places[0][0] < 1.01 * 4 * 3 * 30_000 * (8 + 1)
     assert len(set(places[1])) == len(places[1])  # the tables of one rank do not overlap
@@ -333,46 +327,7 @@ def test_only_tables_of_the_device_itself_share_memory():
     assert shared.untyped_storage().data_ptr() == again.untyped_storage().data_ptr()
 
 
-def test_kernels_with_a_cache_look_up_other_rows_each_time():
-    cached = ShardWork("a", "fused_uvm_caching", "table_wise", 100_000, 8, (3.0,), 32)
-    for shard, renewed in ((cached, True), (replace(cached, kernel="fused"), False)):
-        rank = kernels_on(Device("cpu"), shard)
-        before = [group.indices.clone() for group in rank._groups]
-        for call in rank.passes().values():
-            call.begin()
-            call.run()
-        same = [bool((a == b.indices).all()) for a, b in zip(before, rank._groups, strict=True)]
-        assert same == [not renewed]
-
-
-def test_a_kernel_that_does_not_run_is_left_out_of_plans(
-    problem: EmbeddingProblem, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(workbench._KERNELS, "cpu", ("fused", "fused_uvm"))
-    bench = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.05))
-
-    def broken(shards: Sequence[ShardWork]) -> RankKernels:
-        if any(shard.kernel == "fused_uvm" for shard in shards):
-            raise RuntimeError("CUDA error: operation not supported")
-        return kernels_on(Device("cpu"), *shards)
-
-    monkeypatch.setattr(bench, "_kernels", broken)
-    assert bench._kernels_that_run == ("fused",)
-    kept = with_kernels(problem, bench._kernels_that_run)
-    assert kept.kernels == {"fused"}
-    assert {tuple(c.compute_kernels) for c in kept.constraints.values()} == {("fused",)}
-
-
-def kernel_memory(rank: RankKernels) -> list[int]:
-    """Return the addresses of a rank's tables and of their optimizer's state."""
+def tables_of(rank: RankKernels) -> list[torch.Tensor]:
+    """Return the weights of a rank's tables and their optimizer's state."""
     kernels = [group.lookup for group in rank._groups]
-    return [held.data_ptr() for k in kernels for held in (k.weights_host, k.momentum1_host)]
-
-
-def test_memory_is_measured_for_pooled_tables_alone(tmp_path):
-    """A table of another kind of lookup is refused, and named."""
-    file = tmp_path / "t.csv"
-    file.write_text("name,rows,dim,pooling_factor,lookup\nhistory,100,16,20,sequence\n")
-    problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
-    with pytest.raises(NotApplicable, match="history is sequence"):
-        memory_candidates(problem, [], "cpu", 0)
+    return [table for k in kernels for table in (k.weights_host, k.momentum1_host)]

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 from random_options import random_case
 
-from planners.embedding.explain.placement import Load, Obstacle, replace
+from planners.embedding.explain.placement import Obstacle, replace
 from planners.embedding.search.space import (
     Devices,
+    Load,
     Placement,
     SearchSpace,
     devices_of,

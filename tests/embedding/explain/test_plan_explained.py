@@ -27,8 +27,7 @@ from planners.embedding.explain.placement import PlacedPlan
 from planners.embedding.explain.records import PERF, PlanExplained
 from planners.embedding.explain.table import explain_table
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.space import devices_of, search_space
-from planners.embedding.tables.torchrec_objects import perf_by_rank
+from planners.embedding.search.space import devices_of, load_of_plan, search_space
 from shardbench.commands.explain import shown
 
 CASES = (
@@ -57,7 +56,7 @@ def found(case) -> PlanExplained:
 def test_the_figures_of_the_rank_add_up(case):
     problem, plan = planned(*case)
     seen = found(case)
-    perf = perf_by_rank(plan.options, problem.topology)
+    perf = load_of_plan(plan.options, problem.topology.world_size).perf
     assert seen.ranks_ms == pytest.approx(perf)
     assert seen.slowest_ms == pytest.approx(max(perf))
     assert seen.rank.rank == seen.slowest_rank
@@ -147,7 +146,8 @@ def test_the_difference_to_another_plan_adds_up_and_is_that_of_real_plans():
     seen = found(case).against
     problem, plan = planned(*case)
     theirs = planned(*case[:2], other)[1]
-    assert seen.slowest_ms == pytest.approx(max(perf_by_rank(theirs.options, problem.topology)))
+    slowest = load_of_plan(theirs.options, problem.topology.world_size).rating
+    assert seen.slowest_ms == pytest.approx(slowest)
     assert sum(table.mean_ms for table in seen.tables) == pytest.approx(seen.by_options_ms)
     difference = found(case).slowest_ms - seen.slowest_ms
     assert seen.by_options_ms + seen.by_balance_ms == pytest.approx(difference)
@@ -155,7 +155,7 @@ def test_the_difference_to_another_plan_adds_up_and_is_that_of_real_plans():
     there = {option.name: option for option in theirs.options}
     for table in seen.tables:
         mixed = [there[o.name] if o.name == table.table else o for o in plan.options]
-        alone = max(perf_by_rank(mixed, problem.topology))
+        alone = load_of_plan(mixed, problem.topology.world_size).rating
         assert table.alone_ms == pytest.approx(alone)
 
 

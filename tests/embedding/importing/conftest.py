@@ -1,7 +1,7 @@
 """Fixtures that write files and modules to import tables from."""
 
-import sys
 import textwrap
+from uuid import uuid4
 
 import pytest
 
@@ -19,15 +19,10 @@ def source(tmp_path):
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    numbers = iter(range(100))
-    made = []
 
     def write(code: str) -> str:
-        name = f"made_up_model_{next(numbers)}"
+        name = f"model_{uuid4().hex}"
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
-        made.append(name)
         return f"{name}:build"
 
-    yield write
-    for name in made:
-        sys.modules.pop(name, None)
+    return write

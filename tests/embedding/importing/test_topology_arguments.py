@@ -23,13 +23,6 @@ def test_pod_size_is_the_trap_and_nothing_else():
     assert finding.write == "local_world_size=64, without pod_size"
 
 
-def test_arguments_that_are_left_out_are_traps():
-    findings = traps('{"world_size": 16}')
-    assert {finding.column for finding in findings} == {
-        *("local_world_size", "hbm_cap", "hbm_mem_bw", "hbm_to_ddr_mem_bw", "intra_host_bw")
-    }
-
-
 def test_torchrec_itself_does_as_is_said_here():
     """In the real Topology, `pod_size` changes no bandwidth; a larger `local_world_size` does."""
     from torchrec.distributed.planner.types import CollectiveType, Topology
@@ -54,8 +47,6 @@ def test_torchrec_itself_does_as_is_said_here():
     ("text", "said"),
     [
         ("", "bad.json must hold a JSON object of torchrec's arguments: "),
-        ("[1]", "bad.json must hold a JSON object of torchrec's arguments: "),
-        ('{"world_size": "many"}', "at `$.world_size`"),
         ('{"world_size": -1}', "at `$.world_size`"),
         ('{"hbm_cap": [1]}', "at `$.hbm_cap`"),
         ('{"hbm_cap": true}', "got `bool` - at `$.hbm_cap`"),
@@ -69,8 +60,9 @@ def test_what_is_no_object_of_arguments_is_refused(text: str, said: str):
     assert said in str(refused.value)
 
 
-def test_what_is_wrong_is_told_by_torchrecs_names():
-    (*_, trap) = traps('{"hbm_mem_bw": 3350, "world_size": 1}')
-    assert trap.column == "hbm_to_ddr_mem_bw"
+def test_what_is_left_out_or_wrong_is_told_by_torchrecs_names():
+    assert {trap.column for trap in traps('{"world_size": 16}')} == {
+        *("local_world_size", "hbm_cap", "hbm_mem_bw", "hbm_to_ddr_mem_bw", "intra_host_bw")
+    }
     (trap,) = (trap for trap in traps('{"hbm_mem_bw": 3350}') if "left out" not in trap.wrong)
     assert (trap.column, trap.write) == ("hbm_mem_bw", "3350000000 if GB/s were meant")

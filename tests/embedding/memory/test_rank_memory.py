@@ -22,21 +22,20 @@ from harness.execution.child import run, start_job
 from harness.execution.server import start_server
 from harness.execution.worker import Failed, Result, Stage
 from planners.embedding.memory import rank_bytes
-from planners.embedding.memory.rank_bytes import (
+from planners.embedding.memory.rank_bytes import measure_rank, terms_of
+from planners.embedding.memory.rank_model import RankJob, RankModel, inputs_of
+from planners.embedding.memory.shard_bytes import (
     GRADIENTS,
     INPUTS,
     OF_RANK,
     OPTIMIZER,
+    OPTIMIZERS,
     OUTPUTS,
     PEAK,
     WEIGHTS,
     Terms,
-    measure_rank,
-    terms_of,
+    derived_terms,
 )
-from planners.embedding.memory.rank_model import RankJob, RankModel, inputs_of
-from planners.embedding.memory.shard_bytes import state_bytes
-from planners.embedding.memory.step_peak import derived_terms
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import embedding_model
 
@@ -98,11 +97,7 @@ def measured(job: RankJob) -> Terms:
 @pytest.mark.parametrize(
     ("kind", "optimizer"),
     [
-        ("table_wise", "sgd"),
-        ("table_wise", "adagrad"),
-        ("row_wise", "rowwise_adagrad"),
         ("column_wise", "rowwise_adagrad"),
-        ("data_parallel", "sgd"),
         ("data_parallel", "adam"),
     ],
 )
@@ -111,12 +106,7 @@ def test_weights_and_optimizer_state_have_their_exact_bytes(kind: str, optimizer
     found = measured(made[0])[kind]
     shards = [shard.size for option in options for shard in option.shards if shard.rank == 0]
     assert found[WEIGHTS] == sum(4 * rows * columns for rows, columns in shards) > 0
-    assert found[OPTIMIZER] == sum(state_bytes(optimizer, *size) for size in shards)
-
-
-def test_counted_bytes_repeat_exactly() -> None:
-    made, _ = jobs(("table_wise", "row_wise", "column_wise"), "rowwise_adagrad")
-    assert measured(made[1]) == measured(made[1])
+    assert found[OPTIMIZER] == sum(OPTIMIZERS[optimizer].state_bytes(*size) for size in shards)
 
 
 def random_tables(rng: random.Random) -> tuple[Table, ...]:

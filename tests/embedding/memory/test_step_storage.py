@@ -9,9 +9,9 @@ from torchrec.distributed.planner.shard_estimators import (
 )
 from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 
+from planners.embedding.memory.candidates import torchrec_terms
 from planners.embedding.memory.estimator import StepStorageEstimator
-from planners.embedding.memory.rank_bytes import OF_RANK, PEAK
-from planners.embedding.memory.torchrec_terms import torchrec_terms
+from planners.embedding.memory.shard_bytes import OF_RANK, PEAK
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 
@@ -22,11 +22,11 @@ def options(
     problem: EmbeddingProblem, kind: type[ShardEstimator], enumerator: type[EmbeddingEnumerator]
 ) -> dict[tuple[str, str, str], ShardingOption]:
     estimators = [
-        made(topology=problem.topology, constraints=problem.constraints)
-        for made in (EmbeddingPerfEstimator, kind)
+        estimator(topology=problem.topology, constraints=problem.constraints)
+        for estimator in (EmbeddingPerfEstimator, kind)
     ]
-    found = problem.enumerator(enumerator, estimators).enumerate(problem.module, problem.sharders)
-    return {(one.fqn, one.sharding_type, one.compute_kernel): one for one in found}
+    made = problem.enumerator(enumerator, estimators).enumerate(problem.module, problem.sharders)
+    return {(option.fqn, option.sharding_type, option.compute_kernel): option for option in made}
 
 
 @pytest.mark.parametrize("enumerator", [EmbeddingEnumerator, DistinctShardEnumerator])

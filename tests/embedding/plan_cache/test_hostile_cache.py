@@ -47,16 +47,11 @@ def swapped(old: bytes, new: bytes):
 
 DAMAGES = {
     "empty": lambda file: file.write_bytes(b""),
-    "truncated": lambda file: os.truncate(file, 200),
     "a changed rank": lambda file: file.write_bytes(file.read_bytes().replace(b"1,", b"2,", 1)),
-    "a folder": lambda file: (file.unlink(), file.mkdir()),
     "a pipe": lambda file: (file.unlink(), os.mkfifo(file)),
     "not JSON": lambda file: rewrite(file, b"[" * 10_000),
-    "another format": lambda file: rewrite(file, b'{"format": "other"}'),
-    "an old version": swapped(b'"version":1', b'"version":0'),
     "no figures": swapped(b"max_rank_ms", b"ms"),
     "another rating": swapped(b'"max_rank_ms":', b'"max_rank_ms":1'),
-    "other tables": swapped(b'"t1"', b'"x1"'),
     "another kernel": swapped(b'"fused"', b'"key"'),
     "another cut": swapped(b'"size":[', b'"size":[1'),
     "a rank that is not there": swapped(b'"rank":1', b'"rank":99'),
@@ -72,7 +67,7 @@ def test_a_bad_file_is_a_miss_and_one_warning(damage, file, tmp_path, caplog):
     assert made.from_cache == ""
     assert placement(made) == placement(planned(None, ROWS))
     assert len(warnings_of(caplog)) == 1, warnings_of(caplog)
-    if damage not in ("a folder", "a pipe"):  # these stay where they are
+    if damage != "a pipe":  # that stays where it is
         assert planned(cache, ROWS).from_cache == "hit"
 
 

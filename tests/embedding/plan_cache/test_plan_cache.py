@@ -17,22 +17,12 @@ from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, G
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.sharding_plan import get_default_sharders
-from torchrec.inference.modules import quantize_embeddings
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
 from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
-from torchrec.modules.mc_embedding_modules import ManagedCollisionEmbeddingBagCollection
-from torchrec.modules.mc_modules import (
-    DistanceLFU_EvictionPolicy,
-    ManagedCollisionCollection,
-    MCHManagedCollisionModule,
-)
 
-from planners.embedding.best_plan.near.search import NearSearch
-from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.cache import PlanCache
-from planners.embedding.plan_files.loader import JsonPlanLoader
 from planners.embedding.search import warm_up
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 
@@ -153,14 +143,6 @@ def test_otherwise_the_search_starts_from_the_known_plan(change, tmp_path):
     assert made._perf_model.rate(made._best_plan) <= 1.01 * alone._perf_model.rate(alone._best_plan)
 
 
-def test_mode_same_plan_uses_only_its_own_plan(cache):
-    planned(cache, ROWS)
-    machine = topology(4 * GIB - 14 * MIB)
-    made = planned(cache, ROWS, machine)
-    assert made.from_cache == ""
-    assert placement(made) == placement(planned(None, ROWS, machine))
-
-
 def said_by_us(caplog):
     """Return the messages that were not torchrec's."""
     ours = ("shardbench", "planners")
@@ -168,19 +150,17 @@ def said_by_us(caplog):
 
 
 PROPOSERS = {
-    "torchrec's own": lambda: None,
     "dynamic programming": DynamicProgrammingProposer,
     "with a threshold": lambda: GreedyProposer(threshold=2),
 }
 
 
-@pytest.mark.parametrize("mode", BOTH)
 @pytest.mark.parametrize("proposer", PROPOSERS)
 @pytest.mark.parametrize("loaded", [True, False], ids=["compiled", "torchrec's search"])
-def test_one_planner_hits_again_and_again(mode, proposer, loaded, cache, caplog, monkeypatch):
+def test_one_planner_hits_again_and_again(proposer, loaded, cache, caplog, monkeypatch):
     """Nothing that a plan leaves in a planner changes the key of the next one."""
     monkeypatch.setattr(warm_up, "are_loaded", lambda kernels: loaded)
-    made = planner(cache, mode=mode, proposer=PROPOSERS[proposer]())
+    made = planner(cache, proposer=PROPOSERS[proposer]())
     uses = []
     for _ in range(4):
         made.plan(model(ROWS), [EmbeddingBagCollectionSharder()])
@@ -190,37 +170,11 @@ def test_one_planner_hits_again_and_again(mode, proposer, loaded, cache, caplog,
     assert said_by_us(caplog) == []
 
 
-def test_a_budget_is_a_share_of_weights_with_optimizer_state(cache, monkeypatch):
-    """With Adam a tenth of all bytes may move, not a tenth of the weights alone."""
-    budgets = []
-    search = NearSearch.search
-    monkeypatch.setattr(
-        NearSearch, "search", lambda self, budget: budgets.append(budget) or search(self, budget)
-    )
-    for tables in (12, 13):
-        many = model(rows_of(tables))
-        for parameter in many.parameters():
-            parameter._optimizer_classes = [torch.optim.Adam]
-        made = planner(cache, mode="best-plan")
-        made.plan(many, [EmbeddingBagCollectionSharder()])
-    weights = 4 * 64 * sum(rows_of(12).values())
-    assert made.from_cache == "start"
-    assert budgets == [pytest.approx(0.1 * 3 * weights)]
-
-
 def bags(is_weighted=False, **more):
     config = EmbeddingBagConfig(
         name="t", num_embeddings=1000, embedding_dim=64, feature_names=["f"], **more
     )
     return EmbeddingBagCollection([config], is_weighted, torch.device("cpu"))
-
-
-def managed_collision():
-    managed = MCHManagedCollisionModule(1000, torch.device("cpu"), DistanceLFU_EvictionPolicy(), 1)
-    tables = bags()
-    return ManagedCollisionEmbeddingBagCollection(
-        tables, ManagedCollisionCollection({"t": managed}, tables.embedding_bag_configs())
-    )
 
 
 UNSERVED = {
@@ -229,10 +183,6 @@ UNSERVED = {
             bags(is_weighted=True), PositionWeightedModuleCollection({"f": 2})
         )
     ),
-    "torchrec.quant.embedding_modules.EmbeddingBagCollection": lambda: quantize_embeddings(
-        nn.Sequential(bags()), dtype=torch.int8, inplace=True
-    )[0],
-    "mc_embedding_modules.ManagedCollisionEmbeddingBagCollection": managed_collision,
     "Table 't' is virtual": lambda: bags(use_virtual_table=True, total_num_buckets=4),
     "several modules have a table t,": lambda: nn.Sequential(bags(), bags()),
 }
@@ -257,36 +207,22 @@ def test_what_the_cache_cannot_serve_is_said_before_the_search(said, cache, capl
     assert sentence.count(". ") == 0
 
 
-def test_a_search_of_torchrecs_own_says_that_it_uses_no_cache(cache, caplog):
-    """A user's own proposer has torchrec's search, and no plan of it is kept."""
-
-    class OwnProposer(GreedyProposer):
-        pass
-
-    assert planned(cache, ROWS, proposer=OwnProposer()).from_cache == ""
-    [sentence] = said_by_us(caplog)
-    assert "torchrec's own, without the cache, since OwnProposer" in sentence
-
-
-def test_the_files_are_plans_that_other_tools_load(cache, tmp_path):
-    planned(cache, ROWS)
-    [file] = files(tmp_path / "plans")
-    assert len(JsonPlanLoader(file, model(ROWS), 4, topology()).load()) == 8
-    assert Planner(topology(), mode="best-plan", previous=file)._previous.world_size == 4
-    with pytest.raises(ValueError, match="cache"):
-        planner(cache, mode="best-plan", previous=file)
-
-
 def test_a_users_own_class_is_not_kept_and_told_once(cache, tmp_path, caplog):
     class OwnEnumerator(EmbeddingEnumerator):
+        pass
+
+    class OwnProposer(GreedyProposer):
         pass
 
     for _ in range(2):
         own = OwnEnumerator(topology(), 512)
         assert planned(cache, ROWS, enumerator=own).from_cache == ""
     planned(PlanCache(tmp_path / "plans"), ROWS, callbacks=[lambda plan: plan])
+    planned(cache, ROWS, proposer=OwnProposer())
     assert files(tmp_path / "plans") == []
-    assert [r.name for r in caplog.records].count("shardbench") == 2
+    said = said_by_us(caplog)
+    assert len(said) == 3
+    assert "torchrec's own, without the cache, since OwnProposer" in said[-1]
 
 
 def test_the_plan_used_longest_ago_goes_first(tmp_path):

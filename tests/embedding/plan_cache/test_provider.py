@@ -6,7 +6,7 @@ pytest.importorskip("torchrec.distributed.planner.provider")
 
 from cached_plans import files, model, rows_of
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner.dry_run import DryRunOrchestrator, DryRunRequest, cli
+from torchrec.distributed.planner.dry_run import DryRunOrchestrator, DryRunRequest
 from torchrec.distributed.planner.executor import DefaultPlannerExecutor
 from torchrec.distributed.planner.provider import (
     DefaultPlannerProvider,
@@ -25,13 +25,13 @@ from planners.embedding.drop_in.planner import Planner
 from planners.embedding.drop_in.provider import PlannerProvider
 from planners.embedding.plan_cache.cache import PlanCache
 
-BOTH = ("same-plan", "best-plan")
 CONFIGS = {
     "default": PlannerConfig(),
-    "pipeline": PlannerConfig(pipeline_type="train_prefetch_sparse_dist"),
-    "greedy": PlannerConfig(proposer_config=ProposerConfig(kind="greedy"), timeout_seconds=60),
-    "memory balanced": PlannerConfig(partitioner_type="memory_balanced"),
-    "fixed": PlannerConfig(
+    "all else": PlannerConfig(
+        pipeline_type="train_prefetch_sparse_dist",
+        proposer_config=ProposerConfig(kind="greedy"),
+        timeout_seconds=60,
+        partitioner_type="memory_balanced",
         storage_reservation_policy=StorageReservationPolicy.FIXED_PERCENTAGE,
         storage_reservation_percentage=0.3,
     ),
@@ -101,28 +101,3 @@ def test_the_best_plan_is_no_worse_and_loaded_again(tmp_path, monkeypatch):
         assert first[sku].max_rank_perf <= result.max_rank_perf
     assert decided(run(provider, request(hbm=3.99))).keys() == {"H100", "A100"}
     assert uses[4] in ("near hit", "start")
-
-
-@pytest.mark.parametrize("mode", BOTH)
-def test_the_command_line_prints_the_same_and_keeps_plans(mode, tmp_path, capsys):
-    options = [
-        "--sku-list",
-        "H100",
-        "--world-size",
-        "4",
-        "--hbm-gb",
-        "80",
-        "--ddr-gb",
-        "512",
-        "--print-plan",
-    ]
-    provider = PlannerProvider(mode=mode, cache=PlanCache(tmp_path))
-    printed = []
-    for _ in range(2):
-        assert cli.main(options, DryRunOrchestrator(DefaultPlannerExecutor(provider))) == 0
-        printed.append(capsys.readouterr().out.partition("Dry-run")[2])
-    assert printed[0] == printed[1]
-    assert len(files(tmp_path)) == 1
-    if mode == "same-plan":
-        assert cli.main(options) == 0
-        assert capsys.readouterr().out.partition("Dry-run")[2] == printed[0]

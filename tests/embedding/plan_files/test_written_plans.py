@@ -30,7 +30,7 @@ from planners.embedding import FAMILY
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.cache import PlanCache
 from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
-from planners.embedding.plan_files.previous import previous_plan
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.planning import PLANNING, document
 
 MIB = 2**20
@@ -129,10 +129,12 @@ def written(folder, model, machines, constraints, mode, warnings):
 def load(file, model, machines, constraints):
     """Load a plan in a job, with its own constraints and without; each must be the file's plan."""
     loader = JsonPlanLoader(file, model, topology=machines)
-    for used in (plan_constraints(file, base=constraints), constraints):
-        job = planner_of(EmbeddingShardingPlanner, machines, used, plan_loader=loader)
+    within = plan_constraints(file, base=constraints)
+    for kind, used in ((Planner, within), (EmbeddingShardingPlanner, constraints)):
+        job = planner_of(kind, machines, used, plan_loader=loader)
         job.plan(model, get_default_sharders())
         assert decisions(job._best_plan) == decisions(loader.load().values())
+        assert job._num_proposals == 0
         for option in job._best_plan:
             own = constraints.get(option.name, ParameterConstraints())
             for name in ("output_dtype", "bounds_check_mode", "stochastic_rounding"):
@@ -145,7 +147,7 @@ def check(model, machines, constraints, mode, warnings):
     with TemporaryDirectory() as folder:
         parts = model, machines, constraints
         for file, warned in written(Path(folder), *parts, mode, warnings):
-            assert previous_plan(file).world_size == machines.world_size
+            assert PlanTable.of(file).world_size == machines.world_size
             loadable.append(not any("No training job can load this plan" in t for t in warned))
             if loadable[-1]:
                 warnings.clear()
@@ -202,7 +204,6 @@ def constrained(**values):
     return {f"t{number}": ParameterConstraints(**values) for number in range(3)}
 
 
-@pytest.mark.parametrize("mode", ["same-plan", "best-plan"])
 @pytest.mark.parametrize(
     ("machines", "constraints", "can_be_loaded"),
     [
@@ -213,15 +214,13 @@ def constrained(**values):
         ),
         (topology(8, 2, 2, (32,)), constrained(sharding_types=["table_row_wise"]), True),
         (topology(), constrained(cache_params=CacheParams(load_factor=1)), True),
-        (topology(), constrained(cache_params=CacheParams(load_factor=0.0)), True),
-        (topology(), constrained(pooling_factors=[1.0, 2.0]), True),
         (topology(hbm=(64, 32)), constrained(sharding_types=["row_wise"]), False),
     ],
-    ids=["columns in a pod", "rows in a pod", "all cached", "none cached", "pooling", "uneven"],
+    ids=["columns in a pod", "rows in a pod", "all cached", "uneven"],
 )
 def test_pods_caches_and_uneven_rows_are_written_as_they_are_read(
-    warnings, machines, constraints, can_be_loaded, mode
+    warnings, machines, constraints, can_be_loaded
 ):
     """Pods are hosts, unused load factors are allowed, and uneven rows cause a warning."""
-    loadable = check(model_of([(4097, 128)] * 3), machines, constraints, mode, warnings)
+    loadable = check(model_of([(4097, 128)] * 3), machines, constraints, "same-plan", warnings)
     assert loadable == [can_be_loaded] * 2

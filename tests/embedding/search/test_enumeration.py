@@ -31,7 +31,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.estimation import Diverged, Estimation, Lanes
-from planners.embedding.search.unmade_shards import SharedOption
+from planners.embedding.search.options import SharedOption
 
 randoms = st.randoms(use_true_random=False)
 

@@ -24,9 +24,9 @@ import numpy as np
 from random_options import random_case
 
 from planners.embedding.search import compiling, warm_up
-from planners.embedding.best_plan.near.moves import Moves
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.search import best_plan
+from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space
 

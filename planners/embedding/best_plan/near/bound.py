@@ -13,11 +13,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array
 
-from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.candidates import Candidates, candidates, on_usable_ranks
 from planners.embedding.best_plan.linear import Solver, least_perf, least_possible, run_solver
-from planners.embedding.best_plan.near.moves import Moves
+from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Floats, Ints, Placement
+from planners.embedding.search.space import (
+    Devices,
+    Floats,
+    Ints,
+    Placement,
+    SearchSpace,
+    search_space,
+)
 
 # The cost of exceeding the budget or the memory by 100 %, in units of the bound, so that the
 # programme always has a solution and its prices prove a bound. The budget's is high, because a byte
@@ -25,6 +32,20 @@ from planners.embedding.search.space import Floats, Ints, Placement
 _MISSING = {"budget": 1e7, "memory": 1e3}
 
 _SAFETY = 1e-13  # more than the rounding error, relative to the sum of all numbers added
+
+
+def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candidates:
+    """Return the candidates and the previous plan's options that fit, even if dominated."""
+    undominated = candidates(space, devices)
+    options = np.unique(moves.options_at_home(space))
+    if not len(options):
+        return undominated
+    alone = search_space([space.options[number] for number in options.tolist()])
+    fitting = options[candidates(alone, devices).options]
+    union = np.union1d(undominated.options, fitting)
+    union = union[np.argsort(space.table[union], kind="stable")]
+    counts = np.bincount(space.table[union], minlength=space.tables)
+    return on_usable_ranks(space, devices, union, np.concatenate([[0], np.cumsum(counts)]))
 
 
 def near_bound(

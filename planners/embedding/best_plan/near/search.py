@@ -7,12 +7,12 @@ plan without a budget; the price then pulls them towards the previous plan.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planners.embedding.best_plan.candidates import all_candidates
+from planners.embedding.best_plan.candidates import Candidates, all_candidates
 from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
@@ -25,19 +25,21 @@ from planners.embedding.best_plan.local.state import (
     local_tables,
     new_state,
 )
-from planners.embedding.best_plan.near.bound import near_bound
-from planners.embedding.best_plan.near.moves import (
-    Moves,
-    previous_options,
-    shards_of,
-    with_previous,
-)
+from planners.embedding.best_plan.near.bound import near_bound, with_previous
+from planners.embedding.best_plan.parts import legal, parts_of
 from planners.embedding.best_plan.search import NEAR_ENOUGH, search_in_order, usual_work
 from planners.embedding.best_plan.sharding_types import with_fewest_types
 from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally, canonical_order
+from planners.embedding.plan_files.table import Moves
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Devices, Ints, SearchSpace, search_space
+from planners.embedding.search.space import (
+    Devices,
+    Ints,
+    SearchSpace,
+    load_of,
+    search_space,
+)
 
 if TYPE_CHECKING:
     from torchrec.distributed.planner.types import ShardingOption
@@ -60,19 +62,6 @@ _NEAR = 0.004  # less than NEAR_ENOUGH
 _MOST_PENALTY = 1e6  # so that memory comes before milliseconds
 
 _SHARE_WITHOUT_BUDGET = 0.4  # part of a time limit for the best plan without a budget
-
-
-@dataclass(frozen=True, slots=True)
-class NearPlan:
-    """The best plan found within a budget, or else the found plan that moves the fewest bytes."""
-
-    found: Found
-    bytes: int  # bytes that the plan moves; above the budget if no plan was found within it
-
-    @property
-    def bound_ms(self) -> float:
-        """No plan that moves at most `bytes` or the budget, if that is more, rates lower."""
-        return self.found.bound
 
 
 class NearSearch:
@@ -102,7 +91,7 @@ class NearSearch:
         self._unlimited = search_in_order(self._space, devices, soon, seed, few_types=True)
         self._moves = moves(self._space.options, devices.ranks)
         self._found = with_previous(self._space, devices, self._moves)
-        self._stays = previous_options(self._found, self._moves)
+        self._stays = _previous_options(self._found, self._moves)
         self._rounds = self._states = 0
         self._best: Found | None = None
         self._bound = math.inf if len(self._found.without_options) else self._unlimited.bound
@@ -136,8 +125,11 @@ class NearSearch:
         of_option = self._moves.least_moved(self._space)[self._found.options]
         return int(np.minimum.reduceat(of_option, self._found.first[:-1]).sum())
 
-    def search(self, budget: float) -> NearPlan | NotFound:
-        """Return the best plan found within `budget` bytes, else the plan that moves the fewest."""
+    def search(self, budget: float) -> Found | NotFound:
+        """Return the best plan found within `budget` bytes, else the plan that moves the fewest.
+
+        Its bound holds for all plans that move as many bytes as the budget or as this plan.
+        """
         if not math.isfinite(self._bound):
             return NotFound(None, None, 0, self._bound)
         if self._best is not None and self._bytes(self._best) > budget:
@@ -170,8 +162,7 @@ class NearSearch:
             self._within = near_bound(self._found, self._moves, moved, self._bound, self._deadline)
         tried = self._rounds + 1
         options = self._order[best.options]
-        best = replace(best, options=options, proposals=tried, partitions=tried, bound=self._within)
-        return NearPlan(best, moved)
+        return Found(options, best.ranks, best.rating, tried, tried, self._within, moved)
 
     def _balance(self, budget: float) -> None:
         """Lower the slowest ranks of the best plan by exchanges, until these use up the budget.
@@ -262,7 +253,7 @@ class NearSearch:
         state.figures[PRICE] = 1.0 / max(float(self._moves.weight.max()), 1.0)
         if start is None:
             options = self._stays[self._stays >= 0]
-            ranks = self._moves.home[shards_of(self._space, options)]
+            ranks = self._moves.home[_shards_of(self._space, options)]
         else:
             options, ranks = start.options, start.ranks
         state.place(self._tables, self._space.table, options, ranks)
@@ -280,7 +271,7 @@ class NearSearch:
         """Set `_best` to the best plan of a state if that rates lower."""
         if state.found and state.best_rating < self._rating:
             options, ranks = state.best_plan(self._tables)
-            rating = self._found.rate(options, ranks)
+            rating = load_of(self._space, options, ranks, self._found.devices.ranks).rating
             if rating < self._rating:
                 self._best = Found(options, ranks, rating, 0, 0)
 
@@ -290,4 +281,25 @@ class NearSearch:
             self._best = plan
 
     def _bytes(self, plan: Found) -> int:
-        return self._moves.bytes_of(shards_of(self._space, plan.options), plan.ranks)
+        return self._moves.bytes_of(_shards_of(self._space, plan.options), plan.ranks)
+
+
+def _shards_of(space: SearchSpace, options: Ints) -> Ints:
+    """Return the shard numbers of some options as a flat array, option by option."""
+    first = space.first_shard[options]
+    counts = space.first_shard[options + 1] - first
+    begin = np.cumsum(counts) - counts
+    return np.repeat(first - begin, counts) + np.arange(counts.sum())
+
+
+def _previous_options(found: Candidates, moves: Moves) -> Ints:
+    """Return each table's option that can keep all shards at home, or -1 if none, shape (T,)."""
+    space, stays = found.space, np.full(found.space.tables, -1)
+    parts = parts_of(space, found.devices)
+    options, kept = np.unique(moves.options_at_home(space), return_counts=True)
+    whole = options[kept == np.diff(space.first_shard)[options]]
+    for option in whole[np.isin(whole, found.options)].tolist():
+        ranks = moves.home[space.first_shard[option] : space.first_shard[option + 1]]
+        if legal(parts, found.devices, option, ranks):
+            stays[space.table[option]] = option
+    return stays

@@ -1,6 +1,7 @@
-"""Sharding options that create their shards only when `shards` is first read."""
+"""Options of torchrec that are cheap to make and to copy: shards are created when first read."""
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -56,30 +57,31 @@ class Estimates:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._kinds: dict[str, type[Any]] = {"perf": Perf, "storage": Storage}
-        self._columns: dict[str, dict[str, Numbers]] = {"perf": {}, "storage": {}}
+        self._perf: dict[str, Numbers] = {}
+        self._storage: dict[str, Numbers] = {}
 
     def put(self, numbers: Any, shard: Shard) -> None:
         """Store a shard's estimates under its number, or lanes of estimates under many numbers."""
-        for name, columns in self._columns.items():
-            for attribute, value in vars(getattr(shard, name)).items():
+        for columns, record in ((self._perf, shard.perf), (self._storage, shard.storage)):
+            for attribute, value in vars(record).items():
                 if attribute not in columns:
                     columns[attribute] = np.zeros(self._count, object)
                 columns[attribute][numbers] = value
 
     def perf(self, number: Any) -> Perf:
         """Return the `Perf` of one shard number, or a `Perf` of arrays for several numbers."""
-        return self._record("perf", number)
+        return _record(Perf, {name: column[number] for name, column in self._perf.items()})
 
     def storage(self, number: Any) -> Storage:
         """Return the `Storage` of one shard number, or a `Storage` of arrays for several."""
-        return self._record("storage", number)
+        return _record(Storage, {name: column[number] for name, column in self._storage.items()})
 
-    def _record(self, name: str, number: Any) -> Any:
-        record = object.__new__(self._kinds[name])
-        for attribute, column in self._columns[name].items():
-            setattr(record, attribute, column[number])
-        return record
+
+def _record(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """Create a plain object with these attributes; this is faster than copy.copy."""
+    record = object.__new__(kind)
+    vars(record).update(values)
+    return record
 
 
 @dataclass(frozen=True)
@@ -122,19 +124,53 @@ class SharedOption(ShardingOption):
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
         if unmade_shards(self) is not None:
-            copied = object.__new__(type(self))
-            copied.__dict__.update(self.__dict__)
+            copied: ShardingOption = _record(type(self), vars(self))
             return copied
         shards = [Shard(s.size, s.offset, s.storage, s.perf, s.rank) for s in self.shards]
         return with_shards(self, shards)
+
+
+class PlannedOption(ShardingOption):
+    """An option with a fast hash and deepcopy; the copy is a ShardingOption that shares nothing."""
+
+    __hash__ = object.__hash__
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> ShardingOption:
+        shards = [
+            Shard(
+                [*s.size],
+                [*s.offset],
+                _record(type(s.storage), vars(s.storage)),
+                _record(type(s.perf), vars(s.perf)),
+                s.rank,
+            )
+            for s in self.shards
+        ]
+        copied = with_shards(self, shards, ShardingOption)
+        for name, value in vars(self).items():
+            if name not in ("shards", "_tensor", "_module"):
+                setattr(copied, name, copy.deepcopy(value, memo))
+        return copied
+
+
+def copy_without_ranks(
+    option: ShardingOption, kind: type[ShardingOption] | None = None
+) -> ShardingOption:
+    """Return a copy of an option whose shards share sizes and estimates, but have no rank.
+
+    The copy is an instance of `kind`, if given, except that a user's own class copies itself.
+    """
+    if kind is not None and type(option) not in (ShardingOption, SharedOption):
+        return copy.deepcopy(option)
+    shards = [Shard(s.size, s.offset, s.storage, s.perf) for s in option.shards]
+    return with_shards(option, shards, kind)
 
 
 def with_shards(
     option: ShardingOption, shards: list[Shard], kind: type[ShardingOption] | None = None
 ) -> ShardingOption:
     """Return a shallow copy of an option with these shards, as an instance of `kind` if given."""
-    copied = object.__new__(kind or type(option))
-    vars(copied).update(vars(option))
+    copied: ShardingOption = _record(kind or type(option), vars(option))
     vars(copied).pop(_UNMADE, None)
     copied.shards = shards
     return copied

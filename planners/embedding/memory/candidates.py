@@ -1,26 +1,46 @@
 """Plans to measure the memory of: their ranks, with TorchRec's estimate and ours."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import torch
 from torchrec.distributed.planner.planners import to_sharding_plan
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import (
     KernelConfig,
+    Shard,
     ShardingOption,
     Topology,
     TopologyFactory,
     TrainerConfig,
 )
+from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
+from torchrec.distributed.types import PipelineType
 
 from harness.contract import NotApplicable, RankMemory
 from planners.embedding.decision import Plan
-from planners.embedding.memory.rank_bytes import OF_RANK, PEAK, measure_rank
-from planners.embedding.memory.rank_model import OPTIMIZERS, RankJob
-from planners.embedding.memory.step_peak import derived_terms
-from planners.embedding.memory.torchrec_terms import torchrec_terms
+from planners.embedding.memory.rank_bytes import measure_rank
+from planners.embedding.memory.rank_model import RankJob
+from planners.embedding.memory.shard_bytes import (
+    CACHED,
+    INPUTS,
+    OF_RANK,
+    OPTIMIZER,
+    OPTIMIZERS,
+    OUTPUTS,
+    PEAK,
+    WEIGHTS,
+    Terms,
+    derived_terms,
+)
 from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.search.options import with_shards
 
 _NOT_ON_CPU = "adam"
+
+# TorchRec's estimate of a pipelined job counts inputs twice, and outputs only on request.
+_PIPELINED: dict[str, Any] = {"pipeline_type": PipelineType.TRAIN_SPARSE_DIST}
 
 
 def memory_candidates(
@@ -31,12 +51,12 @@ def memory_candidates(
     Raises NotApplicable unless all tables are pooled. On a CPU, ranks with an empty shard are left
     out, because fbgemm's backward pass fails on these at random.
     """
-    if problem.live is not None or problem.paths:
-        raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
     if other := next((table for table in problem.tables if table.lookup != "pooled"), None):
         raise NotApplicable(
             f"Memory is measured for pooled tables; {other.name} is {other.lookup}."
         )
+    if problem.live is not None or problem.paths:
+        raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
     names = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
     return [
         rank
@@ -113,3 +133,59 @@ def _ranks(
             for estimate, by_rank in estimates.items()
         }
         yield RankMemory(name, optimizer, rank, measure_rank, job, estimated)
+
+
+def torchrec_terms(
+    problem: EmbeddingProblem, plan: Iterable[ShardingOption], optimizer: str
+) -> list[Terms]:
+    """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory.
+
+    Its estimator returns sums only. So each term is a difference of two settings.
+    """
+    ranks: list[Terms] = [{OF_RANK: {PEAK: 0}} for _ in problem.topology.devices]
+    for option in plan:
+        for rank, terms in _of_shards(problem, option, optimizer):
+            summed = ranks[rank].setdefault(option.sharding_type, {})
+            for term, size in terms.items():
+                summed[term] = summed.get(term, 0) + size
+                ranks[rank][OF_RANK][PEAK] += size
+    return ranks
+
+
+def _of_shards(
+    problem: EmbeddingProblem, option: ShardingOption, optimizer: str
+) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield the rank and the terms of each shard of a table."""
+    weights = _estimated(problem, option, is_inference=True)
+    default = _estimated(problem, option)
+    trained = _estimated(problem, option, optimizer)
+    pipelined = _estimated(problem, option, **_PIPELINED)
+    at_peak = _estimated(problem, option, **_PIPELINED, run_embedding_at_peak_memory=True)
+    for number, shard in enumerate(option.shards):
+        outputs = at_peak[number] - pipelined[number]
+        inputs = pipelined[number] - (default[number] - outputs)
+        terms = {
+            WEIGHTS: weights[number],
+            OPTIMIZER: trained[number] - default[number],
+            CACHED: default[number] - weights[number] - inputs - outputs,
+            INPUTS: inputs,
+            OUTPUTS: outputs,
+        }
+        yield int(shard.rank or 0), terms
+
+
+def _estimated(
+    problem: EmbeddingProblem, option: ShardingOption, optimizer: str = "", **settings: Any
+) -> list[int]:
+    """Return TorchRec's bytes of each shard of a table, with these settings of its estimator."""
+    tensor = torch.empty(option.tensor.shape, dtype=option.tensor.dtype, device="meta")
+    if optimizer:
+        tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
+    copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
+    vars(copied)["_tensor"] = tensor
+    estimator = EmbeddingStorageEstimator(
+        topology=problem.topology, constraints=problem.constraints, **settings
+    )
+    sharders = {sharder_name(sharder.module_type): sharder for sharder in problem.sharders}
+    estimator.estimate([copied], build_sharder_data_map(sharders))
+    return [shard.storage.hbm + shard.storage.ddr for shard in copied.shards]
