@@ -35,7 +35,9 @@ class NearPlans:
         self._space, self._devices, self._similar = space, devices, similar
         self._label, self._near, self._deadline = label, near, deadline
         self._found = all_candidates(space, devices)
-        self._proofs = proofs(self._found, deadline=deadline)
+        # Packing would take longer than it saves.
+        rungs = ("memory", "costs", "patterns")
+        self._proofs = proofs(self._found, deadline=deadline, rungs=rungs)
         self._bound = next(self._proofs).milliseconds
 
     def used_again(self, left: Topology, perf_model: PerfModel) -> Found | None:
