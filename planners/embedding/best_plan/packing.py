@@ -96,7 +96,7 @@ def packed(
         rating = candidates.rate(*plan) if _fits(candidates, *plan) else math.inf
     better = plan if rating < at_most else None
     proven = model.milliseconds(solver.response_proto.inner_objective_lower_bound)
-    if status == cp_model.INFEASIBLE or proven > min(rating, at_most):
+    if status == cp_model.INFEASIBLE or proven > min(rating, at_most) * (1 + 1e-9):
         logger.warning("A proof of CP-SAT contradicts a plan, and is not used.")
         return at_least, better
     return max(at_least, proven), better
