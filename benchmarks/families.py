@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import Struct, json
 
 from benchmarks import OUTLINE_FILE
-from harness.contract import Family, Prepared, Quality
+from harness.contract import Family, Prepared
 from harness.contract.registry import Registry, load_registry
 from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
@@ -35,8 +35,10 @@ from harness.topologies.lookup import placed_on
 # The least duration of a sample of `time_plan`. Shorter calls are repeated, for the clock.
 _SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 1000
-# Sixteen pairs if calls are short; the time limits only how long calls may take to be counted.
-_SETTINGS = Settings(sampling=SamplingRule(least_blocks=8, most_blocks=8, warmup_seconds=1.0))
+# Sixteen pairs if calls are short; long calls have fewer, and are not counted.
+_SETTINGS = Settings(
+    sampling=SamplingRule(seconds=20.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,18 +47,18 @@ Cells = Mapping[tuple[str, str, str], Cell | ShardbenchError]
 
 
 class Outline(Struct, frozen=True):
-    """The variants and problems of a family, asv's two parameters, and the figures to track."""
+    """The variants and problems of a family, asv's two parameters, and the units of figures."""
 
     variants: tuple[str, ...]
     problems: tuple[str, ...]
-    figures: tuple[Quality, ...]
+    figures: dict[str, str]
 
 
-def _in(unit: str, less_is_better: bool = True) -> Callable[[F], F]:
-    """Return a decorator that tells asv the unit of a benchmark, and which values are better."""
+def _in(unit: str) -> Callable[[F], F]:
+    """Return a decorator that tells asv the unit of a benchmark."""
 
     def add(function: F) -> F:
-        vars(function).update(unit=unit, less_is_better=less_is_better)
+        vars(function).update(unit=unit)
         return function
 
     return add
@@ -78,7 +80,7 @@ class FamilyBenchmarks(ABC):
     family: ClassVar[str]
     params: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
     param_names = ("variant", "problem")
-    version = "3"
+    version = "2"
 
     # Eight samples per commit: asv's test finds no difference with six, which its defaults may
     # take. They are spread over four rounds, since a slow spell of the machine spoils a round.
@@ -179,14 +181,14 @@ class FamilyBenchmarks(ABC):
         return work.python_calls if work else math.nan
 
 
-def tracking(figure: Quality) -> Callable[..., float]:
+def tracking(figure: str, unit: str) -> Callable[..., float]:
     """Return a benchmark that reports a quality or a counter of the call made for the check."""
 
-    @_in(figure.unit, figure.better == "lower")
+    @_in(unit)
     def track(self: FamilyBenchmarks, cells: Cells, variant: str, problem: str) -> float:
         cell = self.cell(cells, variant, problem)
         figures: dict[str, float] = {**cell.counters, **cell.quality}
-        return figures.get(figure.name, math.nan)  # a commit may lack the figure
+        return figures.get(figure, math.nan)  # a commit may lack the figure
 
     return track
 
@@ -253,6 +255,8 @@ def benchmark_classes(
     shared = {family: outline for family, outline in outlines.items() if family not in _CACHES}
     classes = {}
     for family, outline in outlines.items():
+        named = outline.figures.items()
+        figures = {f"track_{_identifier(name)}": tracking(name, unit) for name, unit in named}
         members = {
             "__doc__": f"Benchmarks of the family '{family}'.",
             "registry": registry,
@@ -260,7 +264,7 @@ def benchmark_classes(
             "family": family,
             "params": (outline.variants, outline.problems),
             "setup_cache": _CACHES.get(family, _shared_cache),
-            **{f"track_{_identifier(figure.name)}": tracking(figure) for figure in outline.figures},
+            **figures,
         }
         name = _identifier(family)
         classes[name] = type(name, (FamilyBenchmarks,), members)
@@ -295,8 +299,9 @@ def outlines(registry: Registry) -> Mapping[str, Outline]:
         variants, problems = tuple(family.variants), family.benchmarks
         if os.environ.get(_SMOKE):
             variants, problems = variants[:2], problems[:1]
-        counters = (Quality(counter.name, "count") for counter in family.counters)
-        made[family.name] = Outline(variants, problems, (*family.qualities, *counters))
+        figures = {quality.name: quality.unit for quality in family.qualities}
+        figures |= {counter.name: "count" for counter in family.counters}
+        made[family.name] = Outline(variants, problems, figures)
     file.write_bytes(json.encode(made))
     return made
 

@@ -57,7 +57,7 @@ def write_comparison(a: Path, b: Path, out: Path, title: str = "") -> Path:
         f"`{letter}` is {printable(str(path))}": read_results(path)
         for letter, path in (("A", a), ("B", b))
     }
-    return write_page(out, lambda: _page(files, printable(title) or "What changed"))
+    return write_page(out, _page(files, printable(title) or "What changed"))
 
 
 def judge(before: Results, now: Results) -> GateVerdict:

@@ -11,8 +11,6 @@ from reports.core.columns import cell_table
 from reports.core.formatting import MISSING, code as in_code, interval, number, plural
 from reports.core.table import Entry, Table, Tone, as_markdown, code, table_of
 
-UNFINISHED = "## Error: the gate did not finish, so nothing is judged\n"
-
 Steps = Sequence[tuple[str, Sequence[str]]]
 """Next steps: each is a text, and the commands for it."""
 

@@ -17,8 +17,6 @@ from reports.core.table import Entry, Table, code, numbers, table_of, text
 # A step between releases is reported if it multiplies or divides the calls by this or more.
 _STEP = 1.2
 _MOST_MAKERS = 3
-_MOST_SHARE = 0.8
-_MOST_NAMED = 3
 
 Row = dict[str, Any]
 """The values of a release or commit by column, as in `history.csv`."""
@@ -129,24 +127,19 @@ def _makers(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     """Name the functions that make most of the added calls, or made most of the removed ones."""
     added = sum(after.values()) >= sum(before.values())
     changed = Counter(after) - Counter(before) if added else Counter(before) - Counter(after)
-    makers: list[str] = []
-    covered = 0
-    for name, calls in changed.most_common(_MOST_MAKERS):
-        makers.append(f"{name} ({calls:,})")
-        covered += calls
-        if covered >= _MOST_SHARE * changed.total():
-            break
-    what = "added are" if added else "saved were"
-    share = f"{100 * covered / changed.total():.0f} %" if makers else ""
-    return f"; {share} of those {what} made by {listing(makers)}" if makers else ""
+    makers = dict(changed.most_common(_MOST_MAKERS))
+    if not makers:
+        return ""
+    share = 100 * sum(makers.values()) / changed.total()
+    named = listing([f"{name} ({calls:,})" for name, calls in makers.items()])
+    return f"; {share:.0f} % of those {'added are' if added else 'saved were'} made by {named}"
 
 
 def caveat(step: Step) -> str:
     """Return why a step's commit may not be the cause, or that it touches no declared path."""
     if step.suspects:
-        names = [commit.name for commit in step.suspects]
-        named = listing(names) if len(names) <= _MOST_NAMED else f"{len(names)} commits"
-        return f"or {'one of ' if len(names) > 1 else ''}{named} before it, which could not be run"
+        names = listing([commit.name for commit in step.suspects])
+        return f"or {names} before it, which could not be run"
     return "touches none of the files asked about" if step.is_outside else ""
 
 

@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'shardbench' has no attribute '{name}'")
     module, _, attribute = _HOMES[name].partition(":")
     try:
-        found = getattr(import_module(module), attribute)
+        value = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         _check_own_packages()
         library = (error.name or "").partition(".")[0]
@@ -84,18 +84,18 @@ def __getattr__(name: str) -> Any:
             f"pip install {_PACKAGES.get(library, library)}",
             name=error.name,
         ) from None
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def _check_own_packages() -> None:
     """Raise ImportError if another project's package hides `harness`, `planners` or `reports`."""
+    root = Path(__file__).resolve().parents[1]
     for name in ("harness", "planners", "reports"):
         spec = find_spec(name)
-        found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
-        place = next(filter(None, found), None)
-        if place and Path(__file__).resolve().parents[1] not in Path(place).resolve().parents:
-            raise ImportError(f"Another package hides '{name}' of shardbench: {place}.", name=name)
+        file = spec.origin if spec else None
+        if file and root not in Path(file).resolve().parents:
+            raise ImportError(f"Another package hides '{name}' of shardbench: {file}.", name=name)
 
 
 def __dir__() -> list[str]:

@@ -3,16 +3,13 @@
 import logging
 import os
 import sys
-from contextlib import suppress
 from importlib import import_module
-from typing import Any, Never
+from typing import Any
 
 import click
 
 from harness.execution.logged import LoggedOnce
-from harness.model.errors import ShardbenchError, UsageError
-from shardbench.command import INTERRUPTED, InterruptedCommand, examples
-from shardbench.streams import flush_streams, not_written, prepare_streams
+from shardbench.command import INTERRUPTED, InterruptedCommand, examples, standard_streams
 
 # The commands by the panels of the help. Only the module of the command that runs is imported, so
 # each summary stands here, too.
@@ -110,26 +107,16 @@ def program() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
+    """Run the command line, and print what libraries log as warnings."""
     if arguments is None and sys.argv[1:2] and sys.argv[1] in _PLAN_HERE:
         _fix_hash_seed()
-    prepare_streams()
-    logged = LoggedOnce(_warn)
-    logging.getLogger().addHandler(logged)
-    try:
+    logged = LoggedOnce(lambda text: click.secho(text, fg="yellow", err=True))
+    with standard_streams():
+        logging.getLogger().addHandler(logged)
         try:
             program(arguments, prog_name="shardbench")
         finally:
             logging.getLogger().removeHandler(logged)
-            flush_streams()
-    except ShardbenchError as error:
-        _end(error)
-    except OSError as error:
-        _end(not_written(error))
-
-
-def _warn(text: str) -> None:
-    click.secho(text, fg="yellow", err=True)
 
 
 def _fix_hash_seed() -> None:
@@ -141,12 +128,3 @@ def _fix_hash_seed() -> None:
     if sys.flags.hash_randomization:
         settings = {**os.environ, "PYTHONHASHSEED": "0"}
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], settings)
-
-
-def _end(error: ShardbenchError) -> Never:
-    """Print an error as one sentence, and exit with 2 for wrong usage, else with 1."""
-    with suppress(OSError):  # standard error may be full, too
-        click.secho(str(error), fg="red", err=True)
-    with suppress(ShardbenchError):
-        flush_streams()
-    sys.exit(2 if isinstance(error, UsageError) else 1)

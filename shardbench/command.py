@@ -1,14 +1,19 @@
-"""Behaviour of all commands: help texts, errors for empty options, and interrupts."""
+"""What all commands have in common: help texts, empty options, interrupts, standard streams."""
 
+import errno
+import os
 import re
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Never
 
 import click
 
-from harness.model.errors import UsageError
+from harness.model.errors import ShardbenchError, UsageError
 
 _JSON_FILE = re.compile(r"-?|.+\.json")
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 INTERRUPTED = 130  # the exit code of shells after SIGINT
 
 
@@ -65,3 +70,84 @@ def command(
 def examples(*lines: str) -> str:
     """Return the epilog of a help text: example commands, one per line."""
     return "\n".join(["\b", "For example:", *(f"  {line}" for line in lines)])
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Run the program in the block; its streams may be closed, full, or lack letters.
+
+    An error that a user can cause is printed as one sentence; it exits with 2 for wrong usage, else
+    with 1.
+    """
+    _prepare_streams()
+    try:
+        try:
+            yield
+        finally:
+            _flush_streams()
+    except ShardbenchError as error:
+        _end(error)
+    except OSError as error:
+        _end(_not_written(error))
+
+
+def _prepare_streams() -> None:
+    """Open closed descriptors on the null device, and let unknown letters become question marks."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # the next file that is opened would get its number
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.set_inheritable(descriptor, True)  # for child processes, as a standard stream
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):  # None, or a stream of another kind
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+
+def _flush_streams() -> None:
+    """Flush both streams now, because a failed flush at interpreter exit would exit with 120."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except (OSError, ValueError):  # there is nowhere left to report it
+        _discard(2)
+    write_out("")
+
+
+def write_out(text: str) -> None:
+    """Write to standard output now; a reader that has closed it is no error.
+
+    Raise ShardbenchError if it cannot be written, e.g. because the disk is full.
+    """
+    if sys.stdout is None:  # it was closed before this program started
+        return
+    try:
+        if text:  # writing nothing fails on a full disk, too
+            sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        _discard(1)
+        if error.errno != errno.EPIPE:
+            raise _not_written(error) from None
+
+
+def _discard(descriptor: int) -> None:
+    """Redirect a file descriptor to the null device, which discards buffered output."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _not_written(error: OSError) -> ShardbenchError:
+    """Return the error for output that could not be written; raise any other error again."""
+    if error.errno not in _NOT_WRITTEN:
+        raise error
+    return ShardbenchError(f"The output cannot be written: {error.strerror}.")
+
+
+def _end(error: ShardbenchError) -> Never:
+    with suppress(OSError):  # standard error may be full, too
+        click.secho(str(error), fg="red", err=True)
+    with suppress(ShardbenchError):
+        _flush_streams()
+    sys.exit(2 if isinstance(error, UsageError) else 1)

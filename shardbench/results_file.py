@@ -1,4 +1,4 @@
-"""Measure into a results file: lock it, and resume from it."""
+"""Measure into a results file: lock it, repair it, and resume from it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +21,15 @@ _MOST_NAMED = 5
 
 @contextmanager
 def measuring_into(store: Store[Any], fresh: bool = False) -> Iterator[None]:
-    """Lock a results file in the `with` block, and warn about its damaged lines.
+    """Lock a results file in the `with` block; first move damaged lines to `FILE.damaged`.
 
     If `fresh`, this renames earlier results. An interrupt in the block becomes one that tells the
     file and how to resume.
     """
     with hold(store.path):
-        tell_damaged([damage for damage in store.damaged if not damage.torn])
+        if damaged := store.set_damaged_aside():
+            tell_damaged(damaged)
+            messages.print(f"They are moved to {store.path}.damaged.")
         if fresh:
             keep_earlier(store)
         try:
@@ -48,7 +50,7 @@ def keep_earlier(store: Store[Any], kept: Iterable[Entry[Any]] = ()) -> None:
 
 
 def tell_damaged(damaged: Sequence[Damage]) -> None:
-    """Warn about the damaged lines of a results file, which are left out."""
+    """Warn about the damaged lines of a results file."""
     for damage in damaged[:_MOST_NAMED]:
         warn(f"Damaged: {damage}")
     if len(damaged) > _MOST_NAMED:

@@ -39,10 +39,6 @@ class TopologyRow(Struct, frozen=True):
     library: "LibraryTopology | None" = None
     gpus: int | None = None
 
-    def called(self, column: str) -> str:
-        """Return the user's name of a column: the library's argument, or else the column's name."""
-        return self.library.arguments.get(column, column) if self.library else column
-
 
 class LibraryTopology(Struct, frozen=True):
     """The arguments of a library that describe machines, for `shardbench topology check`.

@@ -1,6 +1,5 @@
 """The types for planning, for explaining decisions, and for remedies of problems without one."""
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ from harness.model.cell import RankTable
 
 P = TypeVar("P")
 D = TypeVar("D")
-
-_DIGITS = 4
 
 Value = str | float | None
 """A field of a table: a number is written with four digits, None as a dash."""
@@ -71,6 +68,7 @@ class Remedy(Struct, Generic[P, D], frozen=True):
         rating: the decision's first quality.
         problem: the changed problem.
         decision: a decision on it.
+        sentence: the changes, with the proof that less is not enough, without a full stop.
     """
 
     name: str
@@ -82,27 +80,12 @@ class Remedy(Struct, Generic[P, D], frozen=True):
     rating: float
     problem: P
     decision: D
+    sentence: str
 
     @property
     def gap(self) -> float:
         """The distance between the decision and the proof (0.01 is 1 %)."""
         return abs(self.sufficient - self.proven) / max(min(self.sufficient, self.proven), 1e-9)
-
-    @property
-    def evidence(self) -> str:
-        """A clause on the amount that is proven to be insufficient."""
-        more = self.sufficient > self.now
-        if self.proven == self.now != self.sufficient:
-            return f"not proven that {'less' if more else 'more'} is insufficient"
-        proof = f"{'less' if more else 'more'} than {written(self.proven, up=not more)} {self.unit}"
-        return f"{proof.strip()} is proven insufficient"
-
-    def sentence(self, unit: str) -> str:
-        """Return the changes with their evidence, and the decision's first quality in its unit."""
-        rating = f"the plan takes {written(self.rating, up=True)} {unit}"
-        if not self.changes:
-            return f"Nothing to change: a plan fits ({rating})."
-        return f"{' '.join(self.changes)} ({self.evidence}; {rating})"
 
 
 class Remedies(Struct, Generic[P, D], frozen=True):
@@ -115,22 +98,6 @@ class Remedies(Struct, Generic[P, D], frozen=True):
     causes: tuple[str, ...]
     findings: tuple[str, ...]
     remedies: tuple[Remedy[P, D], ...]
-
-    def sentences(self, unit: str) -> list[str]:
-        """Return all of it as sentences: causes, remedies, findings."""
-        return [*self.causes, *(remedy.sentence(unit) for remedy in self.remedies), *self.findings]
-
-
-FindRemedies = Callable[[P, float], Remedies[P, D]]
-"""Returns the remedies for a problem that are found within a number of seconds."""
-
-
-def written(value: float, up: bool) -> str:
-    """Return a number with four digits, rounded up or down; a whole number has all its digits."""
-    if value == round(value):
-        return f"{value:.0f}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - _DIGITS)
-    return f"{(math.ceil if up else math.floor)(value / unit) * unit:.{_DIGITS}g}"
 
 
 class Moving(Struct, Generic[P, D], frozen=True):
@@ -164,7 +131,8 @@ class Planning(Generic[P, D]):
         limited: returns the problem with a limit in seconds on the search; None if no variant can
             be stopped early.
         moving: functions to limit moves from a deployed decision; None if moves are not counted.
-        remedies: searches for changes of a problem without a decision that make one possible.
+        remedies: searches for changes of a problem without a decision that make one possible, for
+            a number of seconds.
         baseline: names the planner whose decision a problem has today, and the variant that decides
             as it does; None if the family has no such planner.
     """
@@ -174,5 +142,5 @@ class Planning(Generic[P, D]):
     ranks: Callable[[P, D], RankTable]
     limited: Callable[[P, float], P] | None = None
     moving: Moving[P, D] | None = None
-    remedies: FindRemedies[P, D] | None = None
+    remedies: Callable[[P, float], Remedies[P, D]] | None = None
     baseline: Callable[[P], tuple[str, str]] | None = None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe, spawn
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any, Self, get_args
 
 import psutil
@@ -86,7 +86,7 @@ def run(
                 case Failed():
                     # A native library may print that it got no memory, and abort.
                     was_killed = "was killed by signal" in message.reason
-                    was_refused = was_killed and mentions_memory_error(child.output.last())
+                    was_refused = was_killed and mentions_memory_error(child.last_output())
                     is_memory = message.cause == "memory" or was_refused
                     failed = over_memory if is_memory else message
                     _wait_until_closed(child)
@@ -101,7 +101,7 @@ def run(
                 looked_at_memory = now
                 if has_more_than(child.process.pid, gib * GIB):
                     failed = over_memory
-        return replace(failed, stage=stage, elapsed_s=elapsed, output=child.output.last())
+        return replace(failed, stage=stage, elapsed_s=elapsed, output=child.last_output())
 
 
 def _wait_until_closed(child: "Child") -> None:
@@ -134,11 +134,12 @@ class OwnProcess:
 class Child:
     """A process, with pipes for requests to it, its messages and the output that it prints.
 
-    Leaving the `with` block kills it.
+    Leaving the `with` block kills it. Its output is read whenever messages are: reading never
+    blocks and never waits for the end, because a process that it started may keep the pipe open.
 
     Args:
         start: starts the process with the file descriptors of its ends of the three pipes.
-        passed_on: whether the beginning of its output is printed to standard error.
+        passed_on: whether the first 8 KiB of its output are printed to standard error.
     """
 
     def __init__(
@@ -146,8 +147,10 @@ class Child:
     ) -> None:
         requests, self._requests = Pipe(duplex=False)
         self._messages, messages = Pipe(duplex=False)
-        printed, output = Pipe(duplex=False)
-        self.output = Output(printed, passed_on)
+        self._output, output = Pipe(duplex=False)
+        os.set_blocking(self._output.fileno(), False)
+        self._has_output, self._printed = True, b""
+        self._bytes_to_pass = _PASSED_BYTES if passed_on else 0
         self._bytes, self._arrived = bytearray(), list[Message]()
         self._end: Failed | None = None
         with requests, messages, output:
@@ -182,14 +185,14 @@ class Child:
             # Before reading, to get its last messages; its forks may keep the pipe open.
             has_ended = self.process.wait() is not None
             left = 0.0 if has_ended else until - time.monotonic()
-            sources: list[Any] = [self, *([self.output] if self.output.is_open else [])]
-            ready: list[Any] = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))
-            if self.output in ready:
-                self.output.read()
-            piece = os.read(self.fileno(), _CHUNK) if self in ready else b""
+            sources = [self._messages, *([self._output] if self._has_output else [])]
+            ready = wait(sources, max(0.0, min(left, _LOOK_FOR_END_SECONDS)))
+            if self._output in ready:
+                self._read_output()
+            piece = os.read(self.fileno(), _CHUNK) if self._messages in ready else b""
             if piece:
                 self._take(piece)
-            elif has_ended or self in ready:
+            elif has_ended or self._messages in ready:
                 code = self.process.wait(_EXIT_CODE_SECONDS)
                 self._end = Failed(
                     "It closed the connection of its child process."
@@ -217,15 +220,49 @@ class Child:
             else:
                 self._end = Failed("The child process sent something that is no message.")
 
+    def last_output(self) -> str:
+        """Return the last 2048 characters of the output, cut to whole lines if possible.
+
+        Control characters and bytes that are not UTF-8 are written as escapes.
+        """
+        for _ in range(_MOST_CHUNKS):
+            if not self._read_output():
+                break
+        text = _EXTENSION_MODULES.sub(b"\n", self._printed).decode(errors="backslashreplace")
+        lines = "\n".join(
+            printable(line.rstrip().replace("\t", "    ")) for line in text.strip().split("\n")
+        )
+        if len(lines) <= _KEPT_LETTERS:
+            return lines
+        cut = lines[-_KEPT_LETTERS:]
+        return cut.partition("\n")[2] or cut
+
+    def _read_output(self) -> bool:
+        """Read a chunk of the output without waiting; return whether there was any."""
+        try:
+            chunk = os.read(self._output.fileno(), _CHUNK)
+        except OSError:  # nothing to read at the moment
+            return False
+        self._has_output = bool(chunk)
+        self._printed = (self._printed + chunk)[-_KEPT_BYTES:]
+        if chunk and self._bytes_to_pass > 0:
+            begin = chunk[: self._bytes_to_pass]
+            self._bytes_to_pass -= len(chunk)
+            text = begin.decode(errors="backslashreplace")
+            with suppress(AttributeError, OSError, ValueError):  # it may be closed, or missing
+                sys.stderr.write(text if self._bytes_to_pass >= 0 else text + _LEFT_OUT)
+                sys.stderr.flush()
+        return bool(chunk)
+
     def close(self) -> None:
-        """Kill the process."""
+        """Kill the process, and pass its last output on."""
         self.process.kill()
+        self.last_output()
         self._close_pipes()
 
     def _close_pipes(self) -> None:
-        self._requests.close()
-        self._messages.close()
-        self.output.close()
+        for pipe in (self._requests, self._messages, self._output):
+            pipe.close()
 
     def __enter__(self) -> Self:
         return self
@@ -246,71 +283,6 @@ def start_job(work: Callable[..., Any], *arguments: Any, memory_gib: float) -> C
     child = Child(SERVER.fork)
     child.send(request)
     return child
-
-
-class Output:
-    """The reading end of a pipe that a child prints into.
-
-    Reading never blocks and never waits for the end of the output, because a process that the child
-    started may keep the pipe open. If `passed_on`, the first 8 KiB are printed to standard error.
-    """
-
-    def __init__(self, pipe: Connection, passed_on: bool = True) -> None:
-        self._pipe = pipe
-        os.set_blocking(pipe.fileno(), False)
-        self._bytes_left = _PASSED_BYTES if passed_on else 0
-        self._last = b""
-        self.is_open = True
-
-    def fileno(self) -> int:
-        """Return the file descriptor to wait on."""
-        return self._pipe.fileno()
-
-    def read(self) -> bool:
-        """Read a chunk without waiting; return whether there was any output."""
-        try:
-            chunk = os.read(self.fileno(), _CHUNK)
-        except OSError:  # nothing to read at the moment
-            return False
-        self.is_open = bool(chunk)
-        self._last = (self._last + chunk)[-_KEPT_BYTES:]
-        if chunk and self._bytes_left > 0:
-            begin = chunk[: self._bytes_left]
-            self._bytes_left -= len(chunk)
-            text = begin.decode(errors="backslashreplace")
-            _to_standard_error(text if self._bytes_left >= 0 else text + _LEFT_OUT)
-        return bool(chunk)
-
-    def close(self) -> None:
-        """Read the rest without waiting, and close the pipe."""
-        self._read_rest()
-        self._pipe.close()
-
-    def last(self) -> str:
-        """Return the last 2048 characters of the output, cut to whole lines if possible.
-
-        Control characters and bytes that are not UTF-8 are written as escapes.
-        """
-        self._read_rest()
-        text = _EXTENSION_MODULES.sub(b"\n", self._last).decode(errors="backslashreplace")
-        lines = "\n".join(
-            printable(line.rstrip().replace("\t", "    ")) for line in text.strip().split("\n")
-        )
-        if len(lines) <= _KEPT_LETTERS:
-            return lines
-        cut = lines[-_KEPT_LETTERS:]
-        return cut.partition("\n")[2] or cut
-
-    def _read_rest(self) -> None:
-        for _ in range(_MOST_CHUNKS):
-            if not self.is_open or not self.read():
-                break
-
-
-def _to_standard_error(text: str) -> None:
-    with suppress(AttributeError, OSError, ValueError):  # it may be closed, or there may be none
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 def how_it_ended(code: int) -> str:

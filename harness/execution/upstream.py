@@ -74,7 +74,7 @@ class Upstream:
             return json.loads(message.value)
         reason = message.reason if isinstance(message, worker.Failed) else "It sent no answer."
         if child.has_failed:
-            last = child.output.last().split("\n")[-1]
+            last = child.last_output().split("\n")[-1]
             reason = reason.rstrip(".") + (f", after printing: {last}" if last else "")
             self.close()
         raise ShardbenchError(f"{self.name} failed: {reason.rstrip('.')}.")

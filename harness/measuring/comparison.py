@@ -69,6 +69,7 @@ class Comparison:
             left.add(self._against.name)
         self._variants = [variant for variant in family.variants.values() if variant.name in left]
         self._job = with_fields(request, stored=()).job(self._settings, registry)
+        self._cells: dict[str, Cell] = {}
         self._checked: dict[str, Checked] = {}
 
     def run(
@@ -81,7 +82,7 @@ class Comparison:
         `listen` gets progress events, and `settled` each cell as soon as it is final.
         """
         start_server_for([self.family])  # first, because it imports while the cells are made
-        cells = self._empty_cells()
+        cells = self._cells = self._empty_cells()
         final = set(self._stored)
 
         def settle(names: Iterable[str]) -> None:
@@ -99,17 +100,15 @@ class Comparison:
                 self._job = with_fields(self._job, figures=outcome)
         # 2. Check each variant. No cell is final before the variant to compare with is checked, so
         # it comes first; if it is not applicable, the first that passed takes its place.
-        self._check(cells, listen, settle)
+        self._check(listen, settle)
         against = cells.get(self._against.name)
         if against is not None and against.status == "not applicable":
-            passed = next(
-                (variant for variant in self._variants if variant.name in self._checked), None
-            )
-            self._against = passed or self._against
+            passed = [variant for variant in self._variants if variant.name in self._checked]
+            self._against = (passed or [self._against])[0]
             for cell in cells.values():
                 cell.against = self._against.name
         # 3. Compare the decisions of those that passed, and time those that decide as they must.
-        self._compare_decisions(cells)
+        self._compare_decisions()
         timed = [name for name in self._checked if cells[name].decision != "different"]
         settle(name for name in cells if name not in timed)
         timed = [name for name in timed if name not in self._request.counted]
@@ -117,7 +116,7 @@ class Comparison:
         if not all(name in self._stored for name in timed):
             rule = self._settings.sampling
             time_all = self._time_separately if rule.once else self._time_together
-            for name, times in time_all(timed, cells, listen).items():
+            for name, times in time_all(timed, listen).items():
                 fill_from_times(cells[name], times, rule)
         settle(cells)
         return self._new(cells)
@@ -160,12 +159,10 @@ class Comparison:
             )
         return cells
 
-    def _check(
-        self, cells: Mapping[str, Cell], listen: Listener, settle: Callable[[Iterable[str]], None]
-    ) -> None:
+    def _check(self, listen: Listener, settle: Callable[[Iterable[str]], None]) -> None:
         """Check each variant; raise UsageError if the problem cannot be built."""
         unbuilt: Failed | None = None  # building it for another variant would take as long
-        budget, in_order = self._settings.budget, list(cells)
+        cells, budget, in_order = self._cells, self._settings.budget, list(self._cells)
         for step, (name, cell) in enumerate(cells.items(), start=1):
             if missing := self.family.variants[name].missing():
                 cell.status, cell.reason = "not installed", f"needs {', '.join(missing)}"
@@ -187,7 +184,7 @@ class Comparison:
             if against is None or against.status != "not applicable":
                 settle(done for done in in_order[:step] if done not in self._checked)
 
-    def _compare_decisions(self, cells: Mapping[str, Cell]) -> None:
+    def _compare_decisions(self) -> None:
         """Set the decision of each cell that passed its check, where one is required of it.
 
         The required fingerprint is that of the last checked variant in the chain of `same_as`,
@@ -198,7 +195,7 @@ class Comparison:
         decided = {name: cell.fingerprint for name, cell in self._stored.items()}
         decided |= {name: checked.fingerprint for name, checked in self._checked.items()}
         for name in self._checked:
-            variant, cell = family.variants[name], cells[name]
+            variant, cell = family.variants[name], self._cells[name]
             is_like_against = family.root(variant) is family.root(against)
             models = [model.name for model in family.models_of(variant) if decided.get(model.name)]
             if not models and is_like_against and decided.get(against.name):
@@ -210,9 +207,7 @@ class Comparison:
             elif models:
                 cell.decision = "same" if cell.fingerprint == decided[models[-1]] else "different"
 
-    def _time_together(
-        self, names: list[str], cells: Mapping[str, Cell], listen: Listener
-    ) -> dict[str, Times]:
+    def _time_together(self, names: list[str], listen: Listener) -> dict[str, Times]:
         """Time variants together, again without those that fail, whose cells get the reason."""
         reference, rule, clock = self._against.name, self._settings.sampling, self.family.clock
         limits = {name: [limit] for name, limit in self._request.limits.items()}
@@ -241,13 +236,11 @@ class Comparison:
             # If the failed variant is unknown, all variants fail.
             failed = [outcome.subject] if outcome.subject else names
             for name in failed:
-                fill_from_failure(cells[name], outcome)
+                fill_from_failure(self._cells[name], outcome)
             names = [name for name in names if name not in failed]
         return {}
 
-    def _time_separately(
-        self, names: list[str], _: Mapping[str, Cell], listen: Listener
-    ) -> dict[str, Times]:
+    def _time_separately(self, names: list[str], listen: Listener) -> dict[str, Times]:
         """Return the time of each checked call, and of another one if it does not take long.
 
         These calls are in processes of their own, so their ratios have no intervals.
@@ -317,7 +310,7 @@ def fill_from_times(cell: Cell, times: Times, rule: SamplingRule) -> None:
         cell.verdict = judge(ratio, rule.noise_floor)
         ended = rule.why_ended(len(times.blocks))
         cell.verdict_reason = explain(ratio, rule.noise_floor, ended)
-        waits = {"a call": times.waits, f"a call of {cell.against}": reference.waits}
-        if times.clock == "cpu" and any(waits.values()):
-            whose = next(call for call, does_wait in waits.items() if does_wait)
-            cell.verdict, cell.verdict_reason = "inconclusive", f"{whose} {_WAITS}"
+        calls = {"a call": times, f"a call of {cell.against}": reference}
+        waiting = [call for call, of_call in calls.items() if of_call.waits]
+        if times.clock == "cpu" and waiting:
+            cell.verdict, cell.verdict_reason = "inconclusive", f"{waiting[0]} {_WAITS}"

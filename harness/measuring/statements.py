@@ -138,10 +138,9 @@ def counts(statement: Statement, cells: Cells) -> Counts | None:
         if before is None or statement.counter not in before.counters:
             continue
         reached = after.counters.get(statement.counter) if after else None
-        enough = before.counter_enough.get(statement.counter, reached)
-        if isinstance(enough, str):
-            enough = before.counters.get(enough, reached)
-        return Counts(before.counters[statement.counter], reached, enough)
+        enough = before.enough(statement.counter)
+        done = before.counters[statement.counter]
+        return Counts(done, reached, reached if enough is None else enough)
     return None
 
 

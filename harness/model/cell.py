@@ -258,6 +258,11 @@ class Cell(Struct, kw_only=True):
         """The quality that is a proven bound on the first quality, or None."""
         return find_bound(self.qualities)
 
+    def enough(self, counter: str) -> float | None:
+        """Return the count of a counter that is enough; None if that is unknown."""
+        declared = self.counter_enough.get(counter)
+        return self.counters.get(declared) if isinstance(declared, str) else declared
+
     def record(self) -> dict[str, Any]:
         """Return the cell as a flat record in JSON types, as lines of schema 1 have it."""
         fields = to_builtins(self, enc_hook=plain_number)

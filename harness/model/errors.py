@@ -80,8 +80,6 @@ def _shortened(text: str, most: int) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return an exception as one line: its type and the first 200 characters of its message."""
-    text = printable(" ".join(str(error).split()))
-    if len(text) > 200:
-        text = text[:200].rsplit(" ", 1)[0] + " ..."
+    """Return an exception as one line: its type, and its message in about 200 characters."""
+    text = _shortened(printable(" ".join(str(error).split())), _MOST_QUOTED)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

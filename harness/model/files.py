@@ -94,11 +94,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file. Raise UsageError if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(read_file(path).decode())
-    except RecursionError:
-        raise UsageError(f"{path} cannot be read: it is nested too deeply.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} cannot be read: it must be UTF-8 text.") from None
-    except ValueError as error:  # includes tomllib.TOMLDecodeError
+    except (ValueError, RecursionError) as error:  # includes TOMLDecodeError, and text not in UTF-8
         raise UsageError(f"{path} is not TOML: {' '.join(str(error).split())}.") from None
 
 

@@ -249,8 +249,8 @@ def explain(
         InfeasibleDecision: a decision is invalid.
         ShardbenchError: a variant is not installed, or found no decision.
     """
-    family, abilities = request.family, request.family.abilities
-    explaining = load(abilities.explain_table if table else abilities.explain)
+    family = request.family
+    explaining = load(family.abilities.explain_table if table else family.abilities.explain)
     if explaining is None:
         parts = "single tables" if table else "its decisions"
         raise UsageError(f"Family '{family.name}' does not explain {parts}.")
@@ -259,25 +259,26 @@ def explain(
     ranks = request.topology.gpus
     if rank is not None and not 0 <= rank < ranks:
         raise UsageError(f"There is no rank {rank}; ranks are from 0 to {ranks - 1}.")
-    variant = family.find(request.variants[0])
-    variants = [variant, *([family.find(request.against)] if request.against else [])]
-    if variants[1:] == [variant]:
-        raise UsageError(f"--against takes another variant than '{variant.name}' itself.")
-    for needed in variants:
-        needed.check_installed()
+    variants = [family.find(name) for name in (request.variants[0], request.against) if name]
+    if variants[1:] == variants[:1]:
+        raise UsageError(f"--against takes another variant than '{variants[0].name}' itself.")
+    for variant in variants:
+        variant.check_installed()
     begins(BUILDING)
     problem = request.build()
-    decided = []
-    for planner in variants:
-        begins(f"planning with {planner.name}")
-        decided.append(_decide(planner, problem))
-        family.work.validate(problem, decided[-1][0])
-    (decision, took), *others = decided
+    decisions, seconds = [], []
+    for variant in variants:
+        begins(f"planning with {variant.name}")
+        decision, took = _decide(variant, problem)
+        family.work.validate(problem, decision)
+        decisions.append(decision)
+        seconds.append(took)
     begins("explaining the decision")
-    other = others[0][0] if others else None
-    question = Question(rank, top, request.against, other, table)
-    explanation = explaining(problem, decision, question)
-    return Explained(request.cell_id(variant.name), request.against, explanation, took)
+    other = decisions[1] if request.against else None
+    explanation = explaining(
+        problem, decisions[0], Question(rank, top, request.against, other, table)
+    )
+    return Explained(request.cell_id(variants[0].name), request.against, explanation, seconds[0])
 
 
 @dataclass(frozen=True, slots=True)

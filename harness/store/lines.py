@@ -21,7 +21,7 @@ from msgspec import Struct, to_builtins
 
 from harness.model.declared import fault
 from harness.model.errors import ShardbenchError
-from harness.model.files import legible, read_file, to_json
+from harness.model.files import legible, read_file, replace_file, to_json
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Store(Generic[T]):
             try:
                 line = _decoded(content)
                 if line.kind in self.shared:
-                    shared[line.id] = line.payload
+                    shared[line.id] = legible(line.payload)
                 elif line.kind in self._kinds:
                     entries.append(self._checked(line, shared))
                 elif not line.kind:
@@ -103,7 +103,7 @@ class Store(Generic[T]):
             for digest in payload.pop("shared", ()):
                 if digest not in shared:
                     raise ValueError(f"no line above has the id '{digest}'")
-                payload |= legible(shared[digest])
+                payload |= shared[digest]
             return self._entry(msgspec.structs.replace(line, payload=payload))
         except (ValueError, TypeError, OverflowError) as error:
             raise ValueError(f"is no {self.kind}: {fault(error, self._form)}") from None
@@ -172,6 +172,24 @@ class Store(Generic[T]):
             self.add(*kept)
         return renamed
 
+    def set_damaged_aside(self) -> list[Damage]:
+        """Move the damaged lines, byte for byte, to the end of `FILE.damaged`, and return them.
+
+        An incomplete last line stays, because the next append replaces it. The caller must hold the
+        file's lock. Raise ShardbenchError if a file cannot be written; then no line is lost.
+        """
+        damaged = [damage for damage in self.damaged if not damage.torn]
+        if damaged:
+            lines = dict(enumerate(read_file(self.path).split(b"\n"), start=1))
+            moved = b"".join(lines.pop(damage.line) + b"\n" for damage in damaged)
+            _append(self.path.with_name(f"{self.path.name}.damaged"), moved)
+            try:
+                replace_file(self.path.resolve(), b"\n".join(lines.values()))
+            except OSError as error:
+                raise _cannot_be_written(self.path, error) from None
+            del self._read
+        return damaged
+
 
 def digest_of(value: Any) -> str:
     """Return a short digest of a value that can be written as JSON."""
@@ -217,7 +235,8 @@ def _append(path: Path, content: bytes) -> None:
                 msgspec.json.decode(before[end:], type=dict)
                 end, content = len(before), b"\n" + content
             try:
-                file.truncate(end)
+                if end < len(before):
+                    file.truncate(end)
                 rest = memoryview(content)
                 while rest:
                     rest = rest[file.write(rest) :]

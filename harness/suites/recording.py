@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,26 +62,20 @@ class RecordPart:
         order: its place among the parts of a record; the lowest comes first.
         is_long: whether its calls take minutes, so that it may run at the same time as another.
         gib: the memory that it needs.
+        seconds: what it took, 0 before it was ever measured.
+        outcome: what its measuring gave, in a few words.
     """
 
     name: str
     kind: str
     is_measured: bool
-    measure: Callable[[Listener], str] = field(compare=False)
+    measure: Callable[[Listener], str]
     package: str = ""
     order: int = 0
     is_long: bool = False
     gib: float = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A part that was measured, or why not, and the seconds that it took."""
-
-    part: RecordPart
-    outcome: str
-    is_measured: bool
-    seconds: float
+    seconds: float = 0.0
+    outcome: str = ""
 
 
 def gpu_of(device: str) -> str:
@@ -130,29 +124,33 @@ class Recording:
             *map(self._of_profile, suite.profile),
             *map(self._of_table, suite.table),
         ]
-        return sorted(parts, key=lambda part: part.order)
+        runs = self.record.runs()
+        return [
+            replace(part, seconds=runs[part.name].seconds if part.name in runs else 0.0)
+            for part in sorted(parts, key=lambda part: part.order)
+        ]
 
     def measure(
         self, parts: Sequence[RecordPart], listen: Callable[[RecordPart], Listener]
-    ) -> Iterator[Ended]:
+    ) -> Iterator[RecordPart]:
         """Measure parts: long ones first, two at a time, then the others one by one.
 
         Of the long ones, new ones begin first, then those that took longest in the last run, so
         that none is left alone at the end. One that needs more than half of the memory runs alone.
-        A part that fails does not stop the others.
+        A part that fails does not stop the others: its `outcome` says why it is not measured.
         """
 
-        def run(part: RecordPart) -> Ended:
+        def run(part: RecordPart) -> RecordPart:
             started = time.monotonic()
             try:
-                outcome, measured = part.measure(listen(part)), True
+                outcome, is_measured = part.measure(listen(part)), True
             except ShardbenchError as error:
-                outcome, measured = f"not measured: {error}", False
-            return Ended(part, outcome, measured, round(time.monotonic() - started, 1))
+                outcome, is_measured = f"not measured: {error}", False
+            seconds = round(time.monotonic() - started, 1)
+            return replace(part, outcome=outcome, is_measured=is_measured, seconds=seconds)
 
-        def in_order() -> Iterator[Ended]:
-            last = {name: done.seconds for name, done in self.record.runs().items()}
-            longest_first = sorted(parts, key=lambda part: -last.get(part.name, math.inf))
+        def in_order() -> Iterator[RecordPart]:
+            longest_first = sorted(parts, key=lambda part: -(part.seconds or math.inf))
             half = default_memory_gib() / 2
             # A study's child may have the installed library, which a commit must not: see `server`.
             for kind in dict.fromkeys(part.kind for part in parts):
@@ -162,12 +160,12 @@ class Recording:
             yield from map(run, [part for part in parts if not part.is_long])
 
         stored = self.record.run_store
-        for ended in in_order():
-            if ended.is_measured:
-                here = environment(0, ended.part.package)
-                value = MeasuredPart(ended.seconds, here, gpu=self.record.gpu)
-                stored.add(Entry(ended.part.name, str(key_of(here)), value))
-            yield ended
+        for part in in_order():
+            if part.is_measured:
+                here = environment(0, part.package)
+                value = MeasuredPart(part.seconds, here, gpu=self.record.gpu)
+                stored.add(Entry(part.name, str(key_of(here)), value))
+            yield part
 
     def _of_study(self, study: RecordedStudy, store: CellStore) -> Iterator[RecordPart]:
         """Yield a part for each problem of a study."""

@@ -1,15 +1,12 @@
 """Build the topology file for a host, with the origin of each figure."""
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.model.errors import UsageError
-from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.links import LinkMatrix, all_to_all_bw, near_nics, nvlinks_of, shape_of
-from harness.topologies.lookup import COLUMNS
+from harness.topologies.lookup import GB, GpuKind, find_gpu_kind, topology_file
 from harness.topologies.probe import GpuDevice, Host
 
 QUERIED, SHEET, ASSUMED, GIVEN, UNKNOWN = "queried", "data sheet", "assumed", "given", "not known"
@@ -44,26 +41,21 @@ class HostTopology:
         return "low" if ASSUMED in bases else "medium" if {SHEET, GIVEN} & bases else "high"
 
     def as_csv(self) -> str:
-        """Return the text of the CSV file: comments on each figure, the header, and the row."""
+        """Return the text of the CSV file: comments on each figure, the header, and the row.
+
+        Raise UsageError if a figure is beyond the limits of topology files.
+        """
         comments = (
             f"A topology of shardbench, from: {self.source}.",
             "Bytes are per GPU; *_bw are bytes per millisecond, one way (GB/s x 1,000,000).",
             *(f"{column}: {basis}: {why}" for column, (_, basis, why) in self.figures.items()),
         )
-        row: dict[str, object] = {
-            "name": self.name,
-            "gpu": self.gpu,
-            "hbm_basis": self.figures["hbm_bytes"].why,
-            "confidence": self.confidence,
-            "source": f"shardbench topology capture, {self.source}",
-        }
-        row |= {column: value and round(value) for column, (value, *_) in self.figures.items()}
-        text = io.StringIO()
-        text.writelines(f"# {' '.join(comment.split())}\n" for comment in comments)
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerow(row)
-        return text.getvalue()
+        columns: dict[str, object] = {"name": self.name, "gpu": self.gpu}
+        columns |= {column: value and round(value) for column, (value, *_) in self.figures.items()}
+        columns["hbm_basis"] = self.figures["hbm_bytes"].why
+        columns["confidence"] = self.confidence
+        columns["source"] = f"shardbench topology capture, {self.source}"
+        return topology_file("\n".join(comments), columns)
 
 
 def capture(
@@ -97,9 +89,9 @@ def capture(
 
     own = [of_sheet("host_link_bw", "NVLink-C2C")] if kind and kind.has_own_host_link else []
     link = known("hbm_to_ddr_bw", *own, _pcie(host), of_sheet("host_link_bw", "PCIe"))
-    nvlink = None
+    nvlink = of_sheet("nvlink_bw", "a link")
     if any(map(nvlinks_of, matrix.gpu_links())):
-        nvlink = known("intra_host_bw", of_sheet("nvlink_bw", "a link"))
+        nvlink = known("intra_host_bw", nvlink)
     memory = min(device.memory_bytes or 0 for device in host.gpus)
     basis = kind.memory_basis if kind else ""
     figures = {
@@ -138,23 +130,20 @@ def _hosts(count: int, kind: GpuKind | None, given: int | None) -> SourcedFigure
 
 
 def _inside(
-    matrix: LinkMatrix, kind: GpuKind | None, nvlink: SourcedFigure | None, link: SourcedFigure
+    matrix: LinkMatrix, kind: GpuKind | None, nvlink: SourcedFigure, link: SourcedFigure
 ) -> SourcedFigure:
     """Return the rate of an all-to-all inside the host, by its NVLinks and links to the CPU."""
     shape, bases = shape_of(matrix, kind), set[str]()
+    counts = list(map(nvlinks_of, matrix.gpu_links()))
     why = f"what a GPU sends one way when all send equal shares to all others: {shape.how}"
-    if nvlink:
-        bases.add(nvlink.basis)
-        why += f"; {_one_way(nvlink)}"
-    if not shape.is_whole:
-        bases.add(link.basis)
-        why += f"; {_one_way(link)}"
+    for figure, is_used in ((nvlink, any(counts)), (link, not counts or 0 in counts)):
+        if is_used:
+            bases.add(figure.basis)
+            why += f"; {_one_way(figure)}"
+    if kind and kind.all_links_bw and shape.by == "mesh":
+        why += f" (its NVLinks together carry {kind.all_links_bw / GB:.4g} GB/s)"
     value = all_to_all_bw(matrix, kind, link.value or 0)
-    together = shape.links_per_gpu * (nvlink.value or 0 if nvlink else 0)
-    if value < 0.9 * together:
-        why += f" (its NVLinks together carry {together / GB:.4g} GB/s)"
-    basis = SHEET if SHEET in bases else QUERIED
-    return SourcedFigure(value, basis, why)
+    return SourcedFigure(value, SHEET if SHEET in bases else QUERIED, why)
 
 
 def _host_memory(host: Host, given_gib: float | None) -> SourcedFigure:

@@ -7,7 +7,7 @@ from itertools import chain, permutations, product
 from typing import Literal, NoReturn
 
 from harness.model.errors import UsageError, printable
-from harness.topologies.gpu_kinds import GpuKind
+from harness.topologies.lookup import GpuKind
 
 SELF = "X"
 # From near to far; NVLink is nearer than all of these. Drivers before 390 print `SOC` for `SYS`.
@@ -113,19 +113,12 @@ class LinkShape:
 
     `islands` are the groups of GPUs that NVLink connects; a GPU without NVLink is a group of one.
     `by` is the connection in a group: a switch, direct links between all pairs, an uneven mesh, or
-    only PCIe. `how` describes the structure in words. `links_per_gpu` is the number of NVLinks that
-    a GPU uses with all of its peers, 0 if the GPUs differ or have none.
+    only PCIe. `how` describes the structure in words.
     """
 
     islands: tuple[tuple[str, ...], ...]
     by: JoinedBy
     how: str
-    links_per_gpu: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether NVLink connects all GPUs of the host."""
-        return len(self.islands) == 1 and self.links_per_gpu > 0
 
 
 def shape_of(matrix: LinkMatrix, kind: GpuKind | None) -> LinkShape:
@@ -147,21 +140,17 @@ def shape_of(matrix: LinkMatrix, kind: GpuKind | None) -> LinkShape:
     if not pairs:
         far = sorted(set(matrix.gpu_links()), key=distance)
         how = f"over PCIe ({', '.join(far)})" if far else "a single GPU"
-        return LinkShape(islands, "PCIe", how, 0)
-    links = max(pairs)
+        return LinkShape(islands, "PCIe", how)
+    links, peers = max(pairs), max(map(len, islands)) - 1
     if min(pairs) != links:
-        counts = {sum(matrix.nvlinks(gpu, other) for other in matrix.gpus) for gpu in matrix.gpus}
         how = "a mesh of NVLinks in which not all pairs are joined alike"
-        return LinkShape(islands, "mesh", how, counts.pop() if len(counts) == 1 else 0)
-    sizes = set(map(len, islands))
-    direct = links * (max(sizes) - 1)
+        return LinkShape(islands, "mesh", how)
     how = f"{links} NVLink{'s' if links > 1 else ''} to each peer, "
     if len(islands) > 1:
         how = f"{len(islands)} groups that only PCIe joins; in each {how}"
-    is_even = len(sizes) == 1
-    if max(sizes) > 2 and (links >= gpu_links if gpu_links else direct > 18):
-        return LinkShape(islands, "switch", f"{how}through a switch", links * is_even)
-    return LinkShape(islands, "pairs", f"{how}each pair directly", direct * is_even)
+    if peers > 1 and (links >= gpu_links if gpu_links else links * peers > 18):
+        return LinkShape(islands, "switch", f"{how}through a switch")
+    return LinkShape(islands, "pairs", f"{how}each pair directly")
 
 
 def all_to_all_bw(matrix: LinkMatrix, kind: GpuKind | None, pcie_bw: float) -> float:

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from harness.contract.abilities import TopologyRow, TopologyTrap
-from harness.topologies.gpu_kinds import GB, GpuKind, find_gpu_kind
 from harness.topologies.links import usual_links
-from harness.topologies.lookup import COLUMNS, read_values
+from harness.topologies.lookup import COLUMNS, GB, GpuKind, find_gpu_kind, read_values
 
 _GIB_FOR_GB = 2**30 / 1e9
 _MOST_HOST_MEMORY = 2**42
@@ -45,7 +44,9 @@ def find_traps(row: TopologyRow, gpus: int | None = None) -> list[TopologyTrap]:
     if row.library:
         traps += row.library.traps(row, values, gpus)
     traps.sort(key=lambda trap: list(COLUMNS).index(trap.column))
-    return [replace(trap, column=row.called(trap.column)) for trap in traps]
+    # A user of a library knows a column by the library's argument.
+    called = row.library.arguments if row.library else {}
+    return [replace(trap, column=called.get(trap.column, trap.column)) for trap in traps]
 
 
 def _sheet(kind: GpuKind) -> dict[str, _SheetFigure]:

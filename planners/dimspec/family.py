@@ -2,7 +2,6 @@
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
-from planners.dimspec.inventory import inventory
 from planners.dimspec.problem import Decision, DimSpecProblem
 from planners.dimspec.series.declared import SERIES
 from planners.dimspec.suite import STATEMENTS, STUDIES
@@ -60,5 +59,7 @@ FAMILY: Family[DimSpecProblem, Decision] = Family(
     studies=STUDIES,
     statements=STATEMENTS,
     place=30,
-    abilities=Abilities(capture=capturing, inventory=inventory, series=SERIES),
+    abilities=Abilities(
+        capture=capturing, inventory="planners.dimspec.inventory:inventory", series=SERIES
+    ),
 )

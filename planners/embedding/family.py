@@ -6,7 +6,6 @@ This module does not import torchrec, so that listing variants is quick and work
 from typing import TYPE_CHECKING
 
 from harness.contract import Abilities, Counter, Family, Quality
-from planners.embedding.inventory import inventory
 from planners.embedding.series.declared import SERIES
 from planners.embedding.studies import STATEMENTS, STUDIES
 from planners.embedding.workloads.catalog import brings, label, list_workloads
@@ -74,7 +73,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         explain="planners.embedding.explain.explain:explain",
         explain_table="planners.embedding.explain.table:explain_table",
         capture="planners.embedding.capture.recording:recording",
-        inventory=inventory,
+        inventory="planners.embedding.inventory:inventory",
         importing="planners.embedding.importing.importer:read",
         series=SERIES,
         topology="planners.embedding.importing.topology_arguments:TOPOLOGY",

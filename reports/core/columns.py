@@ -1,12 +1,14 @@
 """The columns of tables of cells, each declared once: a table is a list of their names."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from harness.measuring.statements import MIB, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell, Ratio, Summary, by_problem, projected_speedup
+from harness.model.ids import ProblemId
 from reports.core.formatting import MISSING, count, fact, figure, gap, number, reach, seconds
 from reports.core.table import (
     Entry,
@@ -22,7 +24,7 @@ from reports.core.table import (
 COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "quality", "gap")
 """The columns of `shardbench compare`, also on pages."""
 
-_SIGNS = {"lower": "≥", "higher": "≤"}
+Variants = Mapping[ProblemId, Mapping[str, Cell]]
 
 
 def cell_table(cells: Sequence[Cell], *columns: str | TableColumn) -> Table:
@@ -33,12 +35,7 @@ def cell_table(cells: Sequence[Cell], *columns: str | TableColumn) -> Table:
     """
     made: list[TableColumn] = []
     for column in columns:
-        if isinstance(column, TableColumn):
-            made.append(column)
-        elif column in COLUMNS:
-            made.append(COLUMNS[column])
-        else:
-            made += _MADE[column](cells)
+        made += [column] if isinstance(column, TableColumn) else _columns(column, cells)
     table = table_of(cells, *made)
     shown = [
         place
@@ -126,6 +123,8 @@ COLUMNS: Mapping[str, TableColumn] = {
     "problem": code("problem", lambda cell: str(cell.problem)),
     "size": numbers("size", "size", count),
     "cpu": numbers("CPU time", lambda cell: median(cell.cpu_s), seconds),
+    "machine": code("machine", lambda cell: cell.environment.machine),
+    "against": code("compared with", "against"),
     "wall": numbers("wall time", lambda cell: median(cell.wall_s), seconds),
     "thread": numbers("CPU time of its thread", lambda cell: median(cell.thread_cpu_s), seconds),
     "ratio": numbers("ratio", _ratio),
@@ -149,107 +148,73 @@ COLUMNS: Mapping[str, TableColumn] = {
     "calls_spread": numbers("spread", _of("work", "spread"), count),
     "built_in": numbers("time in built-ins", _of("work", "built_in_share"), _percent),
 }
-"""The columns by name; `_MADE` has those that depend on all cells of a table."""
+"""The columns by name; `_columns` has those that depend on all cells of a table."""
 
 
-def _time(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-    """Yield the time that the ratios compare."""
-    if cells:
-        yield COLUMNS[cells[0].clock]
-
-
-def _projected(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-    """Yield the speed-up over a stopped call, projected from its progress."""
-    variants = by_problem(cells)
-
-    def factor(cell: Cell) -> Entry | None:
-        baseline = variants[cell.problem].get(cell.against)
-        speedup = projected_speedup(cell, baseline) if baseline else None
-        return Entry(f"≥ {number(speedup)}x", speedup) if speedup else None
-
-    yield numbers("times as fast\n(projected)", factor)
-
-
-def _verdict(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-    """Yield the outcomes with the decisions: `same` as that of the variant compared with, or `own`.
-
-    A decision that differs from it, but must equal that of another variant, is `as NAME`.
-    """
-    variants = by_problem(cells)
-
-    def verdict(cell: Cell) -> Entry:
-        if cell.status != "ok" or cell.decision not in ("same", "own"):
-            return outcome_entry(cell.outcome)
-        decision: str = cell.decision
-        baseline = variants[cell.problem].get(cell.against)
-        other = baseline.fingerprint if baseline else None
-        if cell.same_as and other and other != cell.fingerprint:
-            decision = f"as {cell.same_as}"
-        return outcome_entry(
-            cell.outcome, f"{cell.verdict}, {decision}" if cell.verdict else decision
+def _columns(name: str, cells: Sequence[Cell]) -> list[TableColumn]:
+    """Return the columns of a name in a table of these cells."""
+    if name in ("machine", "against"):  # shown if they vary
+        column = COLUMNS[name]
+        return (
+            [column] if len({column.entry(cell) for cell in cells} - {Entry(MISSING)}) > 1 else []
         )
-
-    yield text("verdict", verdict)
-
-
-def _quality(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-    """Yield the first quality with the proven bound on it."""
-    first = next((cell for cell in cells if cell.qualities), None)
-    if first is None:
-        return
-    name, bound = first.qualities[0].name, first.bound
-    sign = _SIGNS[bound.better] if bound else ""
-
-    def value(cell: Cell) -> Entry | None:
-        names = (name, bound.name) if bound else (name,)
-        known = [cell.quality[name] for name in names if name in cell.quality]
-        return Entry(f" {sign} ".join(map(figure, known)), known[0]) if known else None
-
-    yield numbers(f"{name}\n{sign} bound" if bound else name, value)
-
-
-def _qualities(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-    """Yield all qualities; the column `gap` has the one of this name."""
-    bounded = any(cell.bound for cell in cells)
-    units = {quality.name: quality.unit for cell in cells for quality in cell.qualities}
-    for name, unit in units.items():
-        if not (bounded and name == "gap"):
-            title = f"{name} [{unit}]" if unit else name
-            yield numbers(title, _item("quality", name))
-
-
-def _named(field: str, write: Callable[[float], str]) -> Callable[..., Iterator[TableColumn]]:
-    """Return a function that yields a column per name in a field of cells, such as `counters`."""
-
-    def columns(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-        for name in dict.fromkeys(name for cell in cells for name in getattr(cell, field)):
-            yield numbers(name, _item(field, name), write)
-
-    return columns
+    if name in COLUMNS:
+        return [COLUMNS[name]]
+    if name == "time":  # the one that the ratios compare
+        return [COLUMNS[cell.clock] for cell in cells[:1]]
+    if name == "projected":
+        return [numbers("times as fast\n(projected)", partial(_projected, by_problem(cells)))]
+    if name == "verdict":
+        return [text("verdict", partial(_verdict, by_problem(cells)))]
+    if name == "quality":
+        return [_quality(cell) for cell in cells if cell.qualities][:1]
+    if name == "qualities":
+        bounded = any(cell.bound for cell in cells)  # then the column `gap` has that quality
+        units = {quality.name: quality.unit for cell in cells for quality in cell.qualities}
+        return [
+            numbers(f"{quality} [{unit}]" if unit else quality, _item("quality", quality))
+            for quality, unit in units.items()
+            if not (bounded and quality == "gap")
+        ]
+    write = {"counters": count, "phases": number}[name]
+    figures = dict.fromkeys(figure for cell in cells for figure in getattr(cell, name))
+    return [numbers(figure, _item(name, figure), write) for figure in figures]
 
 
 def _item(field: str, name: str) -> Callable[[Cell], Any]:
     return lambda cell: getattr(cell, field).get(name)
 
 
-def _varied(column: TableColumn) -> Callable[[Sequence[Cell]], Iterator[TableColumn]]:
-    """Return a function that yields the column if cells have different values in it."""
-
-    def columns(cells: Sequence[Cell]) -> Iterator[TableColumn]:
-        if len({column.entry(cell) for cell in cells} - {Entry(MISSING)}) > 1:
-            yield column
-
-    return columns
+def _projected(variants: Variants, cell: Cell) -> Entry | None:
+    """Return the speed-up over a stopped call, projected from its progress."""
+    baseline = variants[cell.problem].get(cell.against)
+    speedup = projected_speedup(cell, baseline) if baseline else None
+    return Entry(f"≥ {number(speedup)}x", speedup) if speedup else None
 
 
-_MADE: Mapping[str, Callable[[Sequence[Cell]], Iterator[TableColumn]]] = {
-    "time": _time,
-    "projected": _projected,
-    "verdict": _verdict,
-    "quality": _quality,
-    "qualities": _qualities,
-    "counters": _named("counters", count),
-    "phases": _named("phases", number),
-    "machine": _varied(code("machine", lambda cell: cell.environment.machine)),
-    "against": _varied(code("compared with", "against")),
-}
+def _verdict(variants: Variants, cell: Cell) -> Entry:
+    """Return the outcome with the decision: `same` as the variant compared with, or `own`.
+
+    A decision that differs from it, but must equal that of another variant, is `as NAME`.
+    """
+    if cell.status != "ok" or cell.decision not in ("same", "own"):
+        return outcome_entry(cell.outcome)
+    decision: str = cell.decision
+    baseline = variants[cell.problem].get(cell.against)
+    other = baseline.fingerprint if baseline else None
+    if cell.same_as and other and other != cell.fingerprint:
+        decision = f"as {cell.same_as}"
+    return outcome_entry(cell.outcome, f"{cell.verdict}, {decision}" if cell.verdict else decision)
+
+
+def _quality(first: Cell) -> TableColumn:
+    """Return the column of the first quality with the proven bound on it."""
+    name, bound = first.qualities[0].name, first.bound
+    sign = {"lower": "≥", "higher": "≤"}[bound.better] if bound else ""
+
+    def value(cell: Cell) -> Entry | None:
+        names = (name, bound.name) if bound else (name,)
+        known = [cell.quality[name] for name in names if name in cell.quality]
+        return Entry(f" {sign} ".join(map(figure, known)), known[0]) if known else None
+
+    return numbers(f"{name}\n{sign} bound" if bound else name, value)

@@ -65,7 +65,7 @@ class Results:
     def counters(self) -> pd.DataFrame:
         """A row per cell and counter; `enough` is a sufficient count, NaN if unknown."""
         rows = [
-            (*_keys(cell), name, cell.counter_meanings.get(name, ""), value, _enough(cell, name))
+            (*_keys(cell), name, cell.counter_meanings.get(name, ""), value, cell.enough(name))
             for cell in self.records
             for name, value in cell.counters.items()
         ]
@@ -83,11 +83,6 @@ class Results:
         frame = pd.DataFrame(rows, columns=[*_KEYS, "name", "seconds"])
         whole = frame.groupby("cell")["seconds"].transform("sum")
         return frame.assign(share=(frame["seconds"] / whole).astype(float))
-
-
-def _enough(cell: Cell, counter: str) -> float | None:
-    enough = cell.counter_enough.get(counter)
-    return cell.counters.get(enough) if isinstance(enough, str) else enough
 
 
 _Problem = tuple[str, ProblemId]

@@ -5,7 +5,7 @@ If a page cannot be made, its folder is unchanged; nothing but an earlier report
 
 import base64
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -125,12 +125,12 @@ def _link(content: "pd.DataFrame | str") -> str:
     return f"data:{'image/svg+xml' if is_svg else 'text/csv'};base64,{encoded}"
 
 
-def write_page(out: Path, build: Callable[[], Page]) -> Path:
+def write_page(out: Path, made: Page) -> Path:
     """Write a page into the folder `out`; return the path of its HTML.
 
     `out` gets index.html, figures/*.svg, data/*.csv, and the page's other files. Files of an
-    earlier report are replaced, other files are kept. If `build` fails, `out` is unchanged. Raises
-    UsageError if `out` cannot be written, or contains files of these names that no report wrote.
+    earlier report are replaced, other files are kept. Raises UsageError if `out` cannot be written,
+    or contains files of these names that no report wrote.
     """
     out = out.resolve()
     if out.exists() and not out.is_dir():
@@ -142,12 +142,11 @@ def write_page(out: Path, build: Callable[[], Page]) -> Path:
             raise UsageError(
                 f"Folder '{out}' holds '{name}', which no shardbench report wrote; name another."
             )
-    files = _files(build())
     try:
         for name in _PARTS[1:]:
             if (out / name).exists():
                 shutil.rmtree(out / name)
-        for name, content in files.items():
+        for name, content in _files(made).items():
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             replace_file(out / name, content)
     except OSError as error:

@@ -11,25 +11,19 @@ from statistics import median, quantiles
 from typing import Any
 
 from harness.contract.registry import installed_statements
-from harness.measuring.statements import Reading, counts, speedup
+from harness.measuring.statements import gap_of, speedup
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Statement
 from harness.suites.record import Record
-from reports.core.formatting import (
-    count,
-    factor,
-    gap,
-    hundredths,
-    names,
-    number,
-)
+from reports.core.formatting import count, factor, gap, hundredths, names
 from reports.core.frames import read_results
 from reports.core.table import Entry, TableColumn, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, families
 from reports.family.growth import growth_table
+from reports.report.systems import claims_table
 from reports.statements import (
     System,
     factor_text,
@@ -37,7 +31,6 @@ from reports.statements import (
     provenance as provenance_of,
     published_text,
     reading_text,
-    readings,
     systems,
     time_text,
     work_text,
@@ -65,20 +58,19 @@ def family_views() -> dict[str, FamilyView]:
 
 def cell(name: str) -> Cell:
     """Return a recorded cell by its id; raises UsageError if there is none."""
-    found = _cells().get(CellId.parse(name))
-    if found is None:
+    cell_id = CellId.parse(name)
+    if cell_id not in _cells():
         raise UsageError(f"The record has no cell '{name}'.")
-    return found
+    return _cells()[cell_id]
 
 
 def on(problem: str, variants: Sequence[str] = ()) -> list[Cell]:
     """Return the recorded cells of a problem, all or those of some variants, in this order."""
     family, _, name = problem.partition("@")
+    if variants:
+        return [cell(f"{family}/{variant}@{name}") for variant in variants]
     wanted = ProblemId.parse(name)
-    found = {c.variant: c for c in _cells().values() if c.family == family and c.problem == wanted}
-    if missing := [variant for variant in variants if variant not in found]:
-        raise UsageError(f"The record has no cell of {', '.join(missing)} on '{problem}'.")
-    return [found[variant] for variant in variants] if variants else list(found.values())
+    return [c for c in _cells().values() if c.family == family and c.problem == wanted]
 
 
 def statements() -> list[Statement]:
@@ -112,28 +104,7 @@ def overview() -> str:
 
 def claims() -> str:
     """Return the table of all claims with their verdicts."""
-
-    def name(row: Reading) -> Entry:
-        repository, _, number = row.statement.source.partition("#")
-        return Entry(row.statement.name, link=f"https://github.com/{repository}/pull/{number}")
-
-    def counted(row: Reading) -> str | None:
-        work = counts(row.statement, _cells())
-        if work is None or work.after is None:
-            return None
-        name = row.statement.counter.replace("_", " ")
-        return f"{name} {count(work.before)} → {count(work.after)}"
-
-    return _table(
-        readings("claim", statements(), _cells()),
-        text("claim", name),
-        text("published", lambda row: published_text(row.statement)),
-        text("recorded", reading_text),
-        text("verdict", "outcome"),
-        text("published for", lambda row: getattr(row.statement.published, "conditions", None)),
-        code("recorded for", lambda row: row.pair.problem),
-        text("counted", counted),
-    )
+    return as_markdown(claims_table(statements(), _cells()))
 
 
 def remarks() -> str:
@@ -180,19 +151,17 @@ def cells(
     Figures are qualities or counters of the cells. The speed-up is over `baseline`, by default over
     the variant that the cells were compared with.
     """
-
-    def column(name: str) -> TableColumn:
-        def value(row: Cell) -> float | None:
-            known = {**row.counters, **row.quality}
-            if name == "gap" and row.bound:
-                known.setdefault("gap", row.bound.gap(row.quality))
-            return known.get(name)
-
-        return numbers(name.replace("_", " "), value, gap if name == "gap" else number)
-
     rows = on(problem, variants)
     base = baseline or rows[0].against
     (first,) = on(problem, [base])
+
+    def column(name: str) -> TableColumn:
+        if name == "gap":
+            return numbers(name, gap_of, gap)
+        return numbers(
+            name.replace("_", " "), lambda row: {**row.counters, **row.quality}.get(name)
+        )
+
     return _table(
         rows,
         code("variant"),
@@ -266,11 +235,8 @@ def steps(problem: str, pull_requests: str) -> str:
     pairs.sort(key=lambda pair: str(pair[1].facts["date"]))
 
     def calls(part: str) -> TableColumn:
-        def factor_of(row: tuple[Cell, Cell]) -> float:
-            before, after = (cell.counters[f"{part}_calls"] for cell in row)
-            return after / before
-
-        return numbers(part, factor_of, hundredths)
+        name = f"{part}_calls"
+        return numbers(part, lambda row: row[1].counters[name] / row[0].counters[name], hundredths)
 
     def title(row: tuple[Cell, Cell]) -> Entry:
         number, name = str(row[1].facts["pull_request"]), str(row[1].facts["title"])
@@ -310,13 +276,9 @@ def gaps() -> str:
     )
 
 
-def table(name: str) -> str:
+def table(name: str, machine: Record | None = None) -> str:
     """Return a table that a script of the record printed; raises UsageError if there is none."""
-    return _printed(record(), name)
-
-
-def _printed(machine: Record, name: str) -> str:
-    return read_file(machine.table_of(name)).decode().rstrip("\n")
+    return read_file((machine or record()).table_of(name)).decode().rstrip("\n")
 
 
 def provenance() -> str:
@@ -334,10 +296,11 @@ def gpu_tables() -> str:
     parts = []
     for machine in Record.of_gpus(FOLDER / "gpu"):
         parts.append(f"**{machine.gpu}.** {provenance_of(machine)}")
-        tables = {t: machine.table_of(t.name).exists() for t in machine.declared.table}
-        for t in (t for t, exists in tables.items() if exists):
-            parts += [f"`{t.script}`:", _printed(machine, t.name)]
-        parts += _not_measured([t.script for t, exists in tables.items() if not exists])
+        declared = machine.declared.table
+        missing = [t for t in declared if not machine.table_of(t.name).exists()]
+        for printed in (t for t in declared if t not in missing):
+            parts += [f"`{printed.script}`:", table(printed.name, machine)]
+        parts += _not_measured([t.script for t in missing])
     return "\n\n".join(parts) or gpu_sentence()
 
 

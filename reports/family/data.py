@@ -13,7 +13,6 @@ from harness.model.cell import Cell, by_problem
 from harness.model.quality import models_of
 from harness.model.statement import Statement
 from reports.core.columns import compared, first_quality
-from reports.core.formatting import names
 from reports.core.frames import Results
 
 _LONGEST_SLUG = 60
@@ -44,11 +43,6 @@ class FamilyView(Results):
     def against(self) -> dict[str, str]:
         """For each problem, the variant that the others are compared with there."""
         return {str(cell.problem): cell.against for cell in self.records}
-
-    @property
-    def compared_with(self) -> str:
-        """A sentence that names the variants which the others are compared with."""
-        return f"Compared with {names(dict.fromkeys(self.against.values()))}."
 
     @cached_property
     def variants(self) -> list[str]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.measuring.statements import Cells, Reading, gap_of
+from harness.measuring.statements import Reading, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
 from harness.model.cell import Cell
 from reports.core.formatting import (
@@ -14,7 +14,6 @@ from reports.core.formatting import (
     names,
     plural,
     quantity,
-    with_interval,
 )
 from reports.core.page import Finding
 from reports.family.data import FamilyView
@@ -39,12 +38,8 @@ def answers(
 ) -> list[tuple[str, str]]:
     """Return three questions of a reader who has never seen the page, with the answers.
 
-    Args:
-        here: what the cells say of each system.
-        recorded: what the record says of systems, by name.
-        cells: the cells of the results, perhaps none.
-        goals: what the cells say of goals.
-        notes: sentences on the results as a whole.
+    `here` is what the cells say of each system, `recorded` what the record says by the system's
+    name. `notes` are sentences on the results as a whole.
     """
     gained = [row for row in here if recorded.get(row.name, row).times.is_gain or row.times.is_gain]
     steps = dict.fromkeys(filter(None, (row.statement.next_step for row in gained)))
@@ -70,9 +65,10 @@ def _gained(here: Sequence[System], recorded: Mapping[str, System]) -> Iterator[
     if faster:
         values = [row.value for row in faster]
         ends = dict.fromkeys(factor(end) for end in (min(values), max(values)))
-        yield f"Same decision in less time: {' to '.join(ends)} as fast. {_speedup(faster[0])}"
+        yield f"Same decision in less time: {' to '.join(ends)} as fast."
+        yield f"For {faster[0].statement.name}, {_speedup(faster[0])}"
     for reading in better[:1]:
-        yield f"Better decision: {_improvement(reading)}"
+        yield f"Better decision: for {reading.statement.name}, {_improvement(reading)}"
     if not faster and not better:
         yield "No variant was measured to be faster or better than the one it is compared with."
     rest = [recorded[row.name] for row in here if row.times.figure is None and row.name in recorded]
@@ -151,15 +147,15 @@ def family_findings(
 
 def repetition(cells: Sequence[Cell]) -> Iterator[Finding]:
     """Yield a finding per counter that exceeds its sufficient count: the cell with most of it."""
-    most: dict[str, tuple[float, float, Cell]] = {}
+    most: dict[str, Cell] = {}
     for cell in cells:
-        for name, declared in cell.counter_enough.items():
-            enough = cell.counters.get(declared) if isinstance(declared, str) else declared
-            done = cell.counters.get(name)
-            if done is not None and enough is not None and done > enough:
-                more = (done, enough, cell)
-                most[name] = max(most.get(name, more), more, key=lambda item: item[0])
-    for name, (largest, least, where) in most.items():
+        for name, done in cell.counters.items():
+            enough = cell.enough(name)
+            is_more = name not in most or done > most[name].counters[name]
+            if enough is not None and done > enough and is_more:
+                most[name] = cell
+    for name, where in most.items():
+        largest, least = where.counters[name], where.enough(name) or 0
         yield Finding(
             "repeated work",
             f"`{name}`: {count(largest)} in `{where.variant}`, where {count(least)} would do.",
@@ -174,32 +170,3 @@ def shortfalls(cells: Sequence[Cell]) -> Iterator[Finding]:
             variants = names(dict.fromkeys(cell.variant for cell in those))
             of = f"{len(those)} of {plural(len(cells), 'cell')} {sentence}"
             yield Finding(outcome, f"{of}: of {variants}.")
-
-
-def agreement(cells: Iterable[Cell], recorded: Cells) -> str:
-    """Return a sentence on how many ratios differ from the record, and which most.
-
-    Ratios over the same variant are compared, and differ if their intervals do not overlap. Return
-    "" if there are none.
-    """
-    ratios = [
-        (cell, cell.ratio, other.ratio)
-        for cell in cells
-        if (other := recorded.get(cell.id)) and other.against == cell.against
-        if cell.ratio and other.ratio
-        if min(cell.ratio.pairs, other.ratio.pairs) >= 2  # others have no interval
-    ]
-    if not ratios:
-        return ""
-    apart = [row for row in ratios if row[1].high < row[2].low or row[2].high < row[1].low]
-    sentence = (
-        f"{len(apart)} of {plural(len(ratios), 'ratio')} differ from those recorded on another day "
-        "or machine by more than both intervals"
-    )
-    if apart:
-        # Ratios are positive, so the larger over the smaller is the size of a difference.
-        size = [max(a.value, b.value) / min(a.value, b.value) for _, a, b in apart]
-        cell, here, there = apart[size.index(max(size))]
-        values = [with_interval(ratio.value, *ratio.interval) for ratio in (here, there)]
-        sentence += f", most `{cell.id}`: {values[0]} here, {values[1]} there"
-    return f"{sentence}."

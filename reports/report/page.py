@@ -6,13 +6,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from harness.contract.registry import installed_statements
-from harness.estimates.validation import Validation
 from harness.measuring.selftest import last_selftests
 from harness.measuring.statements import Reading
 from harness.model.cell import Cell, Environment
 from harness.model.errors import printable
 from harness.model.statement import Statement
-from harness.suites.record import Record
 from reports.core.columns import cell_table
 from reports.core.formatting import listing, names, plural
 from reports.core.frames import Results, read_results
@@ -20,9 +18,8 @@ from reports.core.page import CaptionedTable, Page, Section, write_page
 from reports.core.table import Table, TableColumn, numbers, table_of, text
 from reports.estimates import read_validations, validation_chapter
 from reports.family.data import families
-from reports.family.flames import flame_pages
-from reports.family.page import family_chapter
-from reports.report.findings import agreement, answers, family_findings
+from reports.family.page import family_chapter, flame_pages
+from reports.report.findings import answers, family_findings
 from reports.report.systems import claims_table, draw_gains, draw_published, gains_table
 from reports.statements import gpus, provenance, read_record, readings, systems
 
@@ -54,43 +51,21 @@ def write_report(
     with `suite`, systems of families without any cell are shown from the record, too.
     Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
+    # 1. What cells say of the statements of each family, here and in the record.
     is_empty = not results.exists() or not results.stat().st_size
     measured = Results(()) if is_empty else read_results(results)
-    validated = read_validations(validations) if validations else []
-    statements = installed_statements() if declared is None else declared
+    records = measured.records
+    declared = installed_statements() if declared is None else declared
+    views = families(measured, declared)
     known = read_record(record)
-    heading = printable(title) or "shardbench report"
-    return write_page(
-        out,
-        lambda: _page(
-            measured, results.name, heading, profiles, validated, known, statements, suite
-        ),
-    )
-
-
-def _page(
-    results: Results,
-    name: str,
-    heading: str,
-    profiles: Path | None,
-    validated: Sequence[Validation],
-    record: Record | None,
-    declared: Declared,
-    suite: bool,
-) -> Page:
-    # 1. What cells say of the statements of each family, here and in the record.
-    records = results.records
-    views = families(results, declared)
-    cells = {cell.id: cell for cell in records}
-    recorded = record.cells() if record else {}
+    cells, recorded = {cell.id: cell for cell in records}, known.cells() if known else {}
     shown = dict(declared) if suite or not records else {}
     shown |= {view.name: view.statements for view in views}
-    statements = [statement for group in shown.values() for statement in group]
     rows = [row for group in shown.values() for row in systems(group, cells)]
-    known = {row.name: row for group in shown.values() for row in systems(group, recorded)}
+    there = {row.name: row for group in shown.values() for row in systems(group, recorded)}
     # 2. A chapter for each family, with the flame graphs of the user and of the record.
     folders = [profiles] if profiles else []
-    folders += [record.folder / "profiles"] if record else []
+    folders += [known.folder / "profiles"] if known else []
     chapters: list[Section] = []
     files: dict[str, bytes] = {}
     goals: list[Reading] = []
@@ -103,44 +78,45 @@ def _page(
         goals += reached
         files |= {f"flames/{name}": content for name, content in pages.items()}
     # 3. The other chapters.
-    claims = readings("claim", statements, cells)
-    if claims:
-        table = claims_table(claims, readings("claim", statements, recorded))
+    statements = [statement for group in shown.values() for statement in group]
+    if any(statement.use == "claim" for statement in statements):
+        table = claims_table(statements, cells, recorded)
+        about = provenance(known) if known else ""
         chapters.append(
             Section(
                 "published",
                 "Published changes",
                 "What was published about each system, and what became of it.",
                 drawings=list(draw_published(rows)),
-                tables=[CaptionedTable(table, provenance(record) if record else "")],
+                tables=[CaptionedTable(table, about)],
             )
         )
-    if validated:
-        chapters.append(validation_chapter(validated))
-    if records:
-        chapters.append(_provenance(results, name))
+    validated = read_validations(validations) if validations else []
+    chapters += [validation_chapter(validated)] * bool(validated)
+    chapters += [_provenance(measured, results.name)] * bool(records)
     # 4. The first screen.
-    notes = [agreement(records, recorded), *results.notes]
+    notes = list(measured.notes)
     if len(by_environment(records)) > 1:
         notes.append("The cells are of several environments; compare only times of one run.")
-    lead = [" ".join(filter(None, (_LEAD, gpus(record.folder) if record else "")))]
+    lead = [" ".join(filter(None, (_LEAD, gpus(known.folder) if known else "")))]
     if records:
         made = records[-1].environment
         cores = plural(made.cores, "core") if made.cores else ""
         parts = (made.cpu, cores, f"python {made.python}", *_versions(made)[:_VERSIONS])
         lead.append(" · ".join(filter(None, parts)))
-    gains = CaptionedTable(gains_table(rows, known))
+    gains = CaptionedTable(gains_table(rows, there))
     frames = ("cells", "qualities", "counters", "phases") if records else ()
-    return Page(
-        name=printable(name),
-        heading=heading,
+    page = Page(
+        name=printable(results.name),
+        heading=printable(title) or "shardbench report",
         lead=lead,
-        answers=answers(rows, known, records, goals, filter(None, notes)),
+        answers=answers(rows, there, records, goals, notes),
         opening=Section("overview", "Overview", drawings=list(draw_gains(rows)), tables=[gains]),
         sections=chapters,
-        data={frame: getattr(results, frame) for frame in frames},
+        data={frame: getattr(measured, frame) for frame in frames},
         files=files,
     )
+    return write_page(out, page)
 
 
 def _provenance(results: Results, name: str) -> Section:

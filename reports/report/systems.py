@@ -6,19 +6,29 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from harness.measuring.statements import Reading, gap_of
+from harness.measuring.statements import Cells, Reading, counts, gap_of
 from harness.measuring.timing.verdict import CONFIDENCE
+from harness.model.statement import Statement
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, VERMILION, WIDTH, Drawing, Looks, Mark
-from reports.core.formatting import factor, gap
+from reports.core.formatting import count, factor, gap
 from reports.core.table import Entry, Table, code, numbers, table_of, text
-from reports.statements import System, factor_text, published_text, reading_text, work_text
+from reports.statements import (
+    System,
+    factor_text,
+    published_text,
+    reading_text,
+    readings,
+    work_text,
+)
 
 _LOOKS: Looks = {"published": (GREY, "s"), "measured": (BLUE, "o"), "ours": (VERMILION, "D")}
 _CAPTION = (
-    f"Lines longer than their mark are {100 * CONFIDENCE:.0f} % intervals. Published figures are "
-    "of other machines and problems. A hollow mark is a bound: the other call was stopped."
+    f"Lines longer than their mark are {100 * CONFIDENCE:.0f} % intervals. A hollow mark is a "
+    "bound: the other call was stopped."
 )
+_PUBLISHED = " Published figures are of other machines and problems."
+_Claim = tuple[Reading, Cells, str]
 _NARROW = 4.7  # inches; such a figure can be read on a phone without scrolling
 
 
@@ -72,7 +82,8 @@ def _draw(
             axes.tick_params(labelleft=False)
         shown = {name: _LOOKS[name] for drawn in panels.values() for name in drawn}
         canvas.legend_above(figure, shown)
-        yield canvas.finish(figure, slug, title, _CAPTION, _frame(rows))
+        caption = _CAPTION + (_PUBLISHED if "published" in shown else "")
+        yield canvas.finish(figure, slug, title, caption, _frame(rows))
 
 
 def _mark(row: System, name: str) -> Mark:
@@ -132,22 +143,42 @@ def gains_table(rows: Sequence[System], recorded: Mapping[str, System]) -> Table
     )
 
 
-def claims_table(here: Sequence[Reading], recorded: Sequence[Reading]) -> Table:
-    """Return a row per published change: what was published, and what became of it.
+def claims_table(
+    statements: Sequence[Statement], cells: Cells, recorded: Cells | None = None
+) -> Table:
+    """Return a row per published change: what was published, and what `cells` say of it.
 
-    `here` and `recorded` have the same claims. What was not measured here is of the record, and
-    marked so.
+    If the cells say nothing of a change, what is `recorded` of it is shown, and marked so.
     """
-    rows = [
-        (row, "") if row.figure or not known.figure else (known, " (recorded)")
-        for row, known in zip(here, recorded, strict=True)
+    there = recorded or {}
+    shown: list[_Claim] = [
+        (row, cells, "") if row.figure or not known.figure else (known, there, " (recorded)")
+        for row, known in zip(
+            readings("claim", statements, cells), readings("claim", statements, there), strict=True
+        )
     ]
+    verb = "recorded" if recorded is None else "measured"
+
+    def name(row: _Claim) -> Entry:
+        statement = row[0].statement
+        repository, _, number = statement.source.partition("#")
+        link = f"https://github.com/{repository}/pull/{number}" if number else ""
+        return Entry(statement.name, link=link)
+
+    def counted(row: _Claim) -> str | None:
+        statement = row[0].statement
+        work = counts(statement, row[1])
+        if work is None or work.after is None:
+            return None
+        return f"{statement.counter.replace('_', ' ')} {count(work.before)} → {count(work.after)}"
+
     return table_of(
-        rows,
-        text("claim", lambda row: row[0].statement.name),
-        text("source", lambda row: row[0].statement.source),
+        shown,
+        text("claim", name),
         text("published", lambda row: published_text(row[0].statement)),
-        text("measured", lambda row: reading_text(row[0]) + row[1]),
+        text(verb, lambda row: reading_text(row[0]) + row[2]),
         text("verdict", lambda row: row[0].outcome),
-        code("measured on", lambda row: row[0].pair.problem),
+        text("published for", lambda row: getattr(row[0].statement.published, "conditions", None)),
+        code(f"{verb} for", lambda row: row[0].pair.problem),
+        text("counted", counted),
     )

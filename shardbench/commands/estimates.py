@@ -1,7 +1,5 @@
 """`shardbench validate` and `calibrate`: check and fit cost estimates on this machine."""
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +27,7 @@ from harness.model.ids import ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
-from harness.topologies.lookup import find_topology, placed_on, read_topologies
+from harness.topologies.lookup import find_topology, placed_on, topology_file
 from reports import estimates as tables
 from reports.core.table import as_markdown
 from reports.core.terminal import as_terminal
@@ -227,7 +225,6 @@ def calibrate_command(
     with _measuring(able, store, given, fresh) as (bench, on_progress):
         machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
     text = _topology_file(out.stem, base, machine, bench.device, environment(seed))
-    read_topologies(text, str(out))
     options.write(out, text)
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
@@ -246,11 +243,7 @@ def _topology_file(
     columns["source"] = f"shardbench calibrate: {source}"
     del columns["gpus"]
     shown = [as_markdown(tables.figures_table(machine)), as_markdown(tables.errors_table(machine))]
-    file = io.StringIO()
-    for line in "\n\n".join([columns["source"], *shown]).split("\n"):
-        file.write(f"# {line}\n")
-    csv.writer(file, lineterminator="\n").writerows([columns, columns.values()])
-    return file.getvalue()
+    return topology_file("\n\n".join([columns["source"], *shown]), columns)
 
 
 @contextmanager

@@ -31,9 +31,8 @@ from harness.store.cells import CellStore, read_whole
 from reports import gate as words
 from reports.core.formatting import plural
 from shardbench import options
-from shardbench.command import Command, command
+from shardbench.command import Command, command, write_out
 from shardbench.results_file import measure, measuring_into
-from shardbench.streams import write_out
 
 _USAGE = 2
 _DEFAULT_RESULTS = Path("results/gate.jsonl")
@@ -130,7 +129,7 @@ def gate(
     page = None if markdown in ("", "-") else Path(markdown)
     _check_distinct(path, results, new, *filter(None, [page]))
     options.check_writable(new)
-    text = words.UNFINISHED
+    text = words.failure_markdown("The gate did not finish.")
     if page:
         options.check_writable(page)
         options.write(page, text)

@@ -1,6 +1,6 @@
 """`shardbench list`: list families, variants, workloads and topologies."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -11,7 +11,7 @@ from harness.contract.variants import Variant
 from harness.model.errors import UsageError
 from harness.model.topology import Topology
 from harness.topologies.lookup import presets
-from reports.core.table import Table, code, numbers, table_of, text
+from reports.core.table import Table, TableColumn, code, numbers, table_of, text
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options
 from shardbench.command import command
@@ -28,31 +28,32 @@ _KINDS = ("all", "families", "variants", "workloads", "topologies")
 @click.option("--sources", is_flag=True, help="Say where each of them is from.")
 def list_command(what: str, family: str, sources: bool) -> None:
     """List families, variants, workloads, topologies."""
-    if what == "topologies" and family:
-        raise UsageError(f"Topologies belong to no family: leave out '{family}'.")
-    parts: list[RenderableType] = []
+    tables: dict[str, Table] = {}
+    notes: list[RenderableType] = []
     if what != "topologies":
         registry = options.found_registry()
         families = (registry.find(family),) if family else registry.families
         if what in ("all", "families"):
-            parts += [as_terminal(_families(families), "Families"), ""]
+            tables["Families"] = _families(families)
         if what in ("all", "variants"):
-            parts += [as_terminal(_variants(families, sources), "Variants"), ""]
+            tables["Variants"] = _variants(families, sources)
         if what in ("all", "workloads"):
             columns = [code("workload", "name", _LONGEST_NAME), text("description", "summary")]
             columns += [text("source")] * sources
             for listed in families:
-                table = table_of(listed.workloads(), *columns)
-                parts += [as_terminal(table, f"Workloads of {listed.name}"), ""]
+                tables[f"Workloads of {listed.name}"] = table_of(listed.workloads(), *columns)
+    elif family:
+        raise UsageError(f"Topologies belong to no family: leave out '{family}'.")
     if what in ("all", "topologies"):
-        parts.append(as_terminal(_topologies(sources), "Topologies"))
+        tables["Topologies"] = _topologies(sources)
         if not sources:
-            parts.append("GiB, and GB/s one way, of each GPU. H2D: host to GPU; -: the planner's")
-            parts.append("own default, since no source has a figure.")
-    display.show(Group(*parts))
+            notes.append("GiB, and GB/s one way, of each GPU. H2D: host to GPU; -: the planner's")
+            notes.append("own default, since no source has a figure.")
+    parts = [part for title, table in tables.items() for part in ("", as_terminal(table, title))]
+    display.show(Group(*parts[1:], *notes))
 
 
-def _families(families: Sequence[Family[Any, Any]]) -> Table:
+def _families(families: Iterable[Family[Any, Any]]) -> Table:
     return table_of(
         families,
         code("family", "name"),
@@ -62,60 +63,58 @@ def _families(families: Sequence[Family[Any, Any]]) -> Table:
     )
 
 
-def _variants(families: Sequence[Family[Any, Any]], sources: bool) -> Table:
-    def decides(row: tuple[str, Variant[Any, Any]]) -> str:
-        if row[1].reference:
+def _variants(families: Iterable[Family[Any, Any]], sources: bool) -> Table:
+    def decides(variant: Variant[Any, Any]) -> str:
+        if variant.reference:
             return "reference"
-        return "the same" if row[1].same_as else "its own"
+        return "the same" if variant.same_as else "its own"
 
-    def description(row: tuple[str, Variant[Any, Any]]) -> str:
-        missing = ", ".join(row[1].missing())
-        return row[1].summary + (f" (not installed: {missing})" if missing else "")
+    def description(variant: Variant[Any, Any]) -> str:
+        missing = ", ".join(variant.missing())
+        return variant.summary + (f" (not installed: {missing})" if missing else "")
 
-    rows = [(family.name, variant) for family in families for variant in family.variants.values()]
-    name = code("variant", lambda row: f"{row[0]}/{row[1].name}", _LONGEST_NAME)
+    rows = [
+        (f"{family.name}/{variant.name}", variant.source, decides(variant), description(variant))
+        for family in families
+        for variant in family.variants.values()
+    ]
+    name = code("variant", 0, _LONGEST_NAME)
     if sources:
-        return table_of(rows, name, text("source", lambda row: row[1].source))
-    return table_of(rows, name, text("decides", decides), text("description", description))
+        return table_of(rows, name, text("source", 1))
+    return table_of(rows, name, text("decides", 2), text("description", 3))
 
 
 def _topologies(sources: bool) -> Table:
     """Return a table of the presets, with their figures or their sources."""
+
+    def basis(row: Topology) -> str:
+        return (
+            f"{row.gpu}; capacity: {row.hbm_basis}; confidence: {row.confidence}; "
+            f"{row.source.rstrip('.')}."
+        )
+
+    def gpus(row: Topology) -> str:
+        hosts = row.hosts_per_nvlink_domain
+        return f"{row.gpus_per_host}" + (f" x{hosts}" if hosts > 1 else "")
+
+    def scaled(title: str, field: str, unit: float) -> TableColumn:
+        def value(row: Topology) -> float | None:
+            stored: float | None = getattr(row, field)
+            return None if stored is None else stored / unit
+
+        return numbers(title, value, lambda value: f"{value:,.{0 if value >= 10 else 1}f}")
+
     name = code("topology", "name", _LONGEST_NAME)
     if sources:
-        return table_of(presets().values(), name, text("GPU, capacity and sources", _basis))
+        return table_of(presets().values(), name, text("GPU, capacity and sources", basis))
     return table_of(
         presets().values(),
         name,
-        numbers("GPUs/\nhost", _gpus),
-        numbers("HBM\nGiB", _scaled("hbm_bytes", 2**30), _short),
-        numbers("DDR\nGiB", _scaled("ddr_bytes", 2**30), _short),
-        numbers("intra", _scaled("intra_host_bw", 1e6), _short),
-        numbers("inter", _scaled("inter_host_bw", 1e6), _short),
-        numbers("HBM", _scaled("hbm_bw", 1e6), _short),
-        numbers("H2D", _scaled("hbm_to_ddr_bw", 1e6), _short),
+        numbers("GPUs/\nhost", gpus),
+        scaled("HBM\nGiB", "hbm_bytes", 2**30),
+        scaled("DDR\nGiB", "ddr_bytes", 2**30),
+        scaled("intra", "intra_host_bw", 1e6),
+        scaled("inter", "inter_host_bw", 1e6),
+        scaled("HBM", "hbm_bw", 1e6),
+        scaled("H2D", "hbm_to_ddr_bw", 1e6),
     )
-
-
-def _basis(row: Topology) -> str:
-    return (
-        f"{row.gpu}; capacity: {row.hbm_basis}; confidence: {row.confidence}; "
-        f"{row.source.rstrip('.')}."
-    )
-
-
-def _gpus(row: Topology) -> str:
-    hosts = row.hosts_per_nvlink_domain
-    return f"{row.gpus_per_host}" + (f" x{hosts}" if hosts > 1 else "")
-
-
-def _short(value: float) -> str:
-    return f"{value:,.{0 if value >= 10 else 1}f}"
-
-
-def _scaled(field: str, unit: float) -> Callable[[Topology], float | None]:
-    def value(row: Topology) -> float | None:
-        stored: float | None = getattr(row, field)
-        return None if stored is None else stored / unit
-
-    return value

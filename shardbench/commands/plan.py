@@ -158,7 +158,7 @@ def plan_with_remedy(
     with progress_display() as progress:
         remedies = find_remedies(request, begins=progress.stage)
     if fix is None:
-        shown = _remedies_shown(remedies, request.family.qualities[0].unit)
+        shown = _remedies_shown(remedies)
         options.show_or_write(json, _remedies_document(error, remedies), shown)
         raise click.exceptions.Exit(1)
     changes = remedies.remedies
@@ -179,12 +179,12 @@ def _remedies_document(reason: Exception, remedies: Remedies[Any, Any]) -> dict[
     }
 
 
-def _remedies_shown(remedies: Remedies[Any, Any], unit: str) -> RenderableType:
-    """Render the causes, the remedies with proofs and plans' first qualities, and the findings."""
+def _remedies_shown(remedies: Remedies[Any, Any]) -> RenderableType:
+    """Render the causes, the remedies, and the findings."""
     parts = [display.listed(remedies.causes)] if remedies.causes else []
     if remedies.remedies:
         title = "Each of these changes is enough alone; `shardbench plan --fix N` plans with it:"
-        changes = (remedy.sentence(unit) for remedy in remedies.remedies)
+        changes = (remedy.sentence for remedy in remedies.remedies)
         parts += [Text(title, style="bold"), display.listed(changes, "{}.")]
     return Group(*parts, *[display.listed(remedies.findings)] * bool(remedies.findings))
 

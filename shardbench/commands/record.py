@@ -13,9 +13,7 @@ from harness.store.cells import CellStore
 from harness.suites.record import Record
 from harness.suites.recording import Recording, RecordPart, gpu_of
 from reports.core.formatting import plural, seconds
-from reports.core.table import table_of, text
-from reports.core.terminal import as_terminal
-from shardbench import display, options
+from shardbench import options
 from shardbench.command import command
 from shardbench.options import check_folder, found_registry, messages, write
 from shardbench.results_file import measuring_into
@@ -57,24 +55,18 @@ def record(
             raise UsageError(f"No part of {folder} has '{only}' in its name.")
         left = [part for part in parts if not part.is_measured]
         if dry_run:
-            runs = kept.runs()
             for part in parts:
                 state = "measured " if part.is_measured else "to measure"
-                run = runs.get(part.name)
-                last = f", {seconds(run.seconds)} last time" if run else ""
+                last = f", {seconds(part.seconds)} last time" if part.seconds else ""
                 print(f"{state:10}  {part.kind} {part.name.removeprefix(f'{part.kind} ')}{last}")
             print(f"{plural(len(parts), 'part')}, {len(left)} to measure, into {kept.folder}.")
             return
         check_folder(kept.folder)
-        outcomes: dict[str, str] = {}
-        for done in recording.measure(left, _listen):
-            outcomes[done.part.name] = done.outcome
-            number = f"{len(outcomes)}/{len(left)}"
-            messages.print(f"{number} {done.part.name} in {done.seconds:.0f} s: {done.outcome}")
-    if device:
-        ended = [(part.name, outcomes.get(part.name, "measured already")) for part in parts]
-        display.show(as_terminal(table_of(ended, text("part", 0), text("outcome", 1))))
-    failed = sum(outcome.startswith("not measured") for outcome in outcomes.values())
+        failed = 0
+        for number, part in enumerate(recording.measure(left, _listen), start=1):
+            failed += not part.is_measured
+            took = f"{number}/{len(left)} {part.name} in {part.seconds:.0f} s"
+            messages.print(f"{took}: {part.outcome}")
     messages.print(
         f"{plural(len(left) - failed, 'part')} measured into {kept.folder}, "
         f"{len(parts) - len(left)} were measured already"

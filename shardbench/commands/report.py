@@ -186,14 +186,13 @@ def headlines(requests: Sequence[Request]) -> list[Request]:
 
     Times come before qualities, and the first system of each family before the others.
     """
-    ranked: list[tuple[tuple[bool, int, int], Request]] = []
+    ranked = []
     for request in requests:
-        family = request.family
-        declared = [found for found in family.statements if found.use == "headline"]
+        declared = [found for found in request.family.statements if found.use == "headline"]
         for number, statement in enumerate(declared):
             pair = statement.pairs[-1]
             if request.given == ProblemId.parse(pair.problem):
-                rank = (statement.measure != TIMES_FASTER, number, family.place)
+                rank = (statement.measure != TIMES_FASTER, number, request.family.place)
                 names = (pair.before, pair.after)
                 ranked.append((rank, replace(request, variants=names, counted=())))
     ranked.sort(key=lambda entry: entry[0])
@@ -213,7 +212,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.flames import ladder_pairs, main_pair, page_name
+    from reports.family.page import ladder_pairs, main_pair, page_name
     from reports.flames import flame_page
 
     try:

@@ -20,7 +20,6 @@ from harness.measuring.selftest import (
     selftest,
 )
 from harness.measuring.timing.verdict import NOISE_FLOOR
-from harness.model.errors import UsageError
 from reports.core.table import numbers, table_of
 from reports.core.terminal import as_terminal
 from shardbench import options
@@ -29,7 +28,6 @@ from shardbench.progress import progress_display
 
 _WAYS = ("best", "turns", "turns-in-one-process", "side-by-side")
 _LEAST_FOUND = 95
-_NAMED = ", ".join(str(percent) for percent in ADDED if percent)
 # A round takes at least these seconds, or this many calls of each variant with their overhead.
 _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 
@@ -44,9 +42,9 @@ _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 )
 @click.option(
     "--added",
-    type=int,
+    type=click.Choice([str(percent) for percent in ADDED]),
     multiple=True,
-    help=f"Per cent of work to add, of {_NAMED}; may be repeated.",
+    help="Per cent of work to add; may be repeated.",
 )
 @click.option(
     "--noise-floor",
@@ -70,7 +68,7 @@ _SECONDS, _CALLS, _OVERHEAD = 30.0, 12, 1.6
 def selftest_command(
     rounds: int,
     call: tuple[float, ...],
-    added: tuple[int, ...],
+    added: tuple[str, ...],
     noise_floor: float,
     seconds: float | None,
     seed: int,
@@ -81,12 +79,10 @@ def selftest_command(
 
     Compares equal variants, and variants with a few per cent more work, and counts the verdicts.
     """
-    if unknown := set(added) - set(ADDED):
-        raise UsageError(f"--added must be one of {_NAMED}, not {min(unknown)}.")
     results, rules = [], []
     for length in call or [SHORT / 1000]:
         usual = LONG_SLOWDOWNS if 1000 * length > LONG else SLOWDOWNS
-        percents = (0, *dict.fromkeys(percent for percent in added if percent)) if added else usual
+        percents = tuple(dict.fromkeys((0, *map(int, added)))) if added else usual
         enough = max(_SECONDS, _CALLS * _OVERHEAD * (1 + len(percents)) * length)
         settings = options.settings_of(max(60.0, 20 * length), seconds or enough, seed)
         chosen = cast("Any", way.replace("-", " "))

@@ -15,7 +15,6 @@ from harness.model.errors import ShardbenchError, UsageError, printable
 from harness.model.files import read_file
 from harness.model.topology import MOST_GPUS, Topology
 from harness.topologies.capture import ASSUMED, HostTopology, capture
-from harness.topologies.gpu_kinds import GpuKind, find_gpu_kind, require_gpu_kind
 from harness.topologies.links import (
     LinkMatrix,
     all_to_all_bw,
@@ -24,7 +23,14 @@ from harness.topologies.links import (
     shape_of,
     usual_links,
 )
-from harness.topologies.lookup import find_rows, find_topology, presets, read_topologies
+from harness.topologies.lookup import (
+    GpuKind,
+    find_gpu_kind,
+    find_rows,
+    find_topology,
+    presets,
+    require_gpu_kind,
+)
 from harness.topologies.probe import GpuDevice, Host, read_host
 from harness.topologies.traps import find_traps
 from reports.core.formatting import bandwidth, plural
@@ -107,9 +113,7 @@ def capture_command(
         raise UsageError("--gpu goes with --from-topo; on this machine the GPUs name themselves.")
     host = _saved_host(from_topo, gpu) if from_topo else _this_host()
     captured = capture(host, name, hosts_per_domain, nic_gbits, host_memory_gib)
-    text = captured.as_csv()
-    read_topologies(text, str(out))
-    options.write(out, text)
+    options.write(out, captured.as_csv())
     display.show(_captured_shown(captured))
     options.messages.print(f"Wrote {out}")
 
@@ -306,7 +310,9 @@ def _traps_shown(rows: Sequence[tuple[TopologyRow, Sequence[TopologyTrap]]]) -> 
     parts: list[RenderableType] = []
     for row, traps in rows:
         gpu = printable(row.texts.get("gpu", "")[:60])
-        compared = f"no data sheet is known for '{gpu}', so its figures were not compared"
+        compared = f"no data sheet is known for GPU '{gpu}', so its figures were not compared"
+        if not gpu:
+            compared = "no GPU is named, so its figures were not compared with a data sheet"
         if sheet := find_gpu_kind(gpu):
             compared = f"compared with the data sheet of {sheet.name}"
         count = plural(len(traps), "finding") if traps else "nothing found"

@@ -76,8 +76,8 @@ def plan_fixed(use_families, shardbench):
     problem = family.work.build(WorkloadSpec.parse("toy[size=8]"), find_topology("dgx_h100", 8))
     decision = family.find("same").prepared(problem).run()
     changes = [
-        Remedy("items", "", 6, amount, 7, (f"Take {amount} items.",), 3.0, problem, decision)
-        for amount in (8, 9)
+        Remedy("items", "", 6, amount, 7, (text,), 3.0, problem, decision, text)
+        for amount, text in ((8, "Take 8 items."), (9, "Take 9 items."))
     ]
     planning = replace(
         load(family.abilities.planning),

@@ -61,21 +61,22 @@ def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folde
     assert len(list(read_cells(folder / "cells.jsonl"))) == 4
 
 
-def test_a_suite_for_a_device_ends_with_the_outcome_of_each_part(shardbench, folder):
+def test_a_suite_for_a_device_tells_the_outcome_of_each_part(shardbench, folder):
     (folder / "suite.toml").write_text(
         f'{SUITE}[[table]]\nscript = "refuses.py"\nfamily = "reshard"\norder = -1\n'
         'arguments = ["{device}"]\n'
     )
     Path("refuses.py").write_text("import sys; print('No kernel.', file=sys.stderr); sys.exit(2)")
-    code, out, said = shardbench("record", "--device", "cpu")
+    code, _, said = shardbench("record", "--device", "cpu")
     assert code == 1
-    assert max(map(len, out.splitlines())) <= 80
-    assert out.index("refuses") < out.index("micro")
     assert "not measured: No kernel." in said
     (machine,) = folder.glob("cpu-*")
     assert str(machine) in said
     Path("refuses.py").write_text("print('| found |')")
-    assert shardbench("record", "--device", "cpu")[1].count("measured already") == 2
+    code, _, said = shardbench("record", "--device", "cpu")
+    assert code == 0
+    assert "1 part measured" in said
+    assert "2 were measured already" in said
 
 
 @pytest.mark.parametrize(

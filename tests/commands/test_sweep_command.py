@@ -61,7 +61,7 @@ def test_a_suite_is_measured_told_of_and_not_measured_again(shardbench, tmp_path
     assert path.read_bytes() == before
 
 
-def test_what_is_cut_short_is_gone_on_with_and_damage_is_told(shardbench, tmp_path):
+def test_what_is_cut_short_is_gone_on_with_and_damage_is_moved_aside(shardbench, tmp_path):
     path = tmp_path / "mine.jsonl"
     shardbench("sweep", "tiny.toml", *QUICK, "--results", "mine.jsonl")
     whole = cells(path)
@@ -74,6 +74,7 @@ def test_what_is_cut_short_is_gone_on_with_and_damage_is_told(shardbench, tmp_pa
     code, _, err = shardbench("sweep", "tiny.toml", *QUICK, "--results", "mine.jsonl")
     assert code == 0
     assert err.startswith("Damaged: mine.jsonl, line 4: it is not JSON: ")
+    assert (tmp_path / "mine.jsonl.damaged").read_bytes() == b"not a cell\n"
     assert sorted(cells(path)) == sorted(whole)
 
 

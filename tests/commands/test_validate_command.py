@@ -1,3 +1,5 @@
+"""`shardbench validate` and `calibrate`: times, memory, topology files and refusals."""
+
 import csv
 import json
 from pathlib import Path

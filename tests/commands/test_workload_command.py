@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.contract.registry import load_registry
 from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
@@ -97,16 +96,6 @@ def test_an_import_writes_a_workload_and_says_how_to_go_on(workload):
     code, out, _ = workload("show", "my tables.csv", "--sort", "rows", "--top", "2")
     assert code == 0
     assert re.findall(r"^(\w+) .*fp", out, re.MULTILINE) == ["item", "user"]
-
-
-def test_the_model_of_the_docs_is_imported(workload, monkeypatch):
-    """A function that returns a model is a source, too."""
-    monkeypatch.syspath_prepend(EXAMPLES)
-    code, out, _ = workload("import", "my_model:build", "-o", "out.parquet")
-    assert code == 0
-    assert "Assumed, since the source does not say it:" in out
-    assert "Left out:" in out
-    assert load_registry().find("embedding").label(WorkloadSpec("out.parquet"))
 
 
 def test_a_failed_import_leaves_what_was_there(workload):

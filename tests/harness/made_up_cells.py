@@ -60,3 +60,12 @@ def write(path: Path, *lines: dict[str, Any]) -> Path:
     """Write a results file and return its path."""
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
     return path
+
+
+WIDE = {"value": 0.5, "low": 0.1, "high": 5.0, "pairs": 2}
+
+
+def results(folder: Path, **changes: Any) -> str:
+    """Write results of `slow` and of a changed `quick`, and return the file's name."""
+    write(folder / "results.jsonl", line("slow"), line(**changes))
+    return "results.jsonl"

@@ -67,39 +67,39 @@ def library_files(
     }
 
 
-def _release_files(release: str, scans: int, copies: int, source: str) -> dict[str, str]:
+def _release_files(
+    release: str, scans: int = 1, copies: int = 0, source: str = ""
+) -> dict[str, str]:
+    """Return the files of an installed release; `source` replaces its `__init__`."""
     info = f"{LIBRARY}-{release}.dist-info"
-    files = {
-        **library_files(release, scans, copies),
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {LIBRARY}\nVersion: {release}\n"
-        "Requires-Dist: something-that-does-not-exist\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
-        "Tag: py3-none-any\n",
-    }
+    files = library_files(release, scans, copies)
+    files[f"{info}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: {LIBRARY}\nVersion: {release}\n"
+        "Requires-Dist: something-that-does-not-exist\n"
+    )
+    files[f"{info}/WHEEL"] = (
+        "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
     if source:
         files[f"{LIBRARY}/__init__.py"] = source
-    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
-    return {**files, f"{info}/RECORD": record}
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    return files
 
 
-def write_wheel(
-    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
-) -> Path:
+def write_wheel(folder: Path, release: str, *kind: int) -> Path:
     """Write a wheel of a release."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{LIBRARY}-{release}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
-        for name, text in _release_files(release, scans, copies, source).items():
+        for name, text in _release_files(release, *kind).items():
             wheel.writestr(name, text)
     return path
 
 
-def write_installed(
-    folder: Path, release: str, scans: int = 1, copies: int = 0, source: str = ""
-) -> Path:
+def write_installed(folder: Path, release: str, *kind: int, source: str = "") -> Path:
     """Write a release as pip would install it into the folder of releases."""
     installed = folder / f"{LIBRARY}-{release}"
-    write_files(installed, _release_files(release, scans, copies, source))
+    write_files(installed, _release_files(release, *kind, source=source))
     return installed
 
 

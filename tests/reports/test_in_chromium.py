@@ -3,8 +3,7 @@
 import pytest
 from browser import needs_chromium
 from made_up_profiles import COMPILED, PROBLEM, profile
-from made_up_ranks import with_ranks
-from made_up_results import cell, family_lines, past_lines, write
+from made_up_results import cell, family_lines, past_lines, with_ranks, write
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 

@@ -99,7 +99,7 @@ def test_a_chapter_has_tables_of_goals_other_baselines_bounds_and_memory(page, p
     """A column or a table with nothing to say is left out."""
     goals = {row["goal"]: row["outcome"] for row in rows_of_table(past, "boxing-goals-table-1")}
     assert goals["compiled is 10 times faster"] == "met"
-    large = {row["variant"]: row for row in rows_of_table(past, "boxing-against-table-2")}
+    large = {row["variant"]: row for row in rows_of_table(past, "boxing-against-table-1")}
     assert large["compiled"]["times as fast\n(projected)"] == "≥ 214x"
     cells = {row["cell"]: row for row in rows_of_table(past, "boxing-cells-table-1")}
     row = cells["boxing/certified@crates[boxes=400,seed=1]/toy_rack:4"]
@@ -112,29 +112,22 @@ def test_a_chapter_has_tables_of_goals_other_baselines_bounds_and_memory(page, p
     assert not {"gap", "compared with", "peak memory [MiB]"} & set(heading)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "lines",
     [
-        past_lines(),
-        [cell()],
         [cell(status="failed", decision=None, cpu_s=None, wall_s=None, phases={}, quality={})],
         [over_budget("slow-copy", 10), cell("gpu", status="not installed", decision=None)],
-        [cell(), cell("b", ratio=0.5) | dict.fromkeys(("quality", "counters", "phases", "facts"))],
         [cell() | dict.fromkeys(("size", "size_name", "qualities", "environment", "purpose"))],
-        [
-            cell(decision="reference"),
-            cell("b", ratio=0.5, same_as="slow-copy", decision="different"),
-        ],
         [cell(family="a b/c"), cell("b", family="another")],
     ],
 )
 def test_whatever_is_missing_the_report_is_written(tmp_path, lines):
-    with blank_figures():
-        path = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
+    """Every cell is in it, and nothing is shown as nan."""
+    path = write_report(write(tmp_path / "r.jsonl", lines), tmp_path / "out")
     page = Page(path.read_text())
     assert page.open == []
-    for line in lines:
-        assert line["cell"] in page.text
+    assert all(line["cell"] in page.text for line in lines)
     assert "nan" not in page.text.lower().split()
 
 

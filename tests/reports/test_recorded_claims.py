@@ -4,13 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from made_up_results import BOXES, assert_in_order, cell, statement, write
+from made_up_results import BOXES, cell, statement, write
 
 from harness.model.statement import Claim
 from harness.suites.record import Record
-from reports.core.frames import read_results
 from reports.docs import blocks
-from reports.report.findings import agreement
 from reports.report.page import write_report
 from reports.statements import read_record
 
@@ -77,18 +75,6 @@ def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):
     ):
         with pytest.raises(blocks.UsageError, match="none"):
             draw()
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_report_shows_the_record_and_where_this_machine_differs(record, tmp_path):
-    """Ratios whose intervals are apart are counted, and the largest difference is named."""
-    results = write(tmp_path / "results.jsonl", lines(4.0, 0.5))
-    cells = read_results(results).records
-    said = agreement(cells, record.cells())
-    assert_in_order(said, "1 of 1 ratio", "compiled@", "0.5", "here", "0.125", "there")
-    assert agreement(cells, {}) == ""
-    page = write_report(results, tmp_path / "report", record=record.folder, declared=DECLARED)
-    assert said.split("`")[0] in page.read_text()
 
 
 @pytest.mark.usefixtures("undrawn")

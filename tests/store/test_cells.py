@@ -2,20 +2,34 @@
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from stored import append, cell, variants
 
-from harness.model.cell import Claim, CountedWork, Ratio, Summary
+from harness.model.cell import Cell, Claim, CountedWork, Ratio, Summary
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import to_json
+from harness.model.ids import CellId
 from harness.model.settings import Settings
 from harness.store.cells import CellStore, read_cells, read_whole
 from harness.store.keys import Key
 from reports.core.frames import read_results
+
+
+def cell(variant: str = "upstream", **changes) -> Cell:
+    cell_id = CellId.parse(f"embedding/{variant}@dlrm-856[tables=10,seed=1]/dgx_h100:16")
+    return Cell(id=cell_id, reference="double-deepcopy", **{"status": "ok"} | changes)
+
+
+def append(path: Path, cells: Iterable[Cell]) -> None:
+    CellStore(path).add_cells(cells)
+
+
+def variants(path: Path) -> list[str]:
+    return [cell.variant for cell in read_cells(path)]
 
 
 @pytest.fixture

@@ -108,6 +108,19 @@ def test_damaged_lines_are_named_and_left_out(path: Path, line: bytes):
     assert not any(damage.torn for damage in damaged)
 
 
+@pytest.mark.parametrize("line", DAMAGED)
+def test_damaged_lines_are_moved_aside_byte_for_byte_and_told_once(path: Path, line: bytes):
+    add(path, "a")
+    with path.open("ab") as file:
+        file.write(line + b"\n\n" + line + b"\n" + b'{"torn')
+    kept = store(path)
+    assert [damage.line for damage in kept.set_damaged_aside()] == [2, 4]
+    assert path.with_name("results.jsonl.damaged").read_bytes() == 2 * (line + b"\n")
+    assert kept.set_damaged_aside() == store(path).set_damaged_aside() == []
+    kept.add(Entry("b", "k", Note("b")))
+    assert texts(path) == ["a", "b"]
+
+
 def test_earlier_values_are_set_aside_but_for_those_that_are_kept(path: Path):
     assert store(path).set_aside() is None
     add(path, "a", "b", "c")

@@ -12,9 +12,15 @@ from public_outputs import output
 from harness.model.errors import UsageError
 from harness.topologies import probe
 from harness.topologies.capture import ASSUMED, QUERIED, SHEET, capture
-from harness.topologies.gpu_kinds import find_gpu_kind, gpu_kinds, require_gpu_kind
 from harness.topologies.links import LinkMatrix, parse_matrix
-from harness.topologies.lookup import presets, read_rows, read_topologies
+from harness.topologies.lookup import (
+    find_gpu_kind,
+    gpu_kinds,
+    presets,
+    read_rows,
+    read_topologies,
+    require_gpu_kind,
+)
 from harness.topologies.probe import GpuDevice, Host, NetworkDevice
 from harness.topologies.traps import find_traps
 

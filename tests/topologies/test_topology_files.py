@@ -101,10 +101,11 @@ def test_what_is_no_topology_file_is_refused(text: str, sentence: str):
     assert sentence in refusal(text)
 
 
-def test_a_spreadsheets_file_is_read_with_defaults_for_blank_fields(tmp_path):
+def test_comments_blank_fields_and_more_columns_are_accepted(tmp_path):
     path = tmp_path / "mine.csv"
-    blank = dict.fromkeys(("ddr_bytes", "inter_host_bw", "hosts_per_nvlink_domain"), "")
-    path.write_text(f"# a comment\n{as_csv(MINE | blank)},,,\n# another\n", "utf-8-sig")
+    other = dict.fromkeys(("ddr_bytes", "inter_host_bw", "hosts_per_nvlink_domain"), "")
+    other |= {"remark": "cheap", "intra_host_bw_nccl": "370000000"}
+    path.write_text(f"# a comment\n{as_csv(MINE | other)},,,\n# another\n", "utf-8-sig")
     topology = find_topology(str(path), 16)
     assert (topology.name, topology.gpus, topology.hbm_bw) == ("mine", 16, 3.35e9)
     assert (topology.ddr_bytes, topology.inter_host_bw) == (None, None)

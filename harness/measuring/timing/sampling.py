@@ -113,27 +113,18 @@ class Times:
         processes = self._logs(reference)
         if not processes:
             return None
+        logs = [trimmed_mean(logs) for logs in processes]
+        if self.way == "turns in one process":
+            (logs,) = processes
         pair_spread, process_spread = _spreads(processes)
         return replace(
-            estimate(self._independent(processes), confidence),
+            estimate(logs, confidence),
             pairs=sum(map(len, processes)),
             processes=len(processes),
             way=self.way,
             pair_spread=pair_spread,
             process_spread=process_spread,
         )
-
-    def ratios_to(self, reference: "Times") -> list[float]:
-        """Return the ratio in each process, or in each pair if there is only one process.
-
-        Raises:
-            ValueError: a time is not positive and finite.
-        """
-        return [math.exp(log) for log in self._independent(self._logs(reference))]
-
-    def _independent(self, processes: Sequence[Sequence[float]]) -> Sequence[float]:
-        is_one = self.way == "turns in one process"
-        return list(chain(*processes)) if is_one else [trimmed_mean(logs) for logs in processes]
 
     def _logs(self, reference: "Times") -> list[list[float]]:
         """Return the logarithms of the ratios of pairs, one list for each process.

@@ -23,7 +23,9 @@ def remedies_note(
     The planner must have torchrec's estimates, since the changed problems are estimated again.
     """
     try:
-        sentences = remedies(_problem_of(planner, module, sharders), seconds).sentences("ms")
+        outcome = remedies(_problem_of(planner, module, sharders), seconds)
+        changes = (remedy.sentence for remedy in outcome.remedies)
+        sentences = [*outcome.causes, *changes, *outcome.findings]
     except Exception as error:  # the caller raises torchrec's error, which matters more
         sentences = [f"Remedies were not searched, {one_line(error)}"]
     return "\n".join(f"- {sentence}" for sentence in sentences)

@@ -7,7 +7,7 @@ searches and its proofs serve here too.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -130,7 +130,31 @@ def remedy(
     """Return the remedy whose changes make `problem`, with a plan of `flat`, its arrays."""
     decision = Plan(tuple(placed(flat.space, plan)))
     changed_problem = replace(problem, changes=changes)
-    return Remedy(*amounts, changes, plan.rating, changed_problem, decision)
+    sentence = _sentence(amounts, changes, plan.rating)
+    return Remedy(*amounts, changes, plan.rating, changed_problem, decision, sentence)
+
+
+def _sentence(amounts: Amounts, changes: Sequence[str], rating: float) -> str:
+    """Return the changes, with the amount that is proven to be insufficient and the plan's time."""
+    _, unit, now, sufficient, proven = amounts
+    takes = f"the plan takes {_written(rating, up=True)} ms"
+    if not changes:
+        return f"Nothing to change: a plan fits ({takes})."
+    more = sufficient > now
+    if proven == now != sufficient:
+        proof = f"not proven that {'less' if more else 'more'} is insufficient"
+    else:
+        amount = f"{_written(proven, up=not more)} {unit}".strip()
+        proof = f"{'less' if more else 'more'} than {amount} is proven insufficient"
+    return f"{' '.join(changes)} ({proof}; {takes})"
+
+
+def _written(value: float, up: bool) -> str:
+    """Return a number with four digits, rounded up or down; a whole number has all its digits."""
+    if value == round(value):
+        return f"{value:.0f}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
+    return f"{(math.ceil if up else math.floor)(value / unit) * unit:.4g}"
 
 
 def not_enough(what: str, bound: float, deadline: Deadline) -> str:

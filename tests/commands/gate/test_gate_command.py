@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import toy
-from gated import WIDE, results
-from made_up_cells import line, write
+from made_up_cells import WIDE, line, results, write
 
 from harness.gate.expectations import Expectation, Expectations, load_expectations
 from harness.gate.judging import judge_cells

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gated import WIDE, results
+from made_up_cells import WIDE, results
 
 ROOT = Path(__file__).parents[3]
 

@@ -38,42 +38,44 @@ def read(text: str) -> parameters.Parameters:
 
 
 def test_each_type_is_read_from_its_text():
-    text = "drawn[tables=7,seed=123456789012345678901234567890,share=0.5,rule=sgd,shape=8x4,ops=t]"
-    assert read(text) == Drawn(
-        tables=7,
-        seed=123456789012345678901234567890,
-        share=0.5,
-        rule="sgd",
-        shape=(8, 4),
-        ops=("t",),
-    )
+    """A captured file takes its own parameters."""
+    seed = 123456789012345678901234567890
+    values = {"tables": 7, "seed": seed, "share": 0.5, "rule": "sgd", "shape": (8, 4)}
+    text = f"drawn[tables=7,seed={seed},share=0.5,rule=sgd,shape=8x4,ops=t]"
+    assert read(text) == Drawn(**values, ops=("t",))
     assert read("drawn[calls=3,ops=mm+t]") == Drawn(calls=3)
-
-
-def test_a_captured_file_takes_its_own_parameters():
     assert read("mine.json.gz[tables=3]") == read("mine.json[tables=3]") == Drawn(tables=3)
 
 
-WHOLE = ["0", "-1", "1.5", "many", "", "+5", "1_0", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 5000]
+VALUES = {
+    ("tables", "a whole number from 1 to 1,000"): [
+        *("0", "-1", "1.5", "many", "", "+5", "1_0", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 5000),
+        "1001",
+    ],
+    ("calls", "a whole number of at least 1"): ["0"],
+    ("seed", "a whole number of at least 0"): ["-1"],
+    ("share", "a number above 0, at most 2"): ["0", "3", "nan", "inf", "a"],
+    ("skew", "a number of at least 0, below 3"): ["-1", "3", "nan", "a"],
+    ("rule", "one of adamw, sgd"): ["adam"],
+    ("shape", "joined by x, at most 2"): ["1x2x3", "1x", "x", "0", "1*2"],
+    ("ops", "one of mm, t, or several joined by +"): ["mm+", "relu"],
+}
+WORKLOADS = {
+    "drawn[calls=1,shape=2]": "'calls' and 'shape' exclude each other",
+    "drawn[table=3]": "did you mean tables?",
+    "plain[tables=3]": "Unknown parameter of workload 'plain', 'tables'; known are: none.",
+    "drown": "Unknown workload of family 'toys', 'drown'; did you mean drawn?",
+    "else": "known are: FILE.json.gz, drawn, plain.",
+    "mine.json.gz[op=t]": "did you mean ops?",
+}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "limits"),
-    [
-        *(("tables", value, "a whole number from 1 to 1,000") for value in (*WHOLE, "1001")),
-        ("calls", "0", "a whole number of at least 1"),
-        ("seed", "-1", "a whole number of at least 0"),
-        *(
-            ("share", value, "a number above 0, at most 2")
-            for value in ("0", "3", "nan", "inf", "a")
-        ),
-        *(("skew", value, "a number of at least 0, below 3") for value in ("-1", "3", "nan", "a")),
-        ("rule", "adam", "one of adamw, sgd"),
-        *(("shape", value, "joined by x, at most 2") for value in ("1x2x3", "1x", "x", "0", "1*2")),
-        *(("ops", value, "one of mm, t, or several joined by +") for value in ("mm+", "relu")),
-    ],
+    [(name, value, limits) for (name, limits), values in VALUES.items() for value in values],
 )
 def test_a_value_that_is_not_possible_is_named_with_its_limits(name, value, limits):
+    """The sentence quotes the parameter and the value."""
     with pytest.raises(UsageError) as refused:
         parameters.read_parameters(WorkloadSpec("drawn", {name: value}), Drawn)
     said = str(refused.value)
@@ -81,18 +83,9 @@ def test_a_value_that_is_not_possible_is_named_with_its_limits(name, value, limi
     assert limits in said
 
 
-@pytest.mark.parametrize(
-    ("workload", "said"),
-    [
-        ("drawn[calls=1,shape=2]", "'calls' and 'shape' exclude each other"),
-        ("drawn[table=3]", "did you mean tables?"),
-        ("plain[tables=3]", "Unknown parameter of workload 'plain', 'tables'; known are: none."),
-        ("drown", "Unknown workload of family 'toys', 'drown'; did you mean drawn?"),
-        ("else", "known are: FILE.json.gz, drawn, plain."),
-        ("mine.json.gz[op=t]", "did you mean ops?"),
-    ],
-)
+@pytest.mark.parametrize(("workload", "said"), WORKLOADS.items())
 def test_names_that_are_unknown_or_exclude_each_other_are_said(workload, said):
+    """Similar names are suggested."""
     with pytest.raises(UsageError) as refused:
         read(workload)
     assert said in str(refused.value)

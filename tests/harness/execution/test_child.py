@@ -5,13 +5,12 @@ import os
 import subprocess
 import sys
 import time
-from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
 from processes import server_children
 
-from harness.execution.child import Output, run, start_job
+from harness.execution.child import run, start_job
 from harness.execution.logged import LoggedOnce
 from harness.execution.server import start_server
 from harness.execution.worker import Note, Report, Stage
@@ -167,20 +166,20 @@ except ShardbenchError as error:
     )
 
 
+def flood(_: Report) -> None:
+    for number in range(5000):
+        os.write(1, b"line %04d\n" % number)
+    os.write(1, b"\n\xff\x00a\tb\x7f \xe2\x80\xae\n")
+    raise ValueError
+
+
 def test_of_a_flood_the_beginning_is_passed_on_and_the_end_kept_in_whole_lines(capsys) -> None:
     """Bytes that are no text are escapes."""
-    reader, writer = Pipe(duplex=False)
-    output = Output(reader)
-    for number in range(5000):
-        os.write(writer.fileno(), b"line %04d\n" % number)
-    lines = output.last().splitlines()
-    assert lines[-1] == "line 4999"
+    *lines, _, last = run(flood, first=FIRST).output.splitlines()
+    assert (lines[-1], last) == ("line 4999", "\\xff\\x00a    b\\x7f \\u202e")
     assert len(lines) > 150
     assert {len(line) for line in lines} == {9}
-    os.write(writer.fileno(), b"\n\xff\x00a\tb\x7f \xe2\x80\xae\n")
-    assert output.last().endswith("\n\\xff\\x00a    b\\x7f \\u202e")
     assert len(capsys.readouterr().err.partition("(It printed more")[0].strip()) == 8192
-    writer.close()
 
 
 def test_messages_of_one_line_of_code_are_written_once():

@@ -86,7 +86,7 @@ def of_cell(row: str) -> str:
     ("text", "sentence"),
     [
         ("not toml", "is not TOML"),
-        ("a = " + "[" * 5000, "nested too deeply"),
+        ("a = " + "[" * 5000, "is not TOML: maximum recursion"),
         ("schema = 2", "'schema': Invalid enum value 2"),
         ("ratio_slak = 2", "did you mean ratio_slack?"),
         ("cells = 2", "did you mean cell?"),

@@ -1,4 +1,4 @@
-"""The record: which parts are measured, what they store, and kills in the middle."""
+"""The record: which parts are measured, what they store, and suites for a device."""
 
 import time
 from dataclasses import replace
@@ -6,17 +6,43 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from run_record import CELLS, SUITE, measure
+from toy import toy_registry
 from toy_library import declared, family
 from toy_repository import ToyRepository
 
 from harness.contract.registry import Registry
-from harness.model.errors import UsageError
+from harness.model.errors import ShardbenchError, UsageError
 from harness.store.cells import CellStore
 from harness.store.keys import Key
-from harness.store.lines import Entry
-from harness.suites.record import MeasuredPart, Record
+from harness.suites.record import Record, RecordedSuite, RecordedTable
 from harness.suites.recording import Recording, RecordPart
+
+SUITE = """
+[[study]]
+family = "toy"
+workloads = ["toy[size={size}]"]
+topologies = ["dgx_a100_80gb:2"]
+variants = ["reference", "same", "own", "raises"]
+seconds = 0.01
+matrix.size = [3, 4]
+
+[[study]]
+family = "toy"
+workloads = ["toy[size={size}]"]
+topologies = ["dgx_a100_80gb:2"]
+variants = ["reference", "same"]
+once = true
+matrix.size = [5, 6, 7]
+"""
+CELLS = 2 * 4 + 3 * 2
+
+
+def measure(folder: Path, *device: str, stale: bool = False) -> list[str]:
+    """Measure the rest of a record, and return the names of the measured parts."""
+    recording = Recording(Record.read(folder, *device), toy_registry, {}, print, stale)
+    left = [part for part in recording.parts() if not part.is_measured]
+    done = recording.measure(left, lambda part: lambda event: None)
+    return [part.name for part in done]
 
 
 @pytest.fixture
@@ -92,43 +118,136 @@ def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path, counte
     assert [bool(cell.counters) for cell in cells] == [counted] * 2
 
 
-def run_parts(folder, measured, *parts: tuple[str, str, float]) -> list[str]:
-    """Measure made-up long parts by name, kind and GiB; return the names in their order."""
-
-    def part(name: str, kind: str, gib: float) -> RecordPart:
-        def measure(_) -> str:
-            return measured(name, kind)
-
-        return RecordPart(name, kind, False, measure, is_long=True, gib=gib)
-
-    recording = Recording(Record.read(folder), Registry, {}, print)
-    done = recording.measure([part(*each) for each in parts], lambda part: lambda event: None)
-    return [ended.part.name for ended in done]
-
-
 def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studies(folder):
     running: list[tuple[str, str]] = []
     seen: list[dict[str, str]] = []
 
-    def measured(name: str, kind: str) -> str:
-        running.append((name, kind))
-        time.sleep(0.05)
-        seen.append(dict(running))
-        running.remove((name, kind))
-        return "ok"
+    def part(name: str, kind: str, gib: float) -> RecordPart:
+        def measure(_) -> str:
+            running.append((name, kind))
+            time.sleep(0.05)
+            seen.append(dict(running))
+            running.remove((name, kind))
+            return "ok"
+
+        return RecordPart(name, kind, False, measure, is_long=True, gib=gib)
 
     sizes = {"a": 1.0, "b": 1.0, "huge": 1e6, "c": 1.0}
-    parts = [(name, kind, gib) for kind in ("study", "commits") for name, gib in sizes.items()]
-    assert sorted(run_parts(folder, measured, *parts)) == sorted(2 * list(sizes))
-    assert max(map(len, seen)) <= 2
+    parts = [part(name, kind, gib) for kind in ("study", "commits") for name, gib in sizes.items()]
+    assert len(measured(folder, parts)) == len(parts)
+    assert max(map(len, seen)) == 2
     for at_once in seen:
         assert len(set(at_once.values())) == 1
         assert "huge" not in at_once or len(at_once) == 1
 
 
 def test_the_longest_parts_begin_first(folder):
-    last = {"a": 10.0, "b": 300.0, "c": 20.0}
-    store = Record.read(folder).run_store
-    store.add(*(Entry(name, "", MeasuredPart(seconds)) for name, seconds in last.items()))
-    parts = [(name, "study", 1e6) for name in ("a", "new", "b", "c")]
-    assert run_parts(folder, lambda name, kind: "ok", *parts) == ["new", "b", "c", "a"]
+    last = {"a": 10.0, "new": 0.0, "b": 300.0, "c": 20.0}
+    settings = {"is_long": True, "gib": 1e6}
+    parts = [
+        RecordPart(name, "study", False, lambda _: "ok", seconds=seconds, **settings)
+        for name, seconds in last.items()
+    ]
+    assert measured(folder, parts) == ["new", "b", "c", "a"]
+
+
+def measured(folder: Path, parts: list[RecordPart]) -> list[str]:
+    recording = Recording(Record.read(folder), Registry, {}, print)
+    return [part.name for part in recording.measure(parts, lambda part: lambda event: None)]
+
+
+STUDY = """
+[[study]]
+order = 2
+family = "toy"
+workloads = ["toy[size=3]", "toy[size=4]"]
+topologies = ["dgx_a100_80gb:2"]
+variants = ["reference", "same"]
+seconds = 0.01
+"""
+TABLE = """
+[[table]]
+order = {}
+script = "{}"
+family = "toy"
+arguments = ["{{device}}"]
+"""
+ROOT = Path(__file__).parents[3]
+GPU = ("cuda", "NVIDIA Toy-5 (80GB)")
+CPU = ("cpu", "")
+
+
+@pytest.fixture
+def device_folder(tmp_path: Path) -> Path:
+    for name in ("first", "last"):
+        (tmp_path / f"{name}.py").write_text("import sys\nprint(f'| {sys.argv[1]} |')\n")
+    tables = TABLE.format(3, tmp_path / "last.py") + TABLE.format(1, tmp_path / "first.py")
+    (tmp_path / "suite.toml").write_text(STUDY + tables)
+    return tmp_path
+
+
+def test_parts_are_measured_in_their_order_once_on_each_machine(device_folder):
+    names = measure(device_folder, *GPU)
+    assert (names[0], len(names), names[-1]) == ("table first", 4, "table last")
+    assert measure(device_folder, *GPU) == []
+    assert measure(device_folder, *CPU) == names
+
+
+def test_each_machine_has_a_folder_and_those_of_gpus_are_found(device_folder):
+    for device in (GPU, CPU, ("cuda", "Other")):
+        record = Record.read(device_folder, *device)
+        recording = Recording(record, toy_registry, {}, print)
+        part = next(part for part in recording.parts() if "first" in part.name)
+        list(recording.measure([part], lambda part: lambda event: None))
+        assert record.table_of("first").read_text() == f"| {device[0]} |\n"
+    found = Record.of_gpus(device_folder)
+    assert [record.gpu for record in found] == [GPU[1], "Other"]
+    assert found[0].folder.name.startswith("nvidia-toy-5-80gb-")
+    # A renamed folder does not turn a CPU into a GPU.
+    Record.read(device_folder, *CPU).folder.rename(device_folder / "nvidia-h100")
+    assert len(Record.of_gpus(device_folder)) == 2
+
+
+def run_script(folder: Path, script: str, budget: float = 60.0) -> str:
+    """Measure the table of a script; return the table."""
+    (folder / "shown.py").write_text(script)
+    declared = RecordedTable("shown.py", "toy", budget=budget, arguments=("7",))
+    record = Record(folder, RecordedSuite(table=(declared,)))
+    (part,) = Recording(record, toy_registry, {}, print).parts()
+    part.measure(lambda event: None)
+    return (folder / "tables" / "shown.md").read_text()
+
+
+def test_a_script_runs_as_from_a_shell_and_its_lines_of_a_table_are_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    table = run_script(
+        tmp_path,
+        "import os, resource, signal, sys\nsoft, hard = resource.getrlimit(resource.RLIMIT_DATA)\n"
+        "print('Counted.')\nprint('|', os.getcwd(), os.environ['PYTHONHASHSEED'], soft == hard)\n"
+        "print('|', signal.getsignal(signal.SIGINT).__name__, sys.argv[1])\n",
+    )
+    assert table == f"| {tmp_path} random True\n| default_int_handler 7\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"),
+    [
+        ("import sys; sys.exit('No kernel.')", "ended with exit code 1: No kernel."),
+        ("import sys; print('No kernel.', file=sys.stderr); sys.exit(2)", "^No kernel.$"),
+        ("import os; os.abort()", "was killed by signal"),
+        ("import time; time.sleep(1e6)", "was stopped after"),
+    ],
+)
+def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, monkeypatch, script, outcome):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ShardbenchError, match=outcome):
+        run_script(tmp_path, script, 0.5 if "sleep" in script else 60.0)
+    assert not (tmp_path / "tables").exists()
+
+
+def test_the_suite_for_gpus_takes_at_most_forty_minutes():
+    declared = Record.read(ROOT / "record" / "gpu", *CPU).declared
+    problems = [study for study in declared.study for _ in study.workloads]
+    studies = sum(study.seconds + 40 for study in problems)  # checks and set-up take a while
+    assert sum(table.budget for table in declared.table) + studies <= 40 * 60

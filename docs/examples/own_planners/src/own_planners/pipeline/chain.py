@@ -151,7 +151,7 @@ PLANNING = Planning(
 
 
 def explain(chain: Chain, cut: Cut, question: Question[Cut]) -> Explanation:
-    """Explain a valid cut: its slowest stage, and its stages with an end moved by one layer."""
+    """Explain a valid cut: its slowest stage, what bounds it, and a stage's heaviest layers."""
     costs = [chain.cost(first, end) for first, end in cut.stages]
     slowest = max(costs)
     rank = costs.index(slowest) if question.rank is None else question.rank
@@ -164,18 +164,8 @@ def explain(chain: Chain, cut: Cut, question: Question[Cut]) -> Explanation:
     if question.other_decision is not None:
         other = max(chain.cost(*stage) for stage in question.other_decision.stages)
         sentences.append(f"The slowest stage of {question.other} costs {other / TERA:.4g} TFLOP.")
-    moves = []
-    for end, name in ((rank - 1, "first"), (rank, "last")):
-        for step in (-1, 1) if 0 <= end < chain.stages - 1 else ():
-            ends = (*cut.ends[:end], cut.ends[end] + step, *cut.ends[end + 1 :])
-            stages = Cut(ends).stages
-            if all(first < last for first, last in stages):
-                moved = [chain.cost(*stage) / TERA for stage in stages]
-                moves.append((f"{name} end by {step:+}", moved[rank], max(moved)))
-    section = Section(
-        f"Stage {rank} with one of its ends moved by a layer",
-        ("move", "stage\nthen", "slowest\nthen"),
-        (("none", costs[rank] / TERA, slowest / TERA), *moves),
-    )
-    document = {"rank": rank, "flop": costs, "bound": binding, "moves": moves}
+    layers = sorted(range(*cut.stages[rank]), key=lambda layer: -chain.cost(layer, layer + 1))
+    rows = ((f"{layer}", chain.cost(layer, layer + 1) / TERA) for layer in layers[: question.top])
+    section = Section(f"Heaviest layers of stage {rank}", ("layer", "TFLOP"), tuple(rows))
+    document = {"rank": rank, "flop": costs, "bound": binding, "layers": layers}
     return Explanation(tuple(sentences), (section,), document)
