@@ -20,7 +20,6 @@ _STEPS = 150  # most subgradient steps; usually far fewer suffice
 # The search looks for a pattern above levels that fall from the upper bound to the floor, because
 # near the upper bound it cuts off most branches early.
 _PARTS = (0.05, 0.15, 0.4, 1.0)
-_NEAR_THE_BOUND = 0.2  # a guess within this part of the way from the bound to the floor suffices
 _NODES = 50_000  # most nodes for each level
 _STEPS_OF_A_NODE = 50  # steps of the dynamic programme that take as long as a node
 
@@ -58,14 +57,10 @@ def most_valuable_pattern(
     fill_most(branches, within)
     work = branches.weight.size * _LEVELS // _STEPS_OF_A_NODE
     most = min(most, float(within[0, :, -1].min()))
-    # 3. A guess; if it is near the bound, it is enough.
+    if most < floor:
+        return floor, none, work
+    # 3. A search for a pattern above levels that fall to the floor.
     chosen = np.full(depths, -1)
-    guessed = guess(branches, within, used, chosen)
-    pattern = chosen[chosen >= 0] if guessed > floor else none
-    if guessed > floor and guessed > most - _NEAR_THE_BOUND * (most - floor):
-        return most, pattern, work
-    # 4. A search for a better one, above levels that fall to the floor.
-    floor = max(floor, guessed)
     position, value = np.zeros(depths + 1, np.int64), np.zeros(depths + 1)
     taken, left = np.zeros((depths + 1, len(prices))), np.zeros((depths + 1, sums), np.int64)
     for part in _PARTS:
@@ -78,7 +73,7 @@ def most_valuable_pattern(
             return most, chosen[chosen >= 0], work
         if nodes > 0:
             most = level
-    return most, pattern, work
+    return most, none, work
 
 
 @subroutine
@@ -187,36 +182,6 @@ def fill_most(branches: Branches, most: Floats3) -> None:
                     with_it = value + most[depth + 1, number, level - weight]
                     if with_it > most[depth, number, level]:
                         most[depth, number, level] = with_it
-
-
-@kernel
-def guess(branches: Branches, most: Floats3, used: Floats, chosen: Ints) -> float:
-    """Set `chosen` to a pattern that fits, and return its value.
-
-    A heuristic: at each depth, take the fitting item that is best in `most` for the last sum.
-    """
-    value = 0.0
-    number = most.shape[1] - 1
-    left = most.shape[2] - 1
-    used[:] = 0.0
-    for depth in range(len(chosen)):
-        best, taken = -1.0, -1
-        for index in range(branches.first[depth], branches.first[depth + 1]):
-            still = left - branches.weight[index, number]
-            if still < 0:
-                continue
-            fits = True
-            for limit in range(len(used)):
-                fits = fits and used[limit] + branches.cost[index, limit] <= 1.0 + _TOLERANCE
-            worth = branches.value[index] + most[depth + 1, number, still]
-            if fits and worth > best:
-                best, taken = worth, index
-        for limit in range(len(used)):
-            used[limit] += branches.cost[taken, limit]
-        left -= branches.weight[taken, number]
-        value += branches.value[taken]
-        chosen[depth] = branches.item[taken]
-    return value
 
 
 @kernel

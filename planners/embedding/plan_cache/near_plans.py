@@ -50,8 +50,9 @@ class NearPlans:
         if plan is None or not 0 < self._bound < math.inf:
             return None
         rating = self._found.rate(*plan)
-        for proof in self._proofs:
-            if rating <= self._bound * (1 + self._near):
+        while rating > self._bound * (1 + self._near):
+            proof = next(self._proofs, None)
+            if proof is None:
                 break
             self._bound = proof.milliseconds
         share = rating / self._bound - 1

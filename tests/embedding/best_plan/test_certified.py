@@ -18,13 +18,8 @@ from small_problems import (
     problems,
 )
 from torchrec.distributed.planner.perf_models import NoopPerfModel
-from torchrec.distributed.planner.planners import (
-    EmbeddingShardingPlanner,
-)
-from torchrec.distributed.planner.proposers import (
-    GreedyProposer,
-    UniformProposer,
-)
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
 from torchrec.distributed.planner.types import Storage
 
 from planners.embedding.best_plan.candidates import candidates
@@ -100,16 +95,6 @@ def test_what_is_proposed_is_tried_at_last_where_the_search_has_found_nothing(mo
     assert best_plan(*problem, Deadline(1, JumpingClock(2))).rating == 2.0
 
 
-@pytest.mark.parametrize("kind", range(3))
-def test_a_rank_that_is_overfull_at_first_gets_nothing(kind):
-    space = search_space([option(table, "device", (1, 0, 1.0)) for table in range(2)])
-    placed_on = devices((9, 9), (9, 9))
-    placed_on.storage[0, kind] = -1
-    found = briefly(space, placed_on)
-    assert found.ranks.tolist() == [1, 1]
-    assert found.rating == 2.0
-
-
 def without_ssd(case):
     """Return a case without SSD, because problems with SSD are left to torchrec's proposals."""
     for each in case.options:
@@ -157,24 +142,6 @@ def test_what_fits_in_sum_alone_is_proven_to_have_no_plan():
 def test_without_an_option_for_a_table_nothing_is_proposed():
     space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
     assert best_plan(space, devices((9, 9), (9, 9))) == NotFound(None, None, 0, math.inf)
-
-
-def choices(tables, *shards):
-    return [option(table, "device", shard) for table in range(tables) for shard in shards]
-
-
-@pytest.mark.parametrize(
-    ("options", "storage", "best"),
-    [
-        (choices(2, (6, 0, 0.0)), [(9, 9)] * 2, 0.0),
-        # All cheap options would fit in sum, and cost nothing: the bound is 0.
-        (choices(3, (6, 0, 0.0), (1, 0, 5.0)), [(9, 9)] * 2, 5.0),
-        # HBM and DDR hold one table each, and the third one must go where it is expensive.
-        (choices(3, (10, 0, 1.0), (0, 10, 1.0), (0, 0, 100.0)), [(10, 10)], 102.0),
-    ],
-)
-def test_plans_are_found_where_the_bound_is_of_little_help(options, storage, best):
-    assert briefly(search_space(options), devices(*storage)).rating == best
 
 
 def test_ssd_is_not_filled_more_than_it_holds():

@@ -5,9 +5,7 @@ from functools import cache, partial
 import pytest
 from certified import DEFAULT, JumpingClock, proposed, rating, standing_still
 from torchrec.distributed.planner.perf_models import NoopPerfModel
-from torchrec.distributed.planner.planners import (
-    validate_compute_kernels,
-)
+from torchrec.distributed.planner.planners import validate_compute_kernels
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
