@@ -87,6 +87,6 @@ def ladder(options: Candidates) -> list[Proof]:
 
 def untried(options: Candidates) -> str | None:
     """Return why whole shards on single ranks cannot be tried, or None if they can, or need not."""
-    if is_installed() or not worth_packing(options):
+    if not worth_packing(options) or is_installed():
         return None
     return "whole shards on single ranks were not tried: OR-tools is not installed"
