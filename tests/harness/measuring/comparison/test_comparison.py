@@ -31,17 +31,19 @@ ENDED = {
 }
 
 
+@pytest.fixture(scope="module")
+def calls_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("statuses")
+
+
+@pytest.fixture(scope="module")
+def cells(calls_folder: Path) -> dict[str, Cell]:
+    """Compare all variants that end in the check, and return their cells."""
+    names = [name for names in DECIDED.values() for name in names]
+    return compare(*names, *ENDED, folder=calls_folder)
+
+
 class TestStatuses:
-    @pytest.fixture(scope="class")
-    def calls_folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return tmp_path_factory.mktemp("statuses")
-
-    @pytest.fixture(scope="class")
-    def cells(self, calls_folder: Path) -> dict[str, Cell]:
-        """Compare all variants that end in the check, and return their cells."""
-        names = [name for names in DECIDED.values() for name in names]
-        return compare(*names, *ENDED, folder=calls_folder)
-
     @pytest.mark.parametrize("decision", DECIDED)
     def test_decisions_are_compared(self, cells: dict[str, Cell], decision: str):
         """A variant must decide as the one that it is the same as; only then is it timed."""
@@ -95,14 +97,14 @@ class TestStatuses:
         assert server_children() == []
 
 
-def test_bad_input_that_shows_in_the_child_is_said_once(self):
+def test_bad_input_that_shows_in_the_child_is_said_once():
     """A problem that cannot be built ends the comparison."""
     with pytest.raises(UsageError, match="Parameter 'size' of workload 'toy"):
         compare("same", size="-1")
     assert server_children() == []
 
 
-def test_where_the_reference_has_no_part_the_first_that_has_stands_in(self):
+def test_where_the_reference_has_no_part_the_first_that_has_stands_in():
     """The others are compared with it."""
     cells = compare("same", "own", against="aloof")
     assert {cell.against for cell in cells.values()} == {"same"}
