@@ -59,6 +59,11 @@ def raises(problem: ToyProblem) -> Decision:
     raise ValueError("no item\nlikes me")
 
 
+@TOY.decider("unprintable", same_as="reference")
+def unprintable(problem: ToyProblem) -> Decision:
+    raise ValueError("a path that is no text: \udcff")
+
+
 @TOY.decider("refuses", same_as="reference")
 def refuses(problem: ToyProblem) -> Decision:
     """Raise a UsageError, as a library that is called with wrong arguments may do."""
