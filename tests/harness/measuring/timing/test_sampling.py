@@ -1,6 +1,5 @@
 """Sampling on a made-up clock: warm-up, the order of turns, the end of timing, and ratios."""
 
-import gc
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +27,6 @@ HERE = {
     "way": "turns in one process",
     "counts_work": False,
 }  # a made-up clock does not tick in forks
-
-
-@pytest.fixture(autouse=True)
-def _quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable garbage collection, which with all tests' imports takes most of a turn."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
 
 
 def taking(clock: FakeClock, seconds: float | Callable[[], float], **options) -> Prepared:
