@@ -11,7 +11,6 @@ from inspect import ismodule
 from pathlib import Path
 
 import pytest
-from module_imports import imported_modules, nodes
 
 from harness import contract
 
@@ -31,6 +30,31 @@ LIBRARIES = ("torchrec", "fbgemm", "colossalai", "paddle", "dtensor", "dimspec")
 NAMING = ("harness/model/machine.py",)
 # The names that users import are those of planners; no command knows one.
 OF_USERS = "shardbench/__init__.py"
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a file's source."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def imported_modules(source: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the full name of each module that a source imports, also inside functions."""
+    for node in source:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the whole module"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) in ("import_module", "importlib.import_module", "__import__")
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value)
 
 
 @cache

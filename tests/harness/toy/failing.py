@@ -61,15 +61,6 @@ def _start_grandchild(problem: ToyProblem) -> None:
     problem.leave("grandchild", str(subprocess.Popen(command, stdout=silent, stderr=silent).pid))
 
 
-def _fork(problem: ToyProblem) -> None:
-    """Fork a process that keeps every open file."""
-    forked = os.fork()
-    if not forked:
-        time.sleep(600)
-        os._exit(0)
-    problem.leave("grandchild", str(forked))
-
-
 def _tell_progress(problem: ToyProblem) -> None:
     """Do a hundredth of the work each second."""
     started = time.monotonic()
@@ -79,32 +70,13 @@ def _tell_progress(problem: ToyProblem) -> None:
         )
 
 
-def _stumble(problem: ToyProblem) -> None:
-    """Raise at the first look at the progress, as reading a growing dict may."""
-    looks = count()
-
-    def progress() -> Progress:
-        if look := next(looks):
-            return Progress(look + 1, 1000, "items")
-        raise RuntimeError("dictionary changed size during iteration")
-
-    assert Observed.recorder is not None
-    Observed.recorder.progress = progress
-
-
-_decider("killed", _die)
 _decider("endless", _announce, _tell_progress, _sleep)
-_decider("stumbling", _stumble, _sleep)
 _decider("silent", _announce, _sleep)
 _decider("silent-parent", _start_grandchild, _announce, _sleep)
 _decider("killed-parent", _start_grandchild, _die)
-_decider("raising-parent", _start_grandchild, _raise(ValueError("failed beside its process")))
-_decider("killed-fork", _fork, _die)
 _decider("unprintable", _raise(ValueError("a path that is no text: \udcff")))
 _decider("hungry-endless", lambda problem: bytearray(HUNGER), _sleep)
-_later("raises-later", _raise(ValueError("worn out")))
 _later("changes-later", lambda problem: round_robin(problem)[::-1])
-_later("killed-later", _die)
 _later("endless-later", _sleep)
 
 
@@ -133,35 +105,10 @@ def installed(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(run, installed=changed_world)
 
 
-@TOY.variant("installed-raises", same_as="reference")
-def installed_raises(problem: ToyProblem) -> Prepared[Decision]:
-    def run() -> Decision:
-        raise ValueError("while installed")
-
-    return Prepared(run, installed=changed_world)
-
-
 @TOY.decider("undisturbed", same_as="reference")
 def undisturbed(problem: ToyProblem) -> Decision:
     assert not World.changed, "disturbed by another variant"
     return round_robin(problem)
-
-
-@TOY.variant("close-raises", same_as="reference")
-def close_raises(problem: ToyProblem) -> Prepared[Decision]:
-    """Pass the check, and fail to close after the timed turns."""
-    checking = Observed.recorder is not None
-
-    def run() -> Decision:
-        nonlocal checking
-        checking = Observed.recorder is not None
-        return round_robin(problem)
-
-    def close() -> None:
-        if not checking:
-            raise OSError("cannot be closed")
-
-    return Prepared(run, close=close)
 
 
 @TOY.variant("slow-to-prepare", same_as="reference")

@@ -104,8 +104,3 @@ def measured(problem: ToyProblem) -> Measured[Decision]:
     return Measured(
         round_robin(problem), 0.5, 0.25, counters={"dealt": 77}, phases={"abroad": 0.25}
     )
-
-
-@TOY.decider("measured-without-cpu", same_as="reference")
-def measured_without_cpu(problem: ToyProblem) -> Measured[Decision]:
-    return Measured(round_robin(problem), wall_s=0.03, cpu_s=0.0)

@@ -1,14 +1,15 @@
 """Runs comparisons of the toy family, and finds processes that they leave behind."""
 
+import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import toy
 from processes import is_running
 
 from harness.contract.registry import Registry
-from harness.execution.worker import Report
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import Event
 from harness.measuring.request import Request
@@ -22,10 +23,6 @@ SHORT = 0.5
 
 TOLD = 1.0  # long enough for some looks at the progress
 LONG = 60.0
-
-
-def do_nothing(report: Report) -> None:
-    pass
 
 
 def compare(
@@ -45,6 +42,13 @@ def compare(
     rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
     comparison = Comparison(request, Settings(budget, rule), registry)
     return {cell.variant: cell for cell in comparison.run(listen)}
+
+
+def print_cells(*variants: str, preload: str = "", **parameters: str) -> None:
+    """Compare, and print the status and the decision of each cell as JSON."""
+    registry = partial(toy.preloading_registry, preload) if preload else toy.toy_registry
+    cells = compare(*variants, registry=registry, **parameters)
+    print(json.dumps({name: [cell.status, cell.decision] for name, cell in cells.items()}))
 
 
 def ends(pid: int, seconds: float = 10.0) -> bool:

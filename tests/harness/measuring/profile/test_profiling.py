@@ -153,38 +153,20 @@ class TestTurns:
         assert profile_of(in_a_thread).unseen > 0.5
 
 
-class TestProfileOfAVariant:
-    """Profiles variants in a child process, as the command line does."""
-
-    def profile(
-        self, *variants: str, budget: float = 60.0, **parameters: str
-    ) -> dict[str, Profile]:
-        topology = find_topology("dgx_a100_80gb", 2)
-        request = Request(toy.TOY, WorkloadSpec("toy", parameters), topology, variants)
-        return profile_variants(request, Settings(budget), 0.05, registry=toy.toy_registry)
-
-    def test_it_shows_where_the_time_goes(self):
-        """Variants do not disturb each other."""
-        profiled = self.profile("reference", "installed", "undisturbed")
-        assert list(profiled) == ["reference", "installed", "undisturbed"]
-        assert "toy.family.work" in names(profiled["reference"])
-        for name, of_variant in profiled.items():
-            assert of_variant.unprofiled_s > 0
-            assert of_variant.variant == name
-
-    @pytest.mark.parametrize(
-        ("variants", "reason"),
-        [
-            (["missing"], f"'missing' is not installed: it needs {toy.NOT_THERE}."),
-            (["reference", "raises"], "'raises' failed: ValueError: no item likes me"),
-            (["raises-later"], "'raises-later' failed: ValueError: worn out"),
-            (["aloof"], "'aloof' is not applicable: It has no part in this."),
-            (["killed"], "'killed' failed: The child process was killed by signal 9"),
-            (["silent"], "'silent' failed: the call was stopped after 1 s."),
-        ],
-    )
-    def test_failures_say_why_and_of_whom(self, variants: list[str], reason: str):
-        """The error names the variant."""
-        with pytest.raises(ShardbenchError) as failed:
-            self.profile(*variants, budget=1.0 if "silent" in variants else 60.0)
-        assert str(failed.value).startswith(reason)
+@pytest.mark.parametrize(
+    ("variants", "reason"),
+    [
+        (["missing"], f"'missing' is not installed: it needs {toy.NOT_THERE}."),
+        (["reference", "raises"], "'raises' failed: ValueError: no item likes me"),
+        (["aloof"], "'aloof' is not applicable: It has no part in this."),
+        (["silent"], "'silent' failed: the call was stopped after 1 s."),
+    ],
+)
+def test_failures_in_the_child_say_why_and_of_whom(variants: list[str], reason: str):
+    """The error names the variant."""
+    topology = find_topology("dgx_a100_80gb", 2)
+    request = Request(toy.TOY, WorkloadSpec("toy"), topology, variants)
+    settings = Settings(1.0 if "silent" in variants else 60.0)
+    with pytest.raises(ShardbenchError) as failed:
+        profile_variants(request, settings, 0.05, registry=toy.toy_registry)
+    assert str(failed.value).startswith(reason)

@@ -257,10 +257,13 @@ class TestComparedTime:
 
     @pytest.mark.parametrize("cpu_s", [0.0, -1.0, math.nan])
     def test_a_time_that_is_none_does_not_stop_the_others(self, clock: FakeClock, cpu_s: float):
-        """A variant without a valid time leaves the others judged."""
+        """A variant without a valid time has no ratio, and leaves the others judged."""
+        timeless = Prepared(lambda: Measured("decision", wall_s=1.0, cpu_s=cpu_s))
+        cell = self.judged(clock, taking(clock, CALL), timeless)
+        assert (cell.ratio, cell.verdict) == (None, "inconclusive")
         prepared = {
             "reference": taking(clock, CALL),
-            "timeless": Prepared(lambda: Measured("decision", wall_s=1.0, cpu_s=cpu_s)),
+            "timeless": timeless,
             "faster": taking(clock, CALL / 2),
         }
         times, _ = timed(clock, prepared, least_blocks=3, most_blocks=4)
