@@ -23,8 +23,6 @@ def same(problem: ToyProblem) -> Decision:
 
 @TOY.variant("different", same_as="reference")
 def different(problem: ToyProblem) -> Prepared[Decision]:
-    problem.leave("different-was-prepared")
-
     def run() -> Decision:
         if problem.folder is not None:
             with (problem.folder / "different-calls").open("a") as file:
