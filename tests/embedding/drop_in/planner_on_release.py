@@ -17,7 +17,7 @@ from torchrec.distributed.planner.partitioners import MemoryBalancedPartitioner
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
 
-from planners.embedding.best_plan import strategy
+from planners.embedding.best_plan import search
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search import warm_up
 
@@ -37,7 +37,7 @@ def main(models: int) -> None:
     logging.disable(logging.ERROR)
     warm_up.compile_ahead(warm_up.BEST_PLAN)  # on small problems torchrec would search itself
     # Little work, and all the time that linear programmes need: the solver has a clock of its own.
-    strategy.WORK_PER_SECOND = 1e5
+    search.WORK_PER_SECOND = 1e5
     differing, best = [], []
     outcomes = {"plans": 0, "errors": 0}
     for seed in range(models):
