@@ -29,7 +29,7 @@ from torchrec.distributed.planner.storage_reservations import FixedPercentageSto
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.same_plan.rules import PartitionRules
+from planners.embedding.same_plan.partition import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search.outcome import NotFound
 from planners.embedding.search.space import devices_of, search_space

@@ -4,11 +4,9 @@ from functools import reduce
 from operator import add
 from random import Random
 
-import numpy as np
 from hypothesis import given, strategies as st
 from random_options import random_case
 
-from planners.embedding.same_plan.placing.layout import inputs_of
 from planners.embedding.search.space import Placement, devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)
@@ -76,24 +74,3 @@ def test_devices_hold_what_the_topology_says(random):
     assert devices.hosts == topology.world_size // topology.intra_group_size
     for device, storage in zip(topology.devices, devices.storage.tolist(), strict=True):
         assert storage == list(vars(device.storage).values())
-
-
-@given(random=randoms)
-def test_runs_are_the_shards_of_options_that_go_onto_ranks_in_order(random):
-    case = random_case(random)
-    space = search_space(case.options)
-    problem = inputs_of(space, devices_of(case.topology), by_perf=False, balance_modules=False)
-    for number in range(len(case.options)):
-        runs = slice(problem.first_run[number], problem.first_run[number + 1])
-        ends, estimates = problem.run_end[runs], problem.run_estimate[runs]
-        first, last = space.first_shard[number : number + 2]
-        if space.placement[number] == Placement.UNIFORM:
-            if last - first != case.topology.world_size:
-                continue  # which is refused, whatever its runs
-            ends = problem.stretch_end[ends - 1]
-        if space.placement[number] in (Placement.UNIFORM, Placement.HOST_ROWS):
-            shards = np.repeat(estimates, np.diff(ends, prepend=0))
-            assert (space.storage[shards] == space.storage[space.estimate[first:last]]).all()
-            assert (space.perf[shards] == space.perf[space.estimate[first:last]]).all()
-        else:
-            assert not len(ends)
