@@ -115,7 +115,7 @@ def best_plan(
     with up to MOST_FOR_ALL_PROPOSALS tables times ranks, never worse than those of all torchrec's
     proposers. Of plans with equal ratings, it prefers those with few sharding types in each module.
     """
-    warm_up.begin(warm_up.BEST_PLAN)
+    warm_up.ready(warm_up.BEST_PLAN)
     order = canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
     outcome = search_in_order(reordered, devices, deadline or Deadline(), seed, few_types=True)

@@ -35,7 +35,7 @@ from planners.embedding.drop_in.turns import (
     WrongPlan,
     least_memory,
 )
-from planners.embedding.same_plan.rules import rules_of
+from planners.embedding.same_plan.partition import rules_of
 from planners.embedding.search import warm_up
 from planners.embedding.search.options import copy_without_ranks
 from planners.embedding.search.outcome import Deadline, Found, NotFound, placed
@@ -110,7 +110,7 @@ class CompiledSearch(Proposer, Partitioner):
         planner = self._planner
         with _errors_distrusted():
             if self._best and planner._limit is not None:  # compiling does not use up the limit
-                warm_up.compile_ahead(warm_up.BEST_PLAN)
+                warm_up.ready(warm_up.BEST_PLAN)
             limit = planner._limit if self._best else planner._timeout_seconds or None
             self._deadline = Deadline(limit, planner._clock)
             space = None if self._is_for_torchrec(search_space) else self._supported(search_space)

@@ -51,7 +51,7 @@ def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingPro
     only compiling the search, once for an installation, and enumerating the options of a large
     problem may take longer. A step that fails, or for which no time is left, is named.
     """
-    warm_up.compile_ahead(warm_up.BEST_PLAN)
+    warm_up.ready(warm_up.BEST_PLAN)
     deadline = Deadline(seconds)
     results: list[Remedy[EmbeddingProblem, Plan] | str] = []
     with torchrec_quiet():

@@ -1,16 +1,43 @@
 """Places proposals, which are rows of option numbers, exactly as torchrec's partitioners do."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from torchrec.distributed.planner.constants import MAX_SIZE
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
+from torchrec.distributed.planner.types import Partitioner
 from torchrec.distributed.planner.utils import mb_to_bytes
 
-from planners.embedding.same_plan.placing.layout import inputs_of, work_for
-from planners.embedding.same_plan.placing.rows import place_rows
-from planners.embedding.same_plan.rules import PartitionRules
-from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
+from planners.embedding.same_plan.arrays import inputs_of, work_for
+from planners.embedding.same_plan.placing import place_rows
+from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
 
 # MemoryBalancedPartitioner ends its bisection when the interval is at most this many bytes wide.
 _CLOSE = int(mb_to_bytes(10))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRules:
+    """The settings of GreedyPerfPartitioner or, if `searches` is set, MemoryBalancedPartitioner."""
+
+    by_perf: bool = False  # place groups of tables by descending perf, else by descending storage
+    balance_modules: bool = False  # before that, place modules with fewer tables first
+    searches: int | None = None  # most times that a proposal is placed again, on less HBM
+    tolerance: float = 0.0  # fraction by which less HBM may make the rating worse
+
+
+def rules_of(partitioner: Partitioner) -> PartitionRules | None:
+    """Return a partitioner's settings; None if its type, e.g. a subclass, has no compiled form."""
+    if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
+        return PartitionRules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
+    if type(partitioner) is MemoryBalancedPartitioner:
+        searches, tolerance = partitioner._max_search_count, partitioner._tolerance
+        return PartitionRules(True, partitioner._balance_modules, searches, tolerance)
+    return None
 
 
 class Partition:
@@ -27,8 +54,8 @@ class Partition:
         self._space, self._devices = space, devices
         self._rules, self._exact = rules, exact
         self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
-        self._work = work_for(space, devices, len(self._inputs.stretch_end))
-        self._ranks = np.zeros(self._work.ranks.shape, np.int64)
+        self._work = work_for(space, devices, self._inputs)
+        self._best_hbm = 0  # bytes of each rank on which the best plan was placed, see place_rows
         self.best: Ints | None = None
         self.best_rating = float(MAX_SIZE)
 
@@ -36,7 +63,8 @@ class Partition:
     def best_ranks(self) -> Ints:
         """The rank of each shard of the best plan, option by option; requires a plan."""
         assert self.best is not None
-        return self._of_shards(self._ranks, self.best)
+        self._place(self.best[np.newaxis], self._best_hbm)
+        return self._ranks(self.best)
 
     def place(self, rows: Ints) -> Floats:
         """Place proposals of shape (P, T); return the rating of each, NaN if it cannot be placed.
@@ -44,59 +72,56 @@ class Partition:
         Unless `exact`, the rating of a proposal that does not improve on the best plan may be a
         lower bound of torchrec's.
         """
-        rows = np.ascontiguousarray(rows)
-        if self._rules.searches is not None:
-            return np.array([self._place_balanced(row, self._rules.searches) for row in rows])
-        ratings = np.empty(len(rows))
-        chosen = place_rows(
-            self._inputs, self._work, rows, 0, self._exact, self.best_rating, ratings, self._ranks
-        )
-        if chosen >= 0:
+        if self._rules.searches is None:
+            ratings = self._place(rows, best=np.inf if self._exact else self.best_rating)
+            hbm = np.zeros(len(rows), np.int64)
+        else:
+            ratings, hbm = map(np.array, zip(*map(self._balance, rows), strict=True))
+        chosen = int(np.argmin(np.where(np.isnan(ratings), np.inf, ratings)))  # the first if equal
+        if ratings[chosen] < self.best_rating:
             self.best, self.best_rating = rows[chosen].copy(), float(ratings[chosen])
+            self._best_hbm = int(hbm[chosen])
         return ratings
 
-    def _place_balanced(self, row: Ints, searches: int) -> float:
-        """Bisect for the least HBM per rank that keeps the rating in tolerance; return that rating.
+    def _balance(self, row: Ints) -> tuple[float, int]:
+        """Bisect for the least HBM per rank that keeps the rating in tolerance.
 
-        Return NaN if the proposal cannot be placed. Invariant: `placed` needs at most `enough` HBM.
+        Return the rating, NaN if the proposal cannot be placed, and that HBM in bytes, 0 for each
+        rank's own. Invariant: the plan of `rating` and `hbm` needs at most `enough` bytes.
         """
-        placed = self._place_one(row, 0)
-        if placed is None:
-            return np.nan
-        allowed = placed[0] * (1 + self._rules.tolerance)
-        hbm = self._space.storage[self._space.estimate[self._shards(row)], 0]
+        rating, hbm = float(self._place(row[np.newaxis])[0]), 0
+        if np.isnan(rating):
+            return rating, hbm
+        allowed = rating * (1 + self._rules.tolerance)
+        sizes = self._space.storage[self._space.estimate[self._shards(row)], 0]
         used = np.zeros(self._devices.ranks, np.int64)
-        np.add.at(used, self._of_shards(placed[1], row), hbm)
+        np.add.at(used, self._ranks(row), sizes)
         enough = int(used.max())
-        too_little = max(int(int(hbm.sum()) / self._devices.ranks), int(hbm.max()))
-        for _ in range(searches):
+        too_little = max(int(int(sizes.sum()) / self._devices.ranks), int(sizes.max()))
+        for _ in range(self._rules.searches or 0):
             if too_little + _CLOSE >= enough:
                 break
             middle = (enough + too_little) // 2
-            with_less = self._place_one(row, middle)
-            if with_less is None or with_less[0] > allowed:
+            with_less = float(self._place(row[np.newaxis], middle)[0])
+            if with_less <= allowed:
+                rating = with_less
+                hbm = enough = middle
+            else:  # also if it is NaN
                 too_little = middle
-            else:
-                placed, enough = with_less, middle
-        rating, ranks = placed
-        if rating < self.best_rating:
-            self.best, self.best_rating = row.copy(), rating
-            self._ranks[:] = ranks
-        return rating
+        return rating, hbm
 
-    def _place_one(self, row: Ints, hbm: int) -> tuple[float, Ints] | None:
-        """Return a proposal's rating and ranks, or None; `hbm` = 0 means each rank's own HBM."""
-        rating, ranks = np.empty(1), np.empty_like(self._ranks)
-        chosen = place_rows(
-            self._inputs, self._work, row[np.newaxis], hbm, True, np.inf, rating, ranks
-        )
-        return None if chosen < 0 else (float(rating[0]), ranks)
+    def _place(self, rows: Ints, hbm: int = 0, best: float = np.inf) -> Floats:
+        ratings = np.empty(len(rows))
+        place_rows(self._inputs, self._work, np.ascontiguousarray(rows), hbm, best, ratings)
+        return ratings
 
-    def _of_shards(self, ranks: Ints, row: Ints) -> Ints:
-        """Return the ranks of the shards of a row's options as a flat array, option by option."""
+    def _ranks(self, row: Ints) -> Ints:
+        """Return the ranks of the shards of the row just placed, option by option."""
         counts = np.diff(self._space.first_shard)[row]
-        there: Ints = ranks[np.arange(ranks.shape[1]) < counts[:, np.newaxis]]
-        return there
+        column = np.repeat(np.arange(len(row)), counts)
+        shard = self._shards(row) - self._space.first_shard[row][column]
+        on_all = self._inputs.placement[row][column] == Placement.UNIFORM
+        return np.where(on_all, shard, self._work.ranks[column, np.where(on_all, 0, shard)])
 
     def _shards(self, row: Ints) -> Ints:
         """Return the shard numbers of a row's options as a flat array, option by option."""

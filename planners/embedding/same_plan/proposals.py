@@ -1,11 +1,12 @@
 """TorchRec's proposers as streams of proposals, in the order in which torchrec tries them."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise, repeat
 from math import inf, prod
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
     GreedyProposer,
@@ -14,7 +15,7 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
+from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D, axes_of
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]
@@ -22,6 +23,10 @@ Stream = Generator[Ints, Floats, None]
 NaN for a proposal that could not be placed."""
 
 _LARGEST_CHUNK = 256
+
+HBM, DDR = 0, 1  # columns of storage
+
+Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
 def stream(proposer: Proposer, space: SearchSpace, devices: Devices) -> Stream:
@@ -60,9 +65,21 @@ def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
 
 def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
     """Return options grouped by table, the best first, and each table's start, shape (T + 1,)."""
-    score = space.largest_shard if use_depth else _sums(space)
-    first = np.concatenate([[0], np.cumsum(np.bincount(space.table))])
-    return np.lexsort((score, space.table)), first
+    return _grouped(space.table, space.largest_shard if use_depth else _sums(space))
+
+
+def _by_size(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
+    """Return the same, with the smallest options first, and tables by their smallest options."""
+    by_size = np.argsort(size, kind="stable")
+    smallest = np.unique(space.table[by_size], return_index=True)[1]
+    position = np.empty(space.tables, np.int64)
+    position[np.argsort(smallest)] = np.arange(space.tables)
+    return _grouped(position[space.table], size)
+
+
+def _grouped(table: Ints, score: Ints | Floats) -> tuple[Ints, Ints]:
+    first = np.concatenate([[0], np.cumsum(np.bincount(table))])
+    return np.lexsort((score, table)), first
 
 
 def _sums(space: SearchSpace) -> Floats:
@@ -143,28 +160,104 @@ def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
         yield np.array(chunk)
 
 
-def _bins(
-    space: SearchSpace, devices: Devices, bins_per_device: int, *, hbm_only: bool = False
+def bin_proposals(
+    space: SearchSpace, devices: Devices, bins_per_device: int = 100, *, hbm_only: bool = False
 ) -> Stream:
-    from planners.embedding.same_plan.dynamic_programming import bin_proposals
+    """Yield BinProposer's proposals or, with `hbm_only`, DynamicProgrammingProposer's.
 
-    return bin_proposals(space, devices, bins_per_device, hbm_only=hbm_only)
+    The latter's are those after its first `load`. If the devices have no memory, where torchrec
+    divides by zero, yield only the first proposal.
+    """
+    from planners.embedding.same_plan.bins import fill
+
+    if not space.tables:
+        return
+    kind = HBM if hbm_only or space.option_storage[:, HBM].any() else DDR
+    options, first = _by_size(space, space.option_storage[:, kind])
+    yield options[np.newaxis, first[:-1]]
+    capacity = int(devices.storage[:, kind].sum())
+    if not capacity:
+        return
+    bins = bins_per_device * devices.ranks
+    memory = space.option_storage[options, kind] / (float(capacity) / bins)
+    choice = np.empty((space.tables, bins), np.int16)
+    previous = np.empty((space.tables, bins), np.int32)
+    reached, states = np.zeros(bins, np.int32), np.zeros((4, bins))
+    count = fill(memory, space.option_perf[options], first, choice, previous, reached, *states)
+    layers = list(zip(choice, previous, strict=True))
+    yield from _traced(layers, reached[:count][::-1], options, first)  # the fullest bins first
 
 
-def _bins_2d(proposer: BinProposer2D, space: SearchSpace, devices: Devices) -> Stream:
-    from planners.embedding.same_plan.dynamic_programming_2d import bin_proposals_2d
+def bin_proposals_2d(
+    space: SearchSpace, devices: Devices, bins_per_device: int = 100, ddr_bins_per_device: int = 25
+) -> Stream:
+    """Yield the proposals of BinProposer2D; tables are sorted by their smallest options."""
+    from planners.embedding.same_plan.bins import add_table
 
-    return bin_proposals_2d(space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device)
+    if not space.tables:
+        return
+    options, first = _by_size(space, space.option_storage[:, : DDR + 1].sum(1))
+    yield options[np.newaxis, first[:-1]]
+    # 1. Leave out options with a shard that is larger than all devices.
+    axes = axes_of(
+        devices.storage[:, : DDR + 1], devices.local_ranks, (bins_per_device, ddr_bins_per_device)
+    )
+    fits = np.all(space.largest_storage[:, : DDR + 1] <= axes.largest, axis=1)[options]
+    first = np.concatenate([[0], np.cumsum(fits)])[first]
+    options = options[fits]
+    memory = axes.in_bins(space.option_storage[options, : DDR + 1])
+    perf = space.option_perf[options].astype(np.float32)
+    # 2. Add table after table. `entry` has the new state of each cell while a table is added.
+    cells = axes.bins[0] * axes.bins[1]
+    entry, cell = np.full(cells, -1, np.int32), np.zeros(1, np.int64)
+    exact, spent = np.zeros((1, 2), np.float32), np.zeros(1, np.float32)
+    layers = []
+    for begin, end in pairwise(first.tolist()):
+        most = min(len(spent) * (end - begin), cells)
+        cell, option, previous = (np.empty(most, kind) for kind in (np.int64, np.int32, np.int32))
+        new_exact, new_spent = np.empty((most, 2), np.float32), np.empty(most, np.float32)
+        count = add_table(
+            memory[begin:end], perf[begin:end], exact, spent, *axes.bins,
+            entry, cell, option, previous, new_exact, new_spent,
+        )  # fmt: skip
+        order = np.argsort(cell[:count])
+        cell, exact, spent = cell[order], new_exact[order], new_spent[order]
+        entry[cell] = -1
+        layers.append((option[order], previous[order]))
+    # 3. Propose the (first) cheapest combination of each reached HBM bin, the fullest bin first.
+    hbm_bin = cell // axes.bins[1]
+    cheapest = np.lexsort((spent, hbm_bin))
+    ends = cheapest[np.unique(hbm_bin[cheapest], return_index=True)[1]]
+    yield from _traced(layers, ends[::-1], options, first)
 
 
-# The functions import the compiled modules, so that importing this module is quick.
+def _traced(
+    layers: Sequence[tuple[Numbers, Numbers]], ends: Numbers, options: Ints, first: Ints
+) -> Stream:
+    """Yield the combination that ends in each of `ends`, as option numbers.
+
+    For the states of each table, `layers` has the option within the table, and the state before.
+    """
+    for start in range(0, len(ends), _LARGEST_CHUNK):
+        state = ends[start : start + _LARGEST_CHUNK]
+        rows = np.empty((len(state), len(layers)), np.int64)
+        for table in reversed(range(len(layers))):
+            option, previous = layers[table]
+            rows[:, table], state = options[first[table] + option[state]], previous[state]
+        yield rows
+
+
 STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     GreedyProposer: _greedy,
     UniformProposer: _uniform,
     GridSearchProposer: _grid,
-    DynamicProgrammingProposer: lambda proposer, space, devices: _bins(
+    DynamicProgrammingProposer: lambda proposer, space, devices: bin_proposals(
         space, devices, proposer._hbm_bins_per_device, hbm_only=True
     ),
-    BinProposer: lambda proposer, space, devices: _bins(space, devices, proposer.bins_per_device),
-    BinProposer2D: _bins_2d,
+    BinProposer: lambda proposer, space, devices: bin_proposals(
+        space, devices, proposer.bins_per_device
+    ),
+    BinProposer2D: lambda proposer, space, devices: bin_proposals_2d(
+        space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device
+    ),
 }

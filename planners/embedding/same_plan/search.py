@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from torchrec.distributed.planner.types import Proposer, ShardingOption
 
-from planners.embedding.same_plan.partition import Partition
+from planners.embedding.same_plan.partition import Partition, PartitionRules
 from planners.embedding.same_plan.proposals import depends_on_ratings, stream
-from planners.embedding.same_plan.rules import PartitionRules
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 

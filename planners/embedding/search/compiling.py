@@ -1,22 +1,23 @@
-"""Decorators that compile the loops of the search with numba and cache the machine code on disk.
+"""Decorators that compile the loops of the search with numba and keep the machine code on disk.
 
 A kernel is a compiled function that Python calls. It is compiled once, for the types in its
-annotations. The cache key covers the kernel's code, all code and constants that it uses, this
-module, the releases of numba and NumPy, and the processor. So an edit of unrelated code causes no
-compilation, and stale machine code is never loaded.
+annotations. Its machine code is kept under a key of the source files of its module and of all
+modules that this one imports from the project, the releases of numba and NumPy, and the processor.
+So stale machine code is never loaded.
 """
 
 import logging
 import os
 import pickle
+import re
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
@@ -26,7 +27,7 @@ from numba.core import compiler, serialize
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
-from planners.embedding.search import records
+from planners.embedding.search.records import record_of
 
 logger = logging.getLogger("shardbench")
 
@@ -35,9 +36,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 KERNELS: dict[str, list[Any]] = {}
 """The kernels of each imported module, by the module's name."""
 
-wait_for: Callable[[str], None] | None = None
-"""Waits for another process that compiles the kernels of a module, if there is one."""
-
 # Turns off numba's reference counts of arrays, which make the innermost loops take eight times as
 # long. A function compiled with this option cannot create arrays.
 _UNCOUNTED = {"_nrt": False}
@@ -45,6 +43,37 @@ _UNCOUNTED = {"_nrt": False}
 # Only compiled code calls a subroutine, so it needs no wrapper for Python, which would take longer
 # to compile than most subroutines.
 _NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+_IMPORT = re.compile(r"^from (planners\.[\w.]+) import (\w*)", re.MULTILINE)
+
+
+def kernel(function: F) -> F:
+    """Compile a function that Python calls and that creates no arrays."""
+    dispatcher = numba.njit(no_cfunc_wrapper=True, **_UNCOUNTED)(function)
+    if dispatcher is not function:  # NUMBA_DISABLE_JIT
+        dispatcher._cache = _Kept(cast(FunctionType, function))
+        _signature(cast(FunctionType, function))  # registers its records with numba
+        KERNELS.setdefault(function.__module__, []).append(dispatcher)
+    return cast(F, dispatcher)
+
+
+def subroutine(function: F) -> F:
+    """Compile a function that kernels call, once for each combination of argument types."""
+    dispatcher = numba.njit(pipeline_class=_PartCompiler, **_NO_WRAPPERS, **_UNCOUNTED)(function)
+    if dispatcher is not function:
+        compile_for = dispatcher.compile
+        # Otherwise numba compiles the function again for each constant argument.
+        dispatcher.compile = lambda types_: compile_for(tuple(map(types.unliteral, types_)))
+    return cast(F, dispatcher)
+
+
+def inlined(function: F) -> F:
+    """Have numba inline a function into each caller; the function may return an array view.
+
+    Use it for functions that are short or called once: the time that numba takes grows with the
+    square of the caller's length.
+    """
+    return cast(F, numba.njit(inline="always", **_UNCOUNTED)(function))
 
 
 class _Part(JITCodeLibrary):
@@ -71,68 +100,19 @@ class _PartCompiler(compiler.Compiler):
         return result._replace(entry_point=key)
 
 
-def kernel(function: F) -> F:
-    """Compile a function that Python calls and that creates no arrays."""
-    return _kernel(function, **_UNCOUNTED)
-
-
-def allocating_kernel(function: F) -> F:
-    """Compile a function that Python calls and that creates arrays."""
-    return _kernel(function)
-
-
-def subroutine(function: F) -> F:
-    """Compile a function that kernels call, once for each combination of argument types."""
-    return _subroutine(function)
-
-
-def merged(function: F) -> F:
-    """Compile a function that kernels call, and have LLVM inline it into each caller."""
-    return _subroutine(function, forceinline=True)
-
-
-def inlined(function: F) -> F:
-    """Have numba inline a function into each caller; the function may return an array view.
-
-    Use it for functions that are short or called once: the time that numba takes grows with the
-    square of the caller's length.
-    """
-    return cast(F, numba.njit(inline="always", **_UNCOUNTED)(function))
-
-
-def _kernel(function: F, **options: bool) -> F:
-    dispatcher = numba.njit(no_cfunc_wrapper=True, **options)(function)
-    if dispatcher is not function:  # NUMBA_DISABLE_JIT
-        dispatcher._cache = _Kept(cast(FunctionType, function))
-        _signature(cast(FunctionType, function))  # registers its records with numba
-        KERNELS.setdefault(function.__module__, []).append(dispatcher)
-    return cast(F, dispatcher)
-
-
-def _subroutine(function: F, **options: bool) -> F:
-    dispatcher = numba.njit(pipeline_class=_PartCompiler, **options, **_NO_WRAPPERS, **_UNCOUNTED)(
-        function
-    )
-    if dispatcher is not function:
-        compile_for = dispatcher.compile
-        # Otherwise numba compiles the function again for each constant argument.
-        dispatcher.compile = lambda types_: compile_for(tuple(map(types.unliteral, types_)))
-    return cast(F, dispatcher)
-
-
 def load(dispatcher: Any) -> None:
-    """Load a kernel into this process; if it is not cached, compile and cache it first."""
+    """Load a kernel into this process; if it is not kept on disk, compile and keep it first."""
     dispatcher.compile(_signature(dispatcher.py_func))
 
 
 def is_kept(dispatcher: Any) -> bool:
-    """Whether a kernel's machine code is cached on disk."""
+    """Whether a kernel's machine code is kept on disk."""
     kept: _Kept = dispatcher._cache
     return kept.path(_signature(dispatcher.py_func)) is not None
 
 
 class _Kept:
-    """The disk cache of one kernel, in place of numba's own (numba.core.caching._Cache)."""
+    """The machine code of a kernel on disk, in place of numba's own numba.core.caching._Cache."""
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function
@@ -143,16 +123,12 @@ class _Kept:
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         target_context.refresh()
-        path = self.path(signature)
-        if path is None and wait_for is not None:
-            wait_for(self._function.__module__)
-            path = self.path(signature)
-        if path is None:
-            return None
         # If the file cannot be read, the kernel is compiled again.
         with suppress(OSError, EOFError, ImportError, AttributeError, pickle.UnpicklingError):
-            payload = pickle.loads(path.read_bytes())
-            return compiler.CompileResult._rebuild(target_context, *payload)
+            if path := self.path(signature):
+                payload = pickle.loads(path.read_bytes())
+                return compiler.CompileResult._rebuild(target_context, *payload)
+        return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         try:
@@ -174,62 +150,30 @@ class _Kept:
         """Do nothing: the machine code of a key never becomes stale."""
 
     def path(self, signature: Any) -> Path | None:
-        """Return the path of the cached machine code, or None."""
+        """Return the path of the kept machine code, or None."""
         name = self._name(signature)
         return next((f / name for f in _folders() if (f / name).is_file()), None)
 
     def _name(self, signature: Any) -> str:
-        return _file_name(self._function, str(signature))
+        processor = cpu_target.target_context.codegen().magic_tuple()
+        parts = (signature, numba.__version__, np.__version__, processor)
+        key = sha256("\n".join(map(str, (*parts, _digest(self._function.__module__)))).encode())
+        return f"{self._function.__name__.strip('_')}-{key.hexdigest()[:16]}.kernel"
 
 
 @cache
-def _file_name(function: FunctionType, signature: str) -> str:
-    processor = cpu_target.target_context.codegen().magic_tuple()
-    versions = numba.__version__, np.__version__, _compiler()
-    parts = (signature, *versions, processor, *_code(function))
-    key = sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
-    return f"{function.__name__.strip('_')}-{key}.kernel"
-
-
-@cache
-def _compiler() -> str:
-    """Return a hash of this module and `records`, because all machine code depends on them."""
-    sources = (Path(__file__), Path(records.__file__))
-    return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-
-
-def _code(function: FunctionType) -> Iterator[str]:
-    """Yield the code and constants that a function's machine code depends on, including callees."""
-    waiting: list[Any] = [function]
-    seen: dict[int, Any] = {}  # keeps the values alive, so that no id is used twice
-    while waiting:
-        value = waiting.pop()
-        value = getattr(value, "py_func", value)
-        if id(value) in seen:
-            continue
-        seen[id(value)] = value
-        if isinstance(value, FunctionType):
-            waiting += get_type_hints(value, include_extras=True).values()
-            for code in _with_nested(value.__code__):
-                names = [name for name in code.co_names if name in value.__globals__]
-                waiting += map(value.__globals__.__getitem__, names)
-                plain = [c for c in code.co_consts if not isinstance(c, CodeType)]
-                yield f"{value.__module__} {code.co_code.hex()} {code.co_names}"
-                yield f"{code.co_varnames} {plain}"
-        elif isinstance(value, type) and issubclass(value, Enum):
-            yield str({member.name: member.value for member in value})
-        elif hasattr(value, "_fields"):
-            waiting += get_type_hints(value, include_extras=True).values()
-            yield f"{value.__module__} {value.__qualname__} {value._fields}"
-        elif not isinstance(value, ModuleType | type):
-            yield repr(value)
-
-
-def _with_nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _with_nested(constant)
+def _digest(module: str) -> str:
+    """Return a hash of the sources of a module and all modules of the project that it imports."""
+    sources: dict[str, str] = {}
+    names = [module]
+    while names:
+        name = names.pop()
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path and name not in sources:
+            sources[name] = Path(path).read_text(encoding="utf-8")
+            for package, member in _IMPORT.findall(sources[name]):
+                names += [package, f"{package}.{member}"]
+    return sha256(repr(sorted(sources.items())).encode()).hexdigest()
 
 
 @cache
@@ -244,7 +188,7 @@ def _numba_type(hint: Any) -> Any:
         return {bool: types.boolean, int: types.int64, float: types.float64}[hint]
     if hasattr(hint, "_fields"):
         fields = get_type_hints(hint, include_extras=True).values()
-        return records.record_of(hint, [_numba_type(field) for field in fields])
+        return record_of(hint, [_numba_type(field) for field in fields])
     dimensions = 1
     if get_origin(hint) is Annotated:
         hint, dimensions = get_args(hint)

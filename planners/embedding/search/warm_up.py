@@ -2,7 +2,8 @@
 
 Several processes, such as the ranks of a job, may need the same kernels at once. One process on the
 machine compiles a module of kernels and holds a file lock as long as it lives; the others wait for
-the cached machine code. For most modules, the compiling process imports neither torch nor torchrec.
+the cached machine code. The
+compiling process imports neither torch nor torchrec.
 """
 
 import fcntl
@@ -21,11 +22,10 @@ from typing import IO, Any, cast
 PACKAGE = "planners.embedding"
 COMMAND = f"python -m {PACKAGE}.search.warm_up"
 
-SAME_PLAN = ("same_plan.placing.rows",)
+SAME_PLAN = ("same_plan.placing",)
 """The modules of kernels that every search for torchrec's plan uses, within the package."""
 
-BINS = ("same_plan.dynamic_programming",)
-BINS_2D = ("same_plan.dynamic_programming_2d",)
+BINS = ("same_plan.bins",)
 """The modules that proposers over bins of memory use as well."""
 
 # In the order in which a search needs them, except `local.rounds`, which takes longest to compile.
@@ -47,7 +47,6 @@ logger = logging.getLogger("shardbench")
 
 _running: dict[str, "subprocess.Popen[str]"] = {}
 _loaded: set[str] = set()
-_soon: list[str] = []
 
 
 class CannotCompile(Exception):
@@ -60,8 +59,8 @@ class CannotCompile(Exception):
 def kernels_of(proposers: Iterable[object]) -> tuple[str, ...]:
     """Return the modules of kernels that a search for torchrec's plan with these proposers uses."""
     names = {type(proposer).__name__ for proposer in proposers}
-    bins = BINS if names & {"DynamicProgrammingProposer", "BinProposer"} else ()
-    return (*SAME_PLAN, *bins, *(BINS_2D if "BinProposer2D" in names else ()))
+    over_bins = names & {"DynamicProgrammingProposer", "BinProposer", "BinProposer2D"}
+    return (*SAME_PLAN, *(BINS if over_bins else ()))
 
 
 def are_loaded(modules: Iterable[str]) -> bool:
@@ -105,19 +104,15 @@ def advance(modules: Iterable[str], urgent: bool = False) -> bool:
     for module, process in list(_running.items()):
         if process.poll() is not None:
             del _running[module]
-            _check_success(module, process)
+            _, errors = process.communicate()
+            if not are_kept((module,)):
+                reason = errors.strip().rpartition("\n")[2]
+                raise CannotCompile(reason or f"exit code {process.returncode}")
     missing = [module for module in modules if not are_kept((module,))]
     for module in missing:
         if module not in _running and len(_running) < (_cores() if urgent else 1):
             _start(module, missing, 0 if urgent else _NICENESS)
     return not missing
-
-
-def _check_success(module: str, process: "subprocess.Popen[str]") -> None:
-    """Raise CannotCompile if a finished process has not cached all kernels of its module."""
-    _, errors = process.communicate()
-    if not are_kept((module,)):
-        raise CannotCompile(errors.strip().rpartition("\n")[2] or f"exit code {process.returncode}")
 
 
 def _start(module: str, missing: Sequence[str], niceness: int) -> None:
@@ -164,33 +159,25 @@ def _locked(module: str) -> IO[str] | None:
 
 
 def begin(modules: Iterable[str]) -> None:
-    """Start to compile kernels on all cores; the first call of a kernel waits for its module."""
-    from planners.embedding.search import compiling
-
-    _soon[:] = modules
-    compiling.wait_for = _wait_for_module
+    """Start to compile the kernels of modules on all cores, for a later call of `ready`."""
     with suppress(CannotCompile):
-        advance(_soon, urgent=True)
+        advance(modules, urgent=True)
 
 
-def wait_for(modules: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-    """Compile modules, and those passed to `begin`, on all cores; wait until `modules` are cached.
+def ready(modules: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+    """Compile the kernels of modules on all cores, wait for them, and load them into this process.
 
     After two seconds of waiting, log a warning on the logger `shardbench`. If no process can
-    compile the kernels, or none has in five minutes, return without them.
+    compile the kernels, or none has in five minutes, compile them here.
     """
-    began = clock()
+    modules, began = tuple(modules), clock()
     with suppress(CannotCompile):
         while not are_kept(modules) and clock() - began < _MOST_SECONDS:
-            advance((*modules, *_soon), urgent=True)
+            advance(modules, urgent=True)
             if clock() - began > _SILENT_SECONDS:
                 _announce()
             time.sleep(_POLL_SECONDS)
-
-
-def _wait_for_module(name: str) -> None:
-    if name.startswith(f"{PACKAGE}."):
-        wait_for([name.removeprefix(f"{PACKAGE}.")])
+    load(modules)
 
 
 @cache  # once for a process
@@ -200,13 +187,6 @@ def _announce() -> None:
         "`%s` does it in advance.",
         COMMAND,
     )
-
-
-def compile_ahead(modules: Iterable[str]) -> None:
-    """Compile kernels in processes on all cores, wait for them, and load them into this process."""
-    modules = tuple(modules)
-    wait_for(modules)
-    load(modules)
 
 
 def _cores() -> int:
@@ -247,4 +227,4 @@ if __name__ == "__main__":
     else:
         print("Compiling the planner's search on all cores.", flush=True)  # noqa: T201
         logger.setLevel(logging.ERROR)
-        compile_ahead((*BEST_PLAN, *BINS_2D))
+        ready(BEST_PLAN)

@@ -40,7 +40,7 @@ def _compiled(problem: "EmbeddingProblem", name: str = "") -> "Prepared[Plan]":
     from planners.embedding.search import warm_up
 
     parts = {"proposer": _proposer(name)} if name else {}
-    warm_up.compile_ahead(warm_up.kernels_of(make() for make in parts.values()))
+    warm_up.ready(warm_up.kernels_of(make() for make in parts.values()))
     return _prepared(problem, Planner, **parts)
 
 
@@ -151,7 +151,7 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up
 
-    warm_up.compile_ahead(warm_up.BEST_PLAN)
+    warm_up.ready(warm_up.BEST_PLAN)
     near: dict[str, Any] = {}
     if problem.moving is not None:
         near = {"previous": problem.moving.previous, "move_budget": problem.moving.gib}
@@ -175,5 +175,5 @@ def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
         raise NotApplicable(
             "The topology has no coefficients; `shardbench calibrate` writes one with coefficients."
         )
-    warm_up.compile_ahead(warm_up.BEST_PLAN)
+    warm_up.ready(warm_up.BEST_PLAN)
     return calibrated_plan(problem)

@@ -35,7 +35,7 @@ def standing_still() -> float:
 
 def main(models: int) -> None:
     logging.disable(logging.ERROR)
-    warm_up.compile_ahead(warm_up.BEST_PLAN)  # on small problems torchrec would search itself
+    warm_up.ready(warm_up.BEST_PLAN)  # on small problems torchrec would search itself
     # Little work, and all the time that linear programmes need: the solver has a clock of its own.
     search.WORK_PER_SECOND = 1e5
     differing, best = [], []

@@ -13,8 +13,7 @@ from harness.contract import InfeasibleDecision
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint, validate
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
-from planners.embedding.same_plan.dynamic_programming import bin_proposals
-from planners.embedding.same_plan.dynamic_programming_2d import bin_proposals_2d
+from planners.embedding.same_plan.proposals import bin_proposals, bin_proposals_2d
 
 hbm_proposals = partial(bin_proposals, hbm_only=True)
 

@@ -16,8 +16,7 @@ from torchrec.distributed.planner.partitioners import (
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.types import PlannerError
 
-from planners.embedding.same_plan.partition import Partition
-from planners.embedding.same_plan.rules import rules_of
+from planners.embedding.same_plan.partition import Partition, rules_of
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)

@@ -1,8 +1,9 @@
 """Machine code is cached by a key of everything that affects it; kernels read arrays in place."""
 
 import logging
+import sys
 from pathlib import Path
-from types import GenericAlias
+from types import GenericAlias, SimpleNamespace
 from typing import NamedTuple
 
 import numba
@@ -13,82 +14,27 @@ from planners.embedding.search import compiling
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Ints
 
-SOURCE = """
-from enum import IntEnum
-from typing import NamedTuple
 
-from planners.embedding.search.space import Floats, Ints
-
-
-class Kind(IntEnum):
-    FIRST = 1
-
-
-class Figures(NamedTuple):
-    values: Floats
-
-
-FACTOR = 2.0
-
-
-def halved(value: float) -> float:
-    return value / FACTOR
-
-
-def unused(value: float) -> float:
-    return value
-
-
-def total(figures: Figures, order: Ints) -> float:
-    found = 0.0
-    for index in order:
-        found += halved(figures.values[index]) + Kind.FIRST
-    return found
-"""
-
-
-def key(source: str, module: str = "a_module") -> str:
-    names: dict = {"__name__": module}
-    exec(source, names)
-    return compiling._file_name(names["total"], "signature")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "changes"),
-    [
-        ("return value\n", "return value + 1\n", False),  # of a function that is not called
-        ("    found = 0.0\n", "    # why\n    found = 0.0\n", False),
-        ("value / FACTOR", "value * FACTOR", True),
-        ("FACTOR = 2.0", "FACTOR = 2.5", True),
-        ("FIRST = 1", "FIRST = 3", True),
-        ("found = 0.0", "found = 1.0", True),
-        ("values: Floats", "values: Ints", True),
-    ],
-)
-def test_the_key_changes_with_used_code_alone(before, after, changes):
-    assert before in SOURCE
-    assert (key(SOURCE.replace(before, after)) != key(SOURCE)) == changes
-
-
-def test_the_key_changes_with_the_module_that_machine_code_names():
-    assert key(SOURCE, "another_module") != key(SOURCE)
-
-
-def test_the_key_changes_with_the_compiling_code(tmp_path, monkeypatch):
-    before = key(SOURCE)
-    changed = tmp_path / "records.py"
-    changed.write_text("otherwise")
-    monkeypatch.setattr(compiling.records, "__file__", str(changed))
-    compiling._compiler.cache_clear()
-    assert key(SOURCE) != before
-    monkeypatch.undo()
-    compiling._compiler.cache_clear()
-    assert key(SOURCE) == before
+@pytest.mark.parametrize("changed", ["kernels", "constants"])
+def test_the_key_changes_with_the_sources_of_a_module_and_its_imports(
+    changed, tmp_path, monkeypatch
+):
+    sources = {"kernels": "from planners.constants import FACTOR\n", "constants": "FACTOR = 2\n"}
+    for name, source in sources.items():
+        path = tmp_path / f"{name}.py"
+        path.write_text(source)
+        monkeypatch.setitem(sys.modules, f"planners.{name}", SimpleNamespace(__file__=str(path)))
+    digests = []
+    for _ in range(2):
+        compiling._digest.cache_clear()
+        digests.append(compiling._digest("planners.kernels"))
+        (tmp_path / f"{changed}.py").write_text(f"{sources[changed]}# otherwise\n")
+    assert digests[0] != digests[1]
 
 
 def keep_in(monkeypatch, *folders: Path) -> compiling._Kept:
     monkeypatch.setattr(compiling, "_folders", lambda: [*folders])
-    return compiling._Kept(compiling._file_name)
+    return compiling._Kept(compiling.load)
 
 
 @pytest.mark.parametrize("pickled", [b"cno_such_module\nname\n.", b"cos\nno_such_name\n."])

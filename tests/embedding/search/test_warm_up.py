@@ -30,7 +30,7 @@ from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space
 
-warm_up.compile_ahead(warm_up.BEST_PLAN)
+warm_up.ready(warm_up.BEST_PLAN)
 kernels = [kernel for module in compiling.KERNELS.values() for kernel in module]
 kernels = [kernel for kernel in kernels if kernel.signatures]
 assert len(kernels) > 5
@@ -55,9 +55,9 @@ logging.basicConfig(stream=sys.stdout, format="%(message)s")
 started = []
 start = subprocess.Popen
 warm_up.subprocess.Popen = lambda *words, **options: started.append(1) or start(*words, **options)
-warm_up.compile_ahead(warm_up.BINS)
-from planners.embedding.same_plan import dynamic_programming
-kernels = compiling.KERNELS[dynamic_programming.__name__]
+warm_up.ready(warm_up.BINS)
+from planners.embedding.same_plan import bins
+kernels = compiling.KERNELS[bins.__name__]
 json.dump([len(started), [len(kernel.signatures) for kernel in kernels]], sys.stdout)
 """
 
@@ -99,9 +99,9 @@ def test_eight_processes_on_one_cold_cache_compile_everything_once(tmp_path):
     running = [process(COMPILE, tmp_path) for _ in range(8)]
     results = [result_of(one) for one in running]
     assert sum(started for started, _ in results) == 1
-    assert all(signatures == [1] for _, signatures in results)
+    assert all(set(signatures) == {1} for _, signatures in results)
     kept = sorted(path.suffix for path in tmp_path.iterdir())
-    assert kept == [".kernel", ".lock"]
+    assert kept == [".kernel", ".kernel", ".lock"]
 
 
 def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
     damaged = min(cold.glob("*.kernel"))
     whole = damaged.stat().st_size
     os.truncate(damaged, whole // 2)
-    assert result_of(process(COMPILE, cold))[1] == [1]
+    assert set(result_of(process(COMPILE, cold))[1]) == {1}
     assert damaged.stat().st_size > whole // 2
     assert warm_up.are_kept(warm_up.BINS)
     assert warm_up.advance(warm_up.BINS)
@@ -119,7 +119,7 @@ def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
 def test_without_a_folder_that_can_be_written_each_process_compiles_for_itself(tmp_path):
     (tmp_path / "file").touch()
     *complaints, result = lines_of(process(COMPILE, tmp_path / "file" / "folder"))
-    assert json.loads(result) == [0, [1]]
+    assert json.loads(result) == [0, [1, 1]]
     assert complaints
     assert all("NUMBA_CACHE_DIR" in line for line in complaints)
 
@@ -141,7 +141,7 @@ def test_a_wait_of_more_than_two_seconds_is_announced_once(seconds, announced, m
     monkeypatch.setattr(warm_up, "advance", lambda modules, **options: False)
     monkeypatch.setattr(warm_up.time, "sleep", slept.append)
     warm_up._announce.cache_clear()
-    warm_up.wait_for(warm_up.BINS, clock=count().__next__)
+    warm_up.ready(warm_up.BINS, clock=count().__next__)
     assert len(slept) == seconds
     logged = [record for record in caplog.records if record.name == "shardbench"]
     assert [warm_up.COMMAND in record.getMessage() for record in logged] == [True] * announced
@@ -152,12 +152,12 @@ def test_a_wait_for_a_process_that_never_ends_ends(monkeypatch):
     monkeypatch.setattr(warm_up, "are_kept", lambda modules: False)
     monkeypatch.setattr(warm_up, "advance", lambda modules, **options: False)
     monkeypatch.setattr(warm_up.time, "sleep", lambda seconds: None)
-    warm_up.wait_for(warm_up.BINS, clock=count().__next__)
+    warm_up.ready(warm_up.BINS, clock=count().__next__)
 
 
 def test_a_search_without_a_planner_has_its_kernels_compiled_by_other_processes(monkeypatch):
-    begun: list[Any] = []
-    monkeypatch.setattr(warm_up, "begin", begun.append)
+    awaited: list[Any] = []
+    monkeypatch.setattr(warm_up, "ready", awaited.append)
     case = random_case(Random(0), towers=False)
     best_plan(search_space(case.options), devices_of(case.topology), Deadline(0.01))
-    assert begun == [warm_up.BEST_PLAN]
+    assert awaited == [warm_up.BEST_PLAN]

@@ -86,7 +86,7 @@ class NearSearch:
         self._space = search_space([space.options[number] for number in self._order.tolist()])
         self._deadline, self._seed = deadline or Deadline(), seed
         self._work = math.ceil(effort * usual_work(space, devices, self._deadline.seconds))
-        warm_up.begin(warm_up.BEST_PLAN)
+        warm_up.ready(warm_up.BEST_PLAN)
         soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
         self._unlimited = search_in_order(self._space, devices, soon, seed, few_types=True)
         self._moves = moves(self._space.options, devices.ranks)

@@ -1,1 +1,0 @@
-"""A compiled form of torchrec's partitioners."""
