@@ -7,7 +7,7 @@ from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.near.bound import near_bound, with_previous
-from planners.embedding.best_plan.proofs import last_proof
+from planners.embedding.best_plan.proofs import ladder
 from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
@@ -61,7 +61,7 @@ def bound(problem: EmbeddingProblem) -> float:
     """Return a proven lower bound in ms for all plans (cached); infinite if no plan exists."""
     if "bound_ms" not in problem.known:
         options = candidates(*arrays(problem))
-        problem.known["bound_ms"] = last_proof(options).milliseconds
+        problem.known["bound_ms"] = ladder(options)[-1].milliseconds
     return problem.known["bound_ms"]
 
 

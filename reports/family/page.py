@@ -1,9 +1,15 @@
-"""The chapter of a report on one family: findings, figures, and tables of cells."""
+"""The chapter of a report on one family: findings, figures, tables of cells, flame graphs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import escape
+from pathlib import Path
 
 from harness.measuring.statements import Reading
 from harness.model.cell import Cell
+from harness.model.errors import UsageError
+from harness.model.files import read_file
+from harness.model.ids import CellId, ProblemId
+from harness.model.statement import Pair
 from reports.core import canvas
 from reports.core.canvas import Drawing
 from reports.core.columns import cell_table
@@ -11,11 +17,10 @@ from reports.core.formatting import interval, listing, quantity
 from reports.core.page import CaptionedTable, Finding, Section
 from reports.core.table import Entry, Table, code, numbers, outcome_entry, table_of, text
 from reports.family.data import FamilyView
-from reports.family.flames import flames_table
 from reports.family.growth import draw_growth, growth_table
-from reports.family.ladder import draw_ladder
-from reports.family.quality import draw_fronts, draw_quality
-from reports.family.ranks import draw_ranks
+from reports.family.ladder import draw_ladder, ladder
+from reports.family.quality import draw_fronts, draw_quality, draw_ranks
+from reports.statements import systems
 
 _COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "qualities", "gap")
 ALL = (
@@ -23,6 +28,8 @@ ALL = (
     *("verdict", "qualities", "gap", "peak", "grown", "fingerprint", "note"),
 )
 """The columns of the table of all cells."""
+
+_MARK = b'content="shardbench profile"'
 
 
 def family_chapter(
@@ -143,3 +150,47 @@ def goals_table(goals: Sequence[Reading]) -> Table:
         text("outcome", lambda row: outcome_entry(row.outcome)),
         code("problem", lambda row: row.pair.problem),
     )
+
+
+def main_pair(family: FamilyView) -> list[Pair]:
+    """Return today's release and ours of the first system with times of both, if any."""
+    rows = systems(family.statements, {cell.id: cell for cell in family.records})
+    pairs = [row.times.pair for row in rows if row.times.figure and not row.times.figure.sign]
+    return pairs[:1]
+
+
+def ladder_pairs(family: FamilyView) -> list[Pair]:
+    """Return the ladder's measured variants, each with its predecessor; [] for fewer than two."""
+    names = [rung.variant for rung in ladder(family) if rung.cell and rung.cell.cpu_s]
+    pairs = zip(names, ["", *names[:-1]], strict=True) if len(names) > 1 else ()
+    return [Pair(family.ladder_problem, before, variant) for variant, before in pairs]
+
+
+def page_name(family: str, pair: Pair) -> str:
+    """Return the file name of `shardbench profile` for a variant, or for a comparison of two."""
+    names = "-against-".join(filter(None, (pair.after, pair.before)))
+    return f"{CellId(family, names, ProblemId.parse(pair.problem)).file_stem}.flames.html"
+
+
+def flame_pages(family: FamilyView, folders: Iterable[Path]) -> dict[str, bytes]:
+    """Return the pages of a family in some folders by file name; other files are left out."""
+    pages = {}
+    for path in (
+        path for folder in folders for path in folder.glob(f"{escape(family.name)}-*.html")
+    ):
+        try:
+            content = read_file(path)
+        except UsageError:  # it is no file
+            continue
+        if _MARK in content[:1000]:
+            pages[path.name] = content
+    return dict(sorted(pages.items()))
+
+
+def flames_table(pages: Mapping[str, bytes]) -> Table:
+    """Return a row per page, with a link to its place in the folder of the report."""
+
+    def link(name: str) -> Entry:
+        return Entry(name.removesuffix(".html").removesuffix(".flames"), link=f"flames/{name}")
+
+    return table_of(pages, text("flame graphs of", link))

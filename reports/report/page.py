@@ -18,8 +18,7 @@ from reports.core.page import CaptionedTable, Page, Section, write_page
 from reports.core.table import Table, TableColumn, numbers, table_of, text
 from reports.estimates import read_validations, validation_chapter
 from reports.family.data import families
-from reports.family.flames import flame_pages
-from reports.family.page import family_chapter
+from reports.family.page import family_chapter, flame_pages
 from reports.report.findings import answers, family_findings
 from reports.report.systems import claims_table, draw_gains, draw_published, gains_table
 from reports.statements import gpus, provenance, read_record, readings, systems

@@ -212,7 +212,7 @@ def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bo
     """
     from reports.core.frames import read_results
     from reports.family.data import families
-    from reports.family.flames import ladder_pairs, main_pair, page_name
+    from reports.family.page import ladder_pairs, main_pair, page_name
     from reports.flames import flame_page
 
     try:

@@ -35,21 +35,6 @@ def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, fold
     assert len(re.findall(r", [\d.]+ m?s last time$", out, re.MULTILINE)) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["nowhere"], "suite.toml"),
-        (["--repository", "torchrec"], "LIBRARY=PATH"),
-        (["--only", "nothing-like-this"], "nothing-like-this"),
-    ],
-)
-def test_bad_input_is_one_sentence(shardbench, folder, arguments, named):
-    code, out, said = shardbench("record", *arguments)
-    assert (code, out) == (2, "")
-    assert named in said
-    assert said.count("\n") == 1
-
-
 def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folder):
     (folder / "suite.toml").write_text(
         SUITE + '[[commits]]\nlibrary = "torchrec"\n'
@@ -79,18 +64,22 @@ def test_a_suite_for_a_device_tells_the_outcome_of_each_part(shardbench, folder)
     assert "2 were measured already" in said
 
 
+ON_DEVICE = SUITE + 'purpose = "on {device}"'
+
+
 @pytest.mark.parametrize(
     ("suite", "arguments", "named"),
     [
+        (SUITE, ["nowhere"], "suite.toml"),
+        (SUITE, ["--repository", "torchrec"], "LIBRARY=PATH"),
+        (SUITE, ["--only", "nothing-like-this"], "nothing-like-this"),
         (SUITE, ["--device", "cpu"], "takes no --device"),
-        (SUITE + 'purpose = "on {device}"', [], "add --device"),
-        (SUITE + 'purpose = "on {device}"', ["--device", "tpu"], "'tpu'"),
-        pytest.param(SUITE + 'purpose = "on {device}"', ["--device", "cuda"], "GPU", marks=NO_GPU),
+        (ON_DEVICE, [], "add --device"),
+        (ON_DEVICE, ["--device", "tpu"], "'tpu'"),
+        pytest.param(ON_DEVICE, ["--device", "cuda"], "GPU", marks=NO_GPU),
     ],
 )
-def test_a_device_that_is_missing_or_not_meant_is_refused_first(
-    shardbench, folder, suite, arguments, named
-):
+def test_what_cannot_be_measured_is_refused_first(shardbench, folder, suite, arguments, named):
     (folder / "suite.toml").write_text(suite)
     code, out, said = shardbench("record", *arguments)
     assert (code, out, said.count("\n")) == (2, "", 1)

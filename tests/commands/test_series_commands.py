@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from toy_library import DRIVER, declared, family, write_installed, write_wheel
-from toy_repository import ToyRepository
+from toy_library import DRIVER, ToyRepository, declared, family, write_installed, write_wheel
 
 from harness.contract import Series
 from harness.contract.registry import Registry
@@ -248,7 +247,6 @@ def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
     ("command", "named"),
     [
         ("releases toylid 1.0.0", "'toylid'"),
-        ("releases toylib 1.0.0 --budget nan", "nan is not a finite number"),
         ("releases toylib 1.0.0 -p toy/none:8", "topology 'none'"),
         ("releases toylib 1.0.0 --out driver/driver.py", "cannot be written"),
         ("history toylid", "'toylid'"),
@@ -261,7 +259,6 @@ def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
         ("history toylib -r clone --find copies", "--find needs a range"),
         ("history toylib main~1.. -r clone --find copies", "copies is the same at"),
         ("history toylib -r clone --least 0.5", "--least"),
-        ("history toylib -r clone -p toy", "'toy' is malformed"),
     ],
 )
 @pytest.mark.usefixtures("releases")

@@ -339,7 +339,7 @@ def test_shards_that_are_not_created_move_the_same_bytes(seed, lost, grown, data
 def test_the_bound_of_a_large_problem_is_not_proven_again(problem, monkeypatch):
     planned_ms = quality(problem, replace(planned(problem), bound_ms=0.0))
     monkeypatch.setattr("planners.embedding.quality._MOST_PROVEN_AGAIN", 0)
-    monkeypatch.setattr("planners.embedding.quality.last_proof", None)
+    monkeypatch.setattr("planners.embedding.quality.ladder", None)
     fresh = replace(problem, known={})
     again = quality(fresh, planned(fresh))
     assert again["bound_ms"] == pytest.approx(planned_ms["bound_ms"], rel=0.005)

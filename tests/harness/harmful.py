@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -136,20 +137,22 @@ def writes_elsewhere(problem: ToyProblem) -> None:
         os.open(problem.folder / f"file-{number}", os.O_CREAT | os.O_RDWR)
 
 
+def open_connections() -> list[Connection]:
+    gc.unfreeze()  # what is frozen is not listed
+    connections = [each for each in gc.get_objects() if isinstance(each, Connection)]
+    return [each for each in connections if each.writable and not each.closed]
+
+
 @harm("The child process sent something that is no message.")
 def sends_garbage(_: ToyProblem) -> None:
-    gc.unfreeze()  # what is frozen is not listed
-    for each in gc.get_objects():
-        if isinstance(each, Connection) and each.writable and not each.closed:
-            os.write(each.fileno(), b"no message at all")
+    for connection in open_connections():
+        os.write(connection.fileno(), b"no message at all")
 
 
 @harm("The child process sent something that is no message.")
 def sends_something_else(_: ToyProblem) -> None:
-    gc.unfreeze()
-    for each in gc.get_objects():
-        if isinstance(each, Connection) and each.writable and not each.closed:
-            each.send_bytes(pickle.dumps({"not": "a message"}))
+    for connection in open_connections():
+        connection.send_bytes(pickle.dumps({"not": "a message"}))
 
 
 @harm("passed its memory limit of 8 GiB")
@@ -180,12 +183,13 @@ def ends_the_server(_: ToyProblem) -> None:
 # What follows does harm beside its own call, and is not to be blamed for.
 
 
-def _only(name: str) -> Callable[[Callable[[ToyProblem], Prepared[Decision]]], object]:
-    return HOSTILE.variant(name, same_as="reference")
+_only = partial(HOSTILE.variant, same_as="reference")
+_call = partial(HOSTILE.decider, same_as="reference")
 
 
-def _call(name: str) -> Callable[[Callable[[ToyProblem], Any]], object]:
-    return HOSTILE.decider(name, same_as="reference")
+def never_ends(*_: Any) -> Any:
+    time.sleep(600)
+    raise AssertionError("never stopped")
 
 
 @_call("escapes")
@@ -284,15 +288,12 @@ def fails_on_leaving(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(lambda: round_robin(problem), installed=installed)
 
 
-@_only("endless-set-up")
-def endless_set_up(problem: ToyProblem) -> Prepared[Decision]:
-    time.sleep(600)
-    raise AssertionError("never stopped")
+_only("endless-set-up")(never_ends)
 
 
 @_only("endless-close")
 def endless_close(problem: ToyProblem) -> Prepared[Decision]:
-    return Prepared(lambda: round_robin(problem), close=lambda: time.sleep(600))
+    return Prepared(lambda: round_robin(problem), close=never_ends)
 
 
 @_call("hoards")
@@ -320,8 +321,7 @@ def prints_for_ever(_: ToyProblem) -> Decision:
 
 def endless_build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
     build(workload, topology).leave(f"built-by-{os.getpid()}")
-    time.sleep(600)
-    raise AssertionError("never stopped")
+    return never_ends()
 
 
 def endless_build_registry() -> Registry:
@@ -329,11 +329,6 @@ def endless_build_registry() -> Registry:
     return Registry([with_work(HOSTILE, build=endless_build)])
 
 
-def _endless_quality(problem: ToyProblem, decision: Decision) -> dict[str, float]:
-    time.sleep(600)
-    raise AssertionError("never stopped")
-
-
 def endless_quality_registry() -> Registry:
     """Return a registry with the family and a `quality` that never ends."""
-    return Registry([with_work(HOSTILE, quality=_endless_quality)])
+    return Registry([with_work(HOSTILE, quality=never_ends)])

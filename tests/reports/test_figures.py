@@ -17,7 +17,7 @@ from made_up_results import (
 
 from reports.family.growth import draw_growth
 from reports.family.ladder import ladder
-from reports.family.ranks import compared_plans, draw_ranks
+from reports.family.quality import compared_plans, draw_ranks
 
 
 @pytest.fixture(scope="module")

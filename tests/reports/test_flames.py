@@ -11,7 +11,7 @@ from page_parser import Page
 from harness.measuring.profile.flame_graph import Frame
 from harness.model.statement import Pair
 from reports.family.data import families
-from reports.family.flames import flame_pages, ladder_pairs, main_pair, page_name
+from reports.family.page import flame_pages, ladder_pairs, main_pair, page_name
 from reports.flames import explanation, flame_page, overview
 from reports.report.page import write_report
 

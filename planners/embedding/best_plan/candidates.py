@@ -7,6 +7,7 @@ from operator import gt
 import numpy as np
 import numpy.typing as npt
 
+from planners.embedding.best_plan.parts import parts_of
 from planners.embedding.search.space import (
     Devices,
     Floats,
@@ -108,16 +109,12 @@ def fitting(space: SearchSpace, devices: Devices) -> Bools:
     capacities = np.unique(devices.storage, axis=0)
     for capacity in capacities:
         fits_anywhere |= (space.storage <= capacity).all(axis=1)
+    parts = parts_of(space, devices)
     fits = np.logical_and.reduceat(fits_anywhere[space.estimate], space.first_shard[:-1])
-    counts, placement = np.diff(space.first_shard), space.placement
-    by_host = (Placement.HOST_ROWS, Placement.HOST_COLUMNS, Placement.HOSTS)
-    fits &= placement != Placement.NOWHERE
-    fits &= (placement != Placement.UNIFORM) | (counts == devices.ranks)
-    fits &= ~np.isin(placement, by_host) | (devices.hosts > 0)
-    fits &= (placement != Placement.HOST_ROWS) | (counts == devices.host_ranks)
-    fits &= (placement != Placement.HOSTS) | (counts % devices.host_ranks == 0)
+    fits &= np.diff(parts.first) > 0
     if len(capacities) > 1:
-        for option in np.flatnonzero(fits & (placement == Placement.UNIFORM)).tolist():
+        everywhere = space.placement == Placement.UNIFORM
+        for option in np.flatnonzero(fits & everywhere).tolist():
             storage = space.storage[space.estimates_of(option)]
             fits[option] = (storage <= devices.storage).all()
     return fits

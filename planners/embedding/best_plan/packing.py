@@ -6,7 +6,6 @@ The solver works with integers, so time and bytes are rounded down to multiples 
 Every plan is a solution of the rounded model, so the model's bound holds for all plans.
 """
 
-import importlib.util
 import logging
 import math
 from collections.abc import Iterator
@@ -39,8 +38,12 @@ _MOST_COLUMNS = 50_000  # larger models hardly get beyond the linear programme i
 
 
 def is_installed() -> bool:
-    """Whether OR-tools is installed."""
-    return importlib.util.find_spec("ortools") is not None
+    """Whether OR-tools is installed, and this environment's libraries let it be imported."""
+    try:
+        import ortools.sat.python.cp_model  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def columns(candidates: Candidates) -> int:
@@ -96,7 +99,7 @@ def packed(
         rating = _rating(candidates, *plan)
     better = plan if rating < at_most else None
     proven = model.milliseconds(solver.response_proto.inner_objective_lower_bound)
-    if status == cp_model.INFEASIBLE or proven > min(rating, at_most):
+    if status == cp_model.INFEASIBLE or proven > min(rating, at_most) * (1 + 1e-9):
         logger.warning("A proof of CP-SAT contradicts a plan, and is not used.")
         return at_least, better
     return max(at_least, proven), better

@@ -20,7 +20,6 @@ _STEPS = 150  # most subgradient steps; usually far fewer suffice
 # The search looks for a pattern above levels that fall from the upper bound to the floor, because
 # near the upper bound it cuts off most branches early.
 _PARTS = (0.05, 0.15, 0.4, 1.0)
-_NEAR_THE_BOUND = 0.2  # a guess within this part of the way from the bound to the floor suffices
 _NODES = 50_000  # most nodes for each level
 _STEPS_OF_A_NODE = 50  # steps of the dynamic programme that take as long as a node
 
@@ -43,11 +42,13 @@ def most_valuable_pattern(
     numbers, empty if none was found; the bound may then be `floor`. The work is in nodes. `prices`,
     one per limit, are the multipliers to start from, and are updated to better ones.
     """
+    # 1. The Lagrangian bound; often it is below the floor already.
     best, used = np.empty(len(prices)), np.empty(len(prices))
     none = np.zeros(0, np.int64)
     most = fit_prices(items, worth, floor, prices, best, used)
     if most < floor:
         return floor, none, 0
+    # 2. The bounds of single weighted sums of limits, from every depth on.
     branches = _branches(items, worth, prices)
     depths, sums = len(branches.first) - 1, branches.weight.shape[1]
     highest = branches.reduced[branches.first[:-1]]
@@ -56,12 +57,10 @@ def most_valuable_pattern(
     fill_most(branches, within)
     work = branches.weight.size * _LEVELS // _STEPS_OF_A_NODE
     most = min(most, float(within[0, :, -1].min()))
+    if most < floor:
+        return floor, none, work
+    # 3. A search for a pattern above levels that fall to the floor.
     chosen = np.full(depths, -1)
-    guessed = guess(branches, within, used, chosen)
-    pattern = chosen[chosen >= 0] if guessed > floor else none
-    if guessed > floor and guessed > most - _NEAR_THE_BOUND * (most - floor):
-        return most, pattern, work
-    floor = max(floor, guessed)
     position, value = np.zeros(depths + 1, np.int64), np.zeros(depths + 1)
     taken, left = np.zeros((depths + 1, len(prices))), np.zeros((depths + 1, sums), np.int64)
     for part in _PARTS:
@@ -74,7 +73,7 @@ def most_valuable_pattern(
             return most, chosen[chosen >= 0], work
         if nodes > 0:
             most = level
-    return most, pattern, work
+    return most, none, work
 
 
 @subroutine
@@ -186,36 +185,6 @@ def fill_most(branches: Branches, most: Floats3) -> None:
 
 
 @kernel
-def guess(branches: Branches, most: Floats3, used: Floats, chosen: Ints) -> float:
-    """Set `chosen` to a pattern that fits, and return its value.
-
-    A heuristic: at each depth, take the fitting item that is best in `most` for the last sum.
-    """
-    value = 0.0
-    number = most.shape[1] - 1
-    left = most.shape[2] - 1
-    used[:] = 0.0
-    for depth in range(len(chosen)):
-        best, taken = -1.0, -1
-        for index in range(branches.first[depth], branches.first[depth + 1]):
-            still = left - branches.weight[index, number]
-            if still < 0:
-                continue
-            fits = True
-            for limit in range(len(used)):
-                fits = fits and used[limit] + branches.cost[index, limit] <= 1.0 + _TOLERANCE
-            worth = branches.value[index] + most[depth + 1, number, still]
-            if fits and worth > best:
-                best, taken = worth, index
-        for limit in range(len(used)):
-            used[limit] += branches.cost[taken, limit]
-        left -= branches.weight[taken, number]
-        value += branches.value[taken]
-        chosen[depth] = branches.item[taken]
-    return value
-
-
-@kernel
 def find_above(
     branches: Branches,
     most: Floats3,
@@ -246,6 +215,7 @@ def find_above(
     for number in range(sums):
         left[0, number] = most.shape[2] - 1
     while depth >= 0 and nodes > 0:
+        # 1. Below the last table, the pattern is complete; if it is above the level, return it.
         if depth == depths:
             if value[depth] > level:
                 for at in range(depths):
@@ -253,12 +223,14 @@ def find_above(
                 return value[depth], nodes
             depth -= 1
             continue
+        # 2. Take the next item of this table, or go back up after the last one.
         at = position[depth]
         if at >= branches.first[depth + 1]:
             depth -= 1
             continue
         position[depth] += 1
         nodes -= 1
+        # 3. Bound the completions by the prices of what is left of each limit.
         worth = value[depth] + branches.value[at]
         reached = worth + rest[depth + 1]
         fits = True
@@ -270,12 +242,14 @@ def find_above(
         if reached <= level:  # items are sorted by reduced value: the next ones reach no more
             depth -= 1
             continue
+        # 4. Bound them by the weighted sums too.
         for number in range(sums):
             if not fits:
                 break
             still = left[depth, number] - branches.weight[at, number]
             fits = still >= 0 and worth + most[depth + 1, number, still] > level
             left[depth + 1, number] = still
+        # 5. If any completion may be above the level, go down to the next table.
         if fits:
             value[depth + 1] = worth
             depth += 1

@@ -80,14 +80,13 @@ def proofs(
         yield proof
 
 
-def last_proof(options: Candidates) -> Proof:
-    """Return the strongest proof that needs no plan."""
-    *_, last = proofs(options)
-    return last
+def ladder(options: Candidates) -> list[Proof]:
+    """Return all proofs that need no plan, the strongest last, with less work than a search's."""
+    return list(proofs(options, work=WORK / 2))
 
 
 def untried(options: Candidates) -> str | None:
     """Return why whole shards on single ranks cannot be tried, or None if they can, or need not."""
-    if is_installed() or not worth_packing(options):
+    if not worth_packing(options) or is_installed():
         return None
     return "whole shards on single ranks were not tried: OR-tools is not installed"

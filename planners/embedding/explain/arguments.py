@@ -8,7 +8,7 @@ import numpy as np
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import least_perf, least_possible
 from planners.embedding.best_plan.presolve import presolved
-from planners.embedding.best_plan.proofs import RUNGS, proofs
+from planners.embedding.best_plan.proofs import RUNGS, ladder
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
 ARGUMENTS = {
@@ -66,11 +66,11 @@ def reasons(space: SearchSpace, devices: Devices) -> Reasons:
         return math.fsum(perf[first]) / devices.ranks, options[first]
 
     shards, cheapest = least_possible(found.largest, cheapest_within)
-    ladder = list(proofs(found))
+    proofs = ladder(found)
     proven = {
         "table": float(largest.max()),
         "work": math.fsum(np.minimum.reduceat(least, starts)) / devices.ranks,
         "shards": shards,
-        **{proof.rung: proof.milliseconds for proof in ladder},
+        **{proof.rung: proof.milliseconds for proof in proofs},
     }
-    return Reasons(proven, int(largest.argmax()), cheapest, ladder[0].relaxed)
+    return Reasons(proven, int(largest.argmax()), cheapest, proofs[0].relaxed)

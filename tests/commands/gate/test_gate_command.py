@@ -63,7 +63,7 @@ class TestNoVerdict:
         ("arguments", "sentence"),
         [
             ([], "Name a file of expectations"),
-            (["none.toml"], "none.toml does not exist"),
+            (["none.toml"], "none.toml does not exist; 'shardbench gate --init"),
             (["e.toml", "--judge", "none.jsonl"], "none.jsonl cannot be read"),
             (["e.toml", "--budget", "0"], "not in the range"),
             (["e.toml", "--judge", "first.jsonl", "--results", "r.jsonl"], "takes no --results"),

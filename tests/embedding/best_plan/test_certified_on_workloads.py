@@ -5,14 +5,12 @@ from functools import cache, partial
 import pytest
 from certified import DEFAULT, JumpingClock, proposed, rating, standing_still
 from torchrec.distributed.planner.perf_models import NoopPerfModel
-from torchrec.distributed.planner.planners import (
-    validate_compute_kernels,
-)
+from torchrec.distributed.planner.planners import validate_compute_kernels
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.proofs import last_proof
+from planners.embedding.best_plan.proofs import ladder
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.decision import prepare, validate
 from planners.embedding.drop_in.planner import Planner
@@ -43,7 +41,7 @@ def gap(found, bound):
 
 
 def lower_bound(*problem):
-    return last_proof(candidates(*problem)).milliseconds
+    return ladder(candidates(*problem))[-1].milliseconds
 
 
 def test_a_plan_is_near_the_bound_where_there_is_room():

@@ -14,7 +14,7 @@ from harness.contract import InfeasibleDecision, WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.packing import packed
-from planners.embedding.best_plan.proofs import last_proof, proofs
+from planners.embedding.best_plan.proofs import ladder, proofs
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.decision import prepare
 from planners.embedding.drop_in.planner import Planner
@@ -119,7 +119,7 @@ def test_without_or_tools_the_other_proofs_run_and_the_planner_says_so(monkeypat
         WorkloadSpec.parse("mixture[seed=27,hbm=0.66]"),
         replace(find_topology("dgx_a100_80gb", 32), gpus_per_host=8),
     )
-    assert last_proof(candidates(*arrays(problem))).rung == "patterns"
+    assert ladder(candidates(*arrays(problem)))[-1].rung == "patterns"
     tried = (
         "neither a plan nor a proof .* proposals of TorchRec; .* rounds of local search .*"
         "proof, .*; whole shards on single ranks were not tried: OR-tools is not installed"

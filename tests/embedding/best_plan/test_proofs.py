@@ -12,7 +12,7 @@ from small_problems import devices, least_rating, option, problems
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import LinearProgramme, least_possible, linear_bound
 from planners.embedding.best_plan.presolve import Presolve, presolve_bound, presolved
-from planners.embedding.best_plan.proofs import last_proof, proofs
+from planners.embedding.best_plan.proofs import ladder, proofs
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.search.outcome import Deadline, Found
@@ -96,50 +96,9 @@ def test_large_problems_have_the_linear_bound(monkeypatch):
     assert bounds(*one_of_two_options()) == pytest.approx([2.75, 2.75], rel=RELATIVE)
 
 
-def test_only_ranks_of_one_host_share_their_memory():
-    """Patterns know that no device holds two of the three tables."""
-    tables = [option(table, "device", (3, 0, 1.0)) for table in range(3)]
-    problem = search_space(tables), devices((5, 0), (5, 0))
-    assert bounds(*problem)[-1] == least_rating(*problem) == math.inf
-
-
-def both_kinds(*more):
-    """Return three tables with an HBM and a DDR option each, and room for one table in each.
-
-    `more` are further options, each a list of shards.
-    """
-    options = [
-        option(table, "device", *shards)
-        for table in range(3)
-        for shards in ([(10, 0, 1.0)], [(0, 10, 1.0)], *more)
-    ]
-    return search_space(options), devices((10, 10))
-
-
-def two_shards(free):
-    """Return two shards of 1 and 0.6 ms; only the first of two ranks has memory for them."""
-    space = search_space([option(0, "device", (1, 0, 1.0), (1, 0, 0.6))])
-    return space, devices((9, 0), free)
-
-
-@pytest.mark.parametrize(
-    ("problem", "best"),
-    [
-        (both_kinds([(0, 0, 100.0)]), 102.0),
-        (both_kinds(), math.inf),
-        # A rank that is overfull at first takes no memory from the others, and gives no time.
-        ((search_space([option(0, "device", (8, 0, 1.0))]), devices((8, 0), (-1, 0))), 1.0),
-        *((two_shards(free), 1.6) for free in ((0, 0), (-1, 0), (9, -1))),
-    ],
-)
-def test_all_bounds_are_reached(problem, best):
-    assert least_rating(*problem) == best
-    assert bounds(*problem)[-1] == pytest.approx(best, rel=RELATIVE)
-
-
 def test_a_table_without_options_has_an_infinite_bound():
     space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
-    proof = last_proof(candidates(space, devices((9, 0), (9, 0))))
+    proof = ladder(candidates(space, devices((9, 0), (9, 0))))[-1]
     assert proof.milliseconds == math.inf
     assert proof.relaxed.tolist() == [-1, -1]
 
@@ -235,7 +194,7 @@ def test_an_option_is_ruled_out_by_what_its_shards_take_together():
     assert presolve.possible(4.0).sum() == 1
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(0, 40, 4))
 def test_no_plan_is_ruled_out(seed):
     space, placed_on = random_problem(seed)
     found = candidates(space, placed_on)

@@ -20,7 +20,7 @@ from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.presolve import presolved
-from planners.embedding.best_plan.proofs import last_proof
+from planners.embedding.best_plan.proofs import ladder
 from planners.embedding.explain.arguments import reasons
 from planners.embedding.explain.explain import explain, explained, written
 from planners.embedding.explain.placement import PlacedPlan
@@ -76,7 +76,7 @@ def test_it_says_what_quality_says(case):
     seen, rated = found(case), quality(*planned(*case))
     assert seen.slowest_ms == pytest.approx(rated["max_rank_ms"])
     assert seen.mean_ms == pytest.approx(rated["mean_rank_ms"])
-    assert seen.bound.ms == rated["bound_ms"]
+    assert seen.bound.ms == pytest.approx(rated["bound_ms"], rel=1e-9)
     fullest = {each.kind: each.bytes / each.usable_bytes for each in seen.memory}
     assert fullest["HBM"] == pytest.approx(rated["hbm_peak_fraction"])
     assert fullest.get("DDR", 0.0) == pytest.approx(rated["ddr_peak_fraction"])
@@ -180,7 +180,7 @@ def test_every_rank_can_be_asked_for_and_no_other():
 def test_the_arguments_prove_what_the_bound_says_and_the_first_that_does_is_binding(seed):
     case = random_case(Random(seed), towers=False)
     space, devices = search_space(case.options), devices_of(case.topology)
-    bound = last_proof(candidates(space, devices)).milliseconds
+    bound = ladder(candidates(space, devices))[-1].milliseconds
     if len(presolved(candidates(space, devices)).without_options):
         assert bound == np.inf
         with pytest.raises(ValueError, match="has no room"):
@@ -206,7 +206,6 @@ def test_the_arguments_prove_what_the_bound_says_and_the_first_that_does_is_bind
         ("synthetic[tables=8,seed=7]", 1, "work"),
         ("dlrm-856[tables=60,seed=1]", 16, "work"),
         ("dlrm-856[tables=40,seed=1]", 8, "shards"),
-        ("synthetic[tables=44,seed=7,memory=tight]", 16, "costs"),
         ("synthetic[tables=6,seed=3,memory=mixed]", 8, "ranks"),
     ],
 )

@@ -20,7 +20,7 @@ NAME = "library-1.0"
 LIBRARY = "RELEASE = '1.0'\n"
 
 DRIVER = """
-import os, signal, sys, time
+import os, sys, time
 import library
 
 calls = 0
@@ -48,23 +48,15 @@ def die(request):
     print("going down", file=sys.stderr)
     os._exit(3)
 
-def be_killed(request):
-    os.kill(os.getpid(), signal.SIGKILL)
-
 def rubbish(request):
     os.write(int(sys.argv[4]), b"rubbish")
     time.sleep(60)
-
-def leave_a_fork(request):
-    if os.fork() == 0:
-        time.sleep(2)
-    os._exit(4)
 
 def sleep(request):
     time.sleep(60)
 
 HANDLERS = {handler.__name__: handler for handler in (
-    echo, fail, leave, flood, die, be_killed, rubbish, leave_a_fork, sleep)}
+    echo, fail, leave, flood, die, rubbish, sleep)}
 """
 
 PARENT = """
@@ -128,8 +120,6 @@ def test_an_error_is_one_sentence_and_the_child_stays(upstream: Upstream) -> Non
     ("kind", "reason"),
     [
         ("die", "with exit code 3 without a result, after printing: going down"),
-        ("be_killed", "was killed by signal 9 (SIGKILL) without a result"),
-        ("leave_a_fork", "ended with exit code 4 without a result"),
         ("rubbish", "sent something that is no message"),
     ],
 )

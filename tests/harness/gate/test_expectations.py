@@ -73,11 +73,6 @@ def test_the_order_depends_on_the_names_alone():
     assert to_toml(Expectations(one)) == to_toml(Expectations(other))
 
 
-def test_a_missing_file_says_how_to_make_one(tmp_path: Path):
-    with pytest.raises(UsageError, match="does not exist; 'shardbench gate --init"):
-        load_expectations(tmp_path / "none.toml")
-
-
 def of_cell(row: str) -> str:
     return f'[cell."{TEXT}"]\n{row}'
 
@@ -89,20 +84,12 @@ def of_cell(row: str) -> str:
         ("a = " + "[" * 5000, "is not TOML: maximum recursion"),
         ("schema = 2", "'schema': Invalid enum value 2"),
         ("ratio_slak = 2", "did you mean ratio_slack?"),
-        ("cells = 2", "did you mean cell?"),
-        ("quality_tolerance = 1", "'quality_tolerance': Expected `float` < 1.0"),
-        ("[made_with]\npythn = 'x'", "'made_with': Object contains unknown field `pythn`"),
         (of_cell("[cell.'boxing/quick@crates[ boxes = 10 ]/toy_rack:4']"), "is expected twice"),
         ("[cell.quick]", "write family/variant@workload/topology:gpus"),
         (of_cell('statuss = "ok"'), "did you mean status?"),
         (of_cell('status = "failed"'), "known are: ok, not installed, not applicable, over bu"),
-        (of_cell('fingerprint = ""'), "'fingerprint': Expected `str` of length >= 1"),
         (of_cell("quality.cost = nan"), "'quality[...]': Expected `float` >= -1e+100"),
-        (of_cell(f"quality.cost = 1{'0' * 400}"), "'quality[...]': Number out of range"),
-        (of_cell("counters.copies = -1"), "'counters[...]': Expected `int` >= 0"),
         (of_cell("ratio = [0.6, 0.5]"), "'ratio' must be the lowest share, and then the highest"),
-        (of_cell("ratio = [0, 0]"), "'ratio' must be the lowest share"),
-        (of_cell("ratio = [0.1, inf]"), "'ratio[1]': Expected `float` <= 1e+100"),
         (of_cell('ignore = ["counters."]'), "'ignore[0]': Expected `str` matching regex '^(deci"),
         (of_cell('status = "over budget"\nratio = [0.1, 1]'), "can have no figures"),
     ],

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from toy_repository import ToyRepository
+from toy_library import ToyRepository
 
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import ShardbenchError
 from harness.series.repository import Repository
 
 PLANNING = "toylib/planning"
@@ -95,13 +95,7 @@ def test_folders_of_all_kinds_of_clones_are_the_repository(
         assert other.tree(last, [PLANNING], []) == whole.tree(last, [PLANNING], [])
 
 
-def test_git_and_missing_commits_are_named(
-    toy: ToyRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both errors are one sentence."""
-    for name in ("HEAD~9", "--all", ""):
-        with pytest.raises(UsageError, match="names no commit of"):
-            Repository(toy.folder).commit(name)
+def test_without_git_it_is_named(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(ShardbenchError, match="needs git, which is not on the PATH"):
         Repository(toy.folder)

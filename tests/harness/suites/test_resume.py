@@ -108,16 +108,6 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
         time.sleep(0.1)
 
 
-def test_what_is_final_is_stored_before_the_rest_is_timed():
-    settled: list[Cell] = []
-    returned = compare("same", "raises", "missing", "different", settled=settled.append)
-    assert [cell.variant for cell in settled[:3]] == ["raises", "missing", "different"]
-    assert all(cell.environment.code for cell in settled), "a cell says where it is from"
-    assert [cell.variant for cell in returned] == [
-        *("reference", "same", "different", "raises", "missing")
-    ], "in the order they are registered"
-
-
 def compare(*variants: str, against: str = "", settled=None, stored=()) -> list[Cell]:
     workload, topology = WorkloadSpec("toy", {"size": "4"}), find_topology("dgx_a100_80gb", 2)
     request = Request(toy.TOY, workload, topology, variants, against, stored=stored)

@@ -72,7 +72,6 @@ def test_what_is_left_out_is_the_usual(path: Path):
         ("", "Object missing required field `study`."),
         ("study", "is not TOML: "),
         ("nam = 3\n" + STUDY, "Unknown key 'nam'; did you mean name?"),
-        ('name = "a/b"\n' + STUDY, "'name': Expected `str` matching regex"),
         (
             STUDY + STUDY.replace("family", "famly"),
             "'study[1]': Object contains unknown field `famly`",
@@ -83,22 +82,10 @@ def test_what_is_left_out_is_the_usual(path: Path):
             STUDY.replace("workloads =", "variants = ['sane']\nworkloads ="),
             "Unknown variant of family 'toy', 'sane'; did you mean same?",
         ),
-        (
-            STUDY.replace("workloads =", "variants = 'some'\nworkloads ="),
-            "Invalid enum value 'some'",
-        ),
-        (
-            STUDY.replace("dgx_a100_80gb:2", "dgx_a100:2"),
-            "Unknown topology 'dgx_a100'; did you mean",
-        ),
         (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb"), "must be name:gpus, e.g. dgx_h100:16"),
         (STUDY.replace("dgx_a100_80gb:2", "dgx_a100_80gb:12"), "joins 8 GPUs at a time"),
         (STUDY.replace("{size}", "{sise}"), "Unknown key of [study.matrix], 'sise'; did you mean"),
         (STUDY.replace("{size}", "4"), "'matrix.size' is used nowhere; write {size} in a"),
-        (
-            STUDY.replace("[4, 6]", "[true]"),
-            "'study[0].matrix[...][0]': Expected `int",
-        ),
         (STUDY.replace("toy[size={size}]", "toy[{size}"), "is malformed"),
         (
             STUDY + STUDY.replace("workloads", 'against = "own"\nworkloads'),

@@ -14,12 +14,12 @@ from harness.contract import Family, Study
 from harness.measuring import environment as machine
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
-from harness.store.cells import CellStore, read_cells
+from harness.store.cells import CellStore
 from harness.suites.declared import registered_requests
 from harness.suites.sweep import in_lanes, sweep
 from harness.topologies.lookup import find_topology
 
-PROBLEMS = ["toy[size=4]/dgx_a100_80gb:2", "toy[size=6]/dgx_a100_80gb:2"]
+PROBLEM = "toy[size=4]/dgx_a100_80gb:2"
 
 
 @pytest.fixture
@@ -33,20 +33,6 @@ def plan(path: Path, family: Family = toy.TOY) -> list[Request]:
 
 def measured(path: Path, family: Family = toy.TOY) -> list[bool]:
     return [request.is_measured for request in plan(path, family)]
-
-
-def test_a_sweep_that_was_stopped_goes_on_with_the_next_problem(path: Path):
-    assert measured(path) == [False, False]
-    options = (CellStore(path), run_sweep.SETTINGS)
-    next(sweep(plan(path), *options, registry=toy.toy_registry))
-    before = path.read_bytes()
-    assert ids(path) == [f"toy/{name}@{PROBLEMS[0]}" for name in ("reference", "same")]
-
-    assert measured(path) == [True, False]
-    assert [str(done.request.given) for done in swept(path, plan(path), 1)] == PROBLEMS[1:]
-    assert path.read_bytes().startswith(before)
-    assert measured(path) == [True, True]
-    assert [cell.purpose for cell in read_cells(path)] == ["first", "first", "second", "second"]
 
 
 def test_two_at_a_time_measure_each_cell_once_and_a_problem_that_fails_costs_itself(path: Path):
@@ -77,8 +63,8 @@ def test_an_error_of_a_task_is_raised_and_no_further_task_begins():
 
 def test_one_problem_in_two_studies_is_one_request(path: Path):
     studies = (
-        Study(PROBLEMS[0], ("same",), "first"),
-        Study(PROBLEMS[0], ("own", "same"), "second"),
+        Study(PROBLEM, ("same",), "first"),
+        Study(PROBLEM, ("own", "same"), "second"),
     )
     (request,) = plan(path, replaced(toy.TOY, studies=studies))
     assert request.names() == {"reference", "same", "own"}
@@ -89,7 +75,7 @@ def test_what_cells_are_called_may_differ_from_what_is_given(path: Path, tmp_pat
     folder = tmp_path / "\x1b\n\udcff"
     folder.mkdir()
     odd = f"toy[folder={folder}]/dgx_a100_80gb:2"
-    for registry, problem in ((toy.labelled_registry, PROBLEMS[0]), (toy.toy_registry, odd)):
+    for registry, problem in ((toy.labelled_registry, PROBLEM), (toy.toy_registry, odd)):
         family = replaced(registry().find("toy"), studies=(Study(problem, ("reference",), "odd"),))
         options = (CellStore(path), run_sweep.SETTINGS)
         list(sweep(plan(path, family), *options, registry=registry))

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,6 @@ from harness.contract import (
 from harness.contract.registry import Registry
 from harness.model.cell import ClockName
 from toy.family import TOY, Decision, ToyProblem, quality, round_robin, with_work
-from toy.variants import reference
 
 SMALL = "toy[size=4]/dgx_a100_80gb:2"
 
@@ -143,16 +141,8 @@ def _waits(problem: ToyProblem) -> Prepared[Decision]:
     return Prepared(lambda: time.sleep(0.02) or round_robin(problem))
 
 
-def _pooled(problem: ToyProblem) -> Prepared[Decision]:
-    """Return a variant with a thread pool, which it makes in set-up."""
-    pool = ThreadPoolExecutor(1)
-    pool.submit(int).result()
-    return Prepared(lambda: pool.submit(reference, problem).result(), close=pool.shutdown)
-
-
 def waiting_registry(clock: ClockName) -> Registry:
-    """Return a registry with the family and variants that wait; `clock` is the family's."""
+    """Return a registry with the family and a variant that waits; `clock` is the family's."""
     family = _toy(clock=clock)
     family.variant("waits", same_as="reference")(_waits)
-    family.variant("pooled", same_as="reference")(_pooled)
     return Registry([family])

@@ -1,14 +1,15 @@
 """Runs comparisons of the toy family, and finds processes that they leave behind."""
 
+import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import toy
 from processes import is_running
 
 from harness.contract.registry import Registry
-from harness.execution.worker import Report
 from harness.measuring.comparison import Comparison
 from harness.measuring.jobs import Event
 from harness.measuring.request import Request
@@ -22,10 +23,6 @@ SHORT = 0.5
 
 TOLD = 1.0  # long enough for some looks at the progress
 LONG = 60.0
-
-
-def do_nothing(report: Report) -> None:
-    pass
 
 
 def compare(
@@ -47,17 +44,24 @@ def compare(
     return {cell.variant: cell for cell in comparison.run(listen)}
 
 
-def ends(pid: int, seconds: float = 10.0) -> bool:
-    """Wait up to `seconds` for a process to end; return whether it ended."""
-    until = time.monotonic() + seconds
+def print_cells(*variants: str, preload: str = "", **parameters: str) -> None:
+    """Compare, and print the status and the decision of each cell as JSON."""
+    registry = partial(toy.preloading_registry, preload) if preload else toy.toy_registry
+    cells = compare(*variants, registry=registry, **parameters)
+    print(json.dumps({name: [cell.status, cell.decision] for name, cell in cells.items()}))
+
+
+def ends(pid: int) -> bool:
+    """Wait up to ten seconds for a process to end; return whether it ended."""
+    until = time.monotonic() + 10
     while is_running(pid) and time.monotonic() < until:
         time.sleep(0.02)
     return not is_running(pid)
 
 
-def left_pid(folder: Path, name: str = "pid", seconds: float = 30.0) -> int:
+def left_pid(folder: Path, name: str = "pid") -> int:
     """Wait for the process id that a variant writes to the folder, and return it."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + 30
     while not (folder / name).exists():
         assert time.monotonic() < until, f"nobody left {name}"
         time.sleep(0.02)

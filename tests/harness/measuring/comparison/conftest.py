@@ -1,4 +1,4 @@
-"""Fixtures: the server process that forks children, started once, and a folder for process ids."""
+"""A fixture with a folder for process ids."""
 
 import os
 import signal
@@ -6,20 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import toy
-from comparing import LONG, do_nothing
 from processes import is_running
-
-from harness.execution.child import start_job
-from harness.measuring.jobs import start_server_for
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server() -> None:
-    """Start the server process that forks children, so that no budget includes its start."""
-    start_server_for([toy.TOY])
-    with start_job(do_nothing, memory_gib=8.0) as process:
-        process.receive(LONG)
 
 
 @pytest.fixture

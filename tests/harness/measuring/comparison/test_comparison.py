@@ -8,11 +8,27 @@ import toy
 from comparing import LONG, compare
 from processes import server_children
 
-from harness.measuring.jobs import Event
 from harness.measuring.timing.verdict import judge
 from harness.model.cell import Cell
 from harness.model.errors import UsageError
 from harness.store.cells import CellStore
+
+DECIDED = {
+    "reference": ["reference"],
+    "same": ["same", "measured", "installed", "undisturbed"],
+    "own": ["own"],
+    "different": ["different", "same-as-different"],
+}
+ENDED = {
+    "raises": ("failed", "ValueError: no item likes me"),
+    "unprintable": ("failed", "ValueError: a path that is no text"),
+    "infeasible": ("failed", "(2, 2, 2, 2, 2, 2) does not deal 6 items out."),
+    "unprepared": ("failed", "Variant 'unprepared' returned tuple, not Prepared; a func"),
+    "refuses": ("failed", "too many items for me"),
+    "missing": ("not installed", f"needs {toy.NOT_THERE}"),
+    "elsewhere": ("not installed", "needs toy-1.0 (make upstreams)"),
+    "aloof": ("not applicable", "It has no part in this."),
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,64 +37,34 @@ def calls_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cells(server: None, calls_folder: Path) -> dict[str, Cell]:
+def cells(calls_folder: Path) -> dict[str, Cell]:
     """Compare all variants that end in the check, and return their cells."""
-    return compare(
-        *("same", "different", "same-as-different", "own", "plain", "unprepared", "raises"),
-        *("infeasible", "missing", "elsewhere", "aloof", "measured", "killed", "installed"),
-        *("undisturbed", "installed-raises", "unprintable", "refuses"),
-        folder=calls_folder,
-    )
+    names = [name for names in DECIDED.values() for name in names]
+    return compare(*names, *ENDED, folder=calls_folder)
 
 
 class TestStatuses:
-    @pytest.mark.parametrize(
-        ("variant", "decision"),
-        [
-            ("reference", "reference"),
-            ("same", "same"),
-            ("plain", "same"),
-            ("measured", "same"),
-            ("installed", "same"),
-            ("undisturbed", "same"),
-            ("own", "own"),
-            ("different", "different"),
-            ("same-as-different", "different"),
-        ],
-    )
-    def test_decisions_are_compared(self, cells: dict[str, Cell], variant: str, decision: str):
+    @pytest.mark.parametrize("decision", DECIDED)
+    def test_decisions_are_compared(self, cells: dict[str, Cell], decision: str):
         """A variant must decide as the one that it is the same as; only then is it timed."""
-        cell, reference = cells[variant], cells["reference"]
-        assert (cell.status, cell.reason, cell.decision) == ("ok", None, decision)
-        is_equal = cell.fingerprint == reference.fingerprint
-        assert is_equal == (decision in ("reference", "same"))
-        assert (cell.cpu_s is None) == (decision == "different")
-        assert (cell.ratio is None) == (decision in ("reference", "different"))
+        for cell in (cells[name] for name in DECIDED[decision]):
+            assert (cell.status, cell.reason, cell.decision) == ("ok", None, decision)
+            is_equal = cell.fingerprint == cells["reference"].fingerprint
+            assert is_equal == (decision in ("reference", "same"))
+            assert (cell.cpu_s is None) == (decision == "different")
+            assert (cell.ratio is None) == (decision in ("reference", "different"))
 
-    @pytest.mark.parametrize(
-        ("variant", "status", "reason"),
-        [
-            ("raises", "failed", "ValueError: no item likes me"),
-            ("infeasible", "failed", "(2, 2, 2, 2, 2, 2) does not deal 6 items out."),
-            ("killed", "failed", "The child process was killed by signal 9 (SIGKILL) without a "),
-            ("installed-raises", "failed", "ValueError: while installed"),
-            ("unprepared", "failed", "Variant 'unprepared' returned tuple, not Prepared; a func"),
-            ("refuses", "failed", "too many items for me"),
-            ("missing", "not installed", f"needs {toy.NOT_THERE}"),
-            ("elsewhere", "not installed", "needs toy-1.0 (make upstreams)"),
-            ("aloof", "not applicable", "It has no part in this."),
-        ],
-    )
-    def test_what_fails_says_why(self, cells: dict[str, Cell], variant, status, reason):
+    @pytest.mark.parametrize("variant", ENDED)
+    def test_what_fails_says_why(self, cells: dict[str, Cell], variant: str):
         """A failure leaves the others measured, and its cell without results."""
-        cell = cells[variant]
+        cell, (status, reason) = cells[variant], ENDED[variant]
         assert cell.status == status
         assert cell.reason.startswith(reason)
         assert (cell.decision, cell.fingerprint, cell.wall_s, cell.ratio) == (None,) * 4
 
     def test_what_passed_is_timed_against_the_reference(self, cells: dict[str, Cell]):
         """The ratio is that of the work, and the verdict that of the ratio."""
-        for name in ("same", "plain", "own", "measured", "installed", "undisturbed"):
+        for name in (*DECIDED["same"], "own"):
             cell = cells[name]
             assert len(cell.cpu_s.samples) == len(cell.wall_s.samples) >= 4
             assert cell.verdict == judge(cell.ratio)
@@ -111,64 +97,28 @@ class TestStatuses:
         assert server_children() == []
 
 
-class TestRequests:
-    def test_an_unknown_variant_is_refused_before_anything_runs(self):
-        """A wrong name is the user's error."""
-        with pytest.raises(UsageError, match="Unknown variant of family 'toy', 'ownn'; did you me"):
-            compare("ownn")
-
-    def test_bad_input_that_shows_in_the_child_is_said_once(self):
-        """A problem that cannot be built ends the comparison."""
-        with pytest.raises(UsageError, match="Parameter 'size' of workload 'toy"):
-            compare("same", size="-1")
-        assert server_children() == []
-
-    def test_another_variant_takes_the_place_of_the_reference(self):
-        """The family's reference is then a variant like any other."""
-        cells = compare("reference", "own", "plain", "different", against="same")
-        assert {cell.against for cell in cells.values()} == {"same"}
-        assert {name: cell.decision for name, cell in cells.items()} == {
-            "reference": "same",
-            "same": "reference",
-            "different": "different",
-            "own": "own",
-            "plain": "same",
-        }
-        assert cells["same"].ratio is None
-        assert cells["own"].ratio.value < 0.5, "a call of `own` is shorter than one of `same`"
-
-    def test_where_the_reference_has_no_part_the_first_that_has_stands_in(self):
-        """The others are compared with it."""
-        cells = compare("same", "own", against="aloof")
-        assert {cell.against for cell in cells.values()} == {"same"}
-        assert cells["same"].decision == "reference"
-        assert cells["own"].ratio is not None
-        assert cells["aloof"].status == "not applicable"
+def test_bad_input_that_shows_in_the_child_is_said_once():
+    """A problem that cannot be built ends the comparison."""
+    with pytest.raises(UsageError, match="Parameter 'size' of workload 'toy"):
+        compare("same", size="-1")
+    assert server_children() == []
 
 
-def test_stages_are_told_in_order():
-    """A check says what it is at, and how long its call may take."""
-    events: list[Event] = []
-    compare("same", listen=events.append)
-    stages = [event.stage for event in events]
-    assert stages == sorted(stages)
-    assert stages[-1] == "timing"
-    checking = [event for event in events if event.stage == "checking"]
-    assert list(dict.fromkeys(event.variant for event in checking)) == ["reference", "same"]
-    assert {event.at_most_s for event in checking} == {LONG}
+def test_where_the_reference_has_no_part_the_first_that_has_stands_in():
+    """The others are compared with it."""
+    cells = compare("same", "own", against="aloof")
+    assert {cell.against for cell in cells.values()} == {"same"}
+    assert cells["same"].decision == "reference"
+    assert cells["own"].ratio is not None
+    assert cells["aloof"].status == "not applicable"
 
 
 @pytest.mark.parametrize(
-    ("variants", "registry", "times"),
-    [
-        (["same", "own"], toy.figures_registry, 1),
-        (["reference"], toy.figures_registry, 1),
-        (["same", "own"], toy.no_figures_registry, 3),
-    ],
+    ("registry", "times"), [(toy.figures_registry, 1), (toy.no_figures_registry, 3)]
 )
-def test_figures_of_a_problem_are_computed_once_for_all(variants, registry, times, folder):
+def test_figures_of_a_problem_are_computed_once_for_all(registry, times, folder):
     """They are computed in a process without variants; where that fails, by each check."""
-    cells = compare(*variants, folder=folder, registry=registry)
+    cells = compare("same", "own", folder=folder, registry=registry)
     assert len((folder / "worked-out").read_text().splitlines()) == times
     assert {cell.status for cell in cells.values()} == {"ok"}
 
@@ -179,12 +129,3 @@ def test_a_variant_that_waits_is_judged_by_wall_time_alone(clock, verdict):
     cells = compare("waits", registry=partial(toy.waiting_registry, clock))
     assert cells["waits"].verdict == verdict
     assert cells["waits"].clock == clock
-
-
-def test_a_variant_with_a_pool_of_its_own_is_timed_and_says_how():
-    """A pool made in set-up has no threads in a fork, where its calls would never end."""
-    cells = compare("pooled", registry=partial(toy.waiting_registry, "cpu"))
-    assert cells["pooled"].status == "ok"
-    assert cells["pooled"].ratio.way == "turns in one process"
-    assert cells["pooled"].remark
-    assert not cells["reference"].remark

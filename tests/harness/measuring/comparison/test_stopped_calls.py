@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import toy
-from comparing import SHORT, TOLD, compare, ends, left_pid
+from comparing import LONG, SHORT, TOLD, compare, ends, left_pid
 from processes import server_children
 
 from harness.measuring.jobs import Event, Pace
@@ -89,24 +89,15 @@ def test_a_call_goes_on_at_the_pace_between_first_and_last(told, seconds):
 @pytest.mark.parametrize(
     ("variant", "status", "reason"),
     [
-        ("raises-later", "failed", "worn out"),
-        ("killed-later", "failed", "signal 9"),
         ("changes-later", "failed", "decision changed from one call to the next"),
         ("endless-later", "over budget", "stopped after"),
-        ("measured-without-cpu", "ok", ""),
-        ("close-raises", "ok", ""),
     ],
 )
 def test_a_failure_while_timing_leaves_the_others_timed(variant: str, status: str, reason: str):
-    """The variant that failed is found, and the others are timed again without it."""
-    cells = compare(variant, "same", budget=SHORT if variant == "endless-later" else 60.0)
+    """The variant that failed is identified, and the others are timed again without it."""
+    cells = compare(variant, "same", budget=SHORT if status == "over budget" else LONG)
     cell = cells[variant]
-    assert cell.status == status
-    assert reason in (cell.reason or "")
-    assert cell.decision == "same"
-    assert (cell.cpu_s is None) == (status != "ok")
-    assert cells["reference"].cpu_s is not None
+    assert (cell.status, cell.decision, cell.cpu_s) == (status, "same", None)
+    assert reason in cell.reason
     assert cells["same"].ratio is not None
-    if variant == "measured-without-cpu":
-        assert (cell.ratio, cell.verdict) == (None, "inconclusive")
     assert server_children() == []

@@ -25,12 +25,6 @@ from harness.topologies.lookup import find_topology
 HERE = "test_profiling"
 
 
-@pytest.fixture(autouse=True)
-def _quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable garbage collection, since with all tests' imports it would take most of a turn."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-
-
 def spin(seconds: float = 0.03) -> None:
     started = time.perf_counter()
     while time.perf_counter() - started < seconds:
@@ -40,10 +34,6 @@ def spin(seconds: float = 0.03) -> None:
 class Planner:
     def plan(self) -> None:
         spin()
-
-
-class QuickPlanner(Planner):
-    pass
 
 
 def profile_of(run: Callable[[], object], **fields) -> Profile:
@@ -69,14 +59,9 @@ def test_stacks_begin_at_the_call():
 
 def test_a_function_is_named_by_its_module_and_its_definition():
     """An inherited method has one name in all subclasses, and built-in functions have names."""
-    quick = QuickPlanner()
+    quick = type("QuickPlanner", (Planner,), {})()
     assert f"{HERE}.Planner.plan" in names(profile_of(lambda: quick.plan()))
     assert "sleep (built-in)" in names(profile_of(lambda: (time.sleep(0.01), 1)))
-
-
-def made_up(clock: FakeClock, run: Callable[[], object], seconds: float, **fields) -> Profile:
-    """Profile calls that a made-up clock times."""
-    return profile("toy", Timing({"mine": Prepared(run, **fields)}, clock), seconds)["mine"]
 
 
 def test_seconds_are_those_of_a_call(clock: FakeClock):
@@ -86,7 +71,7 @@ def test_seconds_are_those_of_a_call(clock: FakeClock):
         spin(0.005)
         clock.advance(0.125)
 
-    profiled = made_up(clock, run, 1.0)
+    profiled = profile("toy", Timing({"mine": Prepared(run)}, clock), 1.0)["mine"]
     assert profiled.seconds == pytest.approx(0.125)
     assert (profiled.calls, profiled.drift) == (8, 0)
 
@@ -130,7 +115,7 @@ class TestTurns:
             calls.append(sys.getprofile() is not None)
             clock.advance(6.0 * len(calls))
 
-        profiled = made_up(clock, run, 60.0)
+        profiled = profile("toy", Timing({"mine": Prepared(run)}, clock), 60.0)["mine"]
         assert calls == [False, True]
         assert (profiled.unprofiled_s, profiled.overhead) == (6.0, pytest.approx(2.0))
 
@@ -153,38 +138,20 @@ class TestTurns:
         assert profile_of(in_a_thread).unseen > 0.5
 
 
-class TestProfileOfAVariant:
-    """Profiles variants in a child process, as the command line does."""
-
-    def profile(
-        self, *variants: str, budget: float = 60.0, **parameters: str
-    ) -> dict[str, Profile]:
-        topology = find_topology("dgx_a100_80gb", 2)
-        request = Request(toy.TOY, WorkloadSpec("toy", parameters), topology, variants)
-        return profile_variants(request, Settings(budget), 0.05, registry=toy.toy_registry)
-
-    def test_it_shows_where_the_time_goes(self):
-        """Variants do not disturb each other."""
-        profiled = self.profile("reference", "installed", "undisturbed")
-        assert list(profiled) == ["reference", "installed", "undisturbed"]
-        assert "toy.family.work" in names(profiled["reference"])
-        for name, of_variant in profiled.items():
-            assert of_variant.unprofiled_s > 0
-            assert of_variant.variant == name
-
-    @pytest.mark.parametrize(
-        ("variants", "reason"),
-        [
-            (["missing"], f"'missing' is not installed: it needs {toy.NOT_THERE}."),
-            (["reference", "raises"], "'raises' failed: ValueError: no item likes me"),
-            (["raises-later"], "'raises-later' failed: ValueError: worn out"),
-            (["aloof"], "'aloof' is not applicable: It has no part in this."),
-            (["killed"], "'killed' failed: The child process was killed by signal 9"),
-            (["silent"], "'silent' failed: the call was stopped after 1 s."),
-        ],
-    )
-    def test_failures_say_why_and_of_whom(self, variants: list[str], reason: str):
-        """The error names the variant."""
-        with pytest.raises(ShardbenchError) as failed:
-            self.profile(*variants, budget=1.0 if "silent" in variants else 60.0)
-        assert str(failed.value).startswith(reason)
+@pytest.mark.parametrize(
+    ("variants", "reason"),
+    [
+        (["missing"], f"'missing' is not installed: it needs {toy.NOT_THERE}."),
+        (["reference", "raises"], "'raises' failed: ValueError: no item likes me"),
+        (["aloof"], "'aloof' is not applicable: It has no part in this."),
+        (["silent"], "'silent' failed: the call was stopped after 1 s."),
+    ],
+)
+def test_failures_in_the_child_say_why_and_of_whom(variants: list[str], reason: str):
+    """The error names the variant."""
+    topology = find_topology("dgx_a100_80gb", 2)
+    request = Request(toy.TOY, WorkloadSpec("toy"), topology, variants)
+    settings = Settings(1.0 if "silent" in variants else 60.0)
+    with pytest.raises(ShardbenchError) as failed:
+        profile_variants(request, settings, 0.05, registry=toy.toy_registry)
+    assert str(failed.value).startswith(reason)

@@ -85,7 +85,7 @@ class TestCoverage:
             covered += ratio.low <= 0.4 <= ratio.high
         return covered / self.REPEATS
 
-    @pytest.mark.parametrize("pairs", [3, 5, 9, 10, 15, 40])
+    @pytest.mark.parametrize("pairs", [3, 9, 10, 40])
     @pytest.mark.parametrize(("noise", "spread"), [(0.02, 0.0), (0.3, 0.0), (0.02, 2.0)])
     def test_it_holds_the_truth_as_often_as_it_says(self, pairs, noise, spread):
         """Also in spells that hit both sides."""
