@@ -12,7 +12,7 @@ from harness.contract import Moving, Planning, RankTable, UsageError
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.capture.recording import plain
 from planners.embedding.decision import Plan
-from planners.embedding.plan_files.document import PlanDocument, TableEntry
+from planners.embedding.plan_files.document import PlanDocument
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
 from planners.embedding.quality import arrays, quality
@@ -41,17 +41,11 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
     for name, times in Counter(table.name for table in problem.tables).items():
         if times > 1:
             raise UsageError(f"Table {name} is in {times} modules; a plan knows tables by name.")
-    made = PlanDocument.of(
-        problem.topology, quality(problem, plan), _entries(problem, plan), *problem.changes
-    )
+    options = {option.fqn: option for option in plan.options}
+    in_order = [options[fqn] for fqn in problem.fqns]
+    made = PlanDocument.of(problem.topology, quality(problem, plan), in_order, *problem.changes)
     builtins: dict[str, Any] = msgspec.to_builtins(made, enc_hook=plain)
     return builtins
-
-
-def _entries(problem: EmbeddingProblem, plan: Plan) -> list[TableEntry]:
-    options = {option.fqn: option for option in plan.options}
-    tables = zip(problem.fqns, problem.tables, strict=True)
-    return [TableEntry.of(table, options[fqn]) for fqn, table in tables]
 
 
 def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:

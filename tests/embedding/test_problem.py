@@ -51,12 +51,6 @@ def test_the_usable_memory_is_what_torchrec_leaves_after_its_reservation():
     assert tuple(storage.ddr for storage in left) == built.usable_ddr
 
 
-def test_facts_begin_with_the_size_and_name_assigned_columns():
-    facts = problem("dlrm-856[tables=4,seed=1]").facts()
-    assert next(iter(facts.items())) == ("tables", 4)
-    assert facts["assigned"] == "dimension, pooling factor"
-
-
 def test_features_and_types_reach_the_module_and_reserved_names_are_refused(tmp_path):
     file = tmp_path / "tables.csv"
     file.write_text("name,rows,dim,pooling_factor,dtype\nshared,100,8,1|10,fp16\nplain,5,4,2,\n")

@@ -19,14 +19,15 @@ import numpy as np
 from torchrec.distributed.planner.estimator.estimator import compute_block_usage_penalty
 
 from harness.contract import UsageError
-from planners.embedding.estimates.lookup_distributions import (
+from planners.embedding.estimates.shard_work import (
     Floats,
     LookupDistribution,
     Reuse,
+    ShardWork,
     UniformLookups,
     Zipf,
+    kernels_of,
 )
-from planners.embedding.estimates.shard_work import ShardWork, kernels_of
 
 REFERENCE_MS = "reference_ms"
 PASSES = ("forward", "backward")

@@ -25,8 +25,7 @@ from torchrec.modules.embedding_configs import PoolingType, data_type_to_sparse_
 
 from harness.contract import Prepared
 from planners.embedding.estimates.device import Device
-from planners.embedding.estimates.lookup_distributions import Ints, LookupDistribution
-from planners.embedding.estimates.shard_work import ShardWork
+from planners.embedding.estimates.shard_work import Ints, LookupDistribution, ShardWork
 from planners.embedding.tables.torchrec_objects import DATA_TYPES
 
 _CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value

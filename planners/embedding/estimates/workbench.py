@@ -27,12 +27,15 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
 from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
-from planners.embedding.estimates.coefficient_fit import fit_machine
-from planners.embedding.estimates.design import REFERENCE, design
+from planners.embedding.estimates.coefficient_fit import REFERENCE, design, fit_machine
 from planners.embedding.estimates.device import FUSED, Device, rows_that_fit
 from planners.embedding.estimates.kernels import RankKernels
-from planners.embedding.estimates.lookup_distributions import distribution_named
-from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank, work_key
+from planners.embedding.estimates.shard_work import (
+    ShardWork,
+    distribution_named,
+    shards_by_rank,
+    work_key,
+)
 from planners.embedding.family import FAMILY
 from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.memory.shard_bytes import PEAK
@@ -223,7 +226,7 @@ def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[t
     They range from the best known plan to bad plans.
     """
     different: dict[str, tuple[str, Plan]] = {}
-    for name, plan in _plans(problem, number, seed):
+    for name, plan in _made_plans(problem, number, seed):
         if name.startswith(_RANDOM) and len(different) >= number:
             break
         try:
@@ -238,7 +241,7 @@ def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[t
     return list(different.values())
 
 
-def _plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:
+def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:
     for name in _VARIANTS:
         plan = _of_variant(problem, name)
         if plan is not None:

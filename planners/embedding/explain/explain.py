@@ -13,7 +13,8 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.types import ShardingType
 
-from harness.contract import Explanation, Question, UsageError
+from harness.contract import Explanation, Question, UsageError, unknown
+from planners.embedding.best_plan.parts import parts_of
 from planners.embedding.decision import Plan
 from planners.embedding.explain import records
 from planners.embedding.explain.arguments import ARGUMENTS, reasons
@@ -25,7 +26,7 @@ from planners.embedding.explain.placement import (
     replace,
     tables_of,
 )
-from planners.embedding.explain.text import sections, sentences
+from planners.embedding.explain.text import alternatives, sections, sentences
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.search.space import Devices, Load, SearchSpace
@@ -39,9 +40,36 @@ def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> 
     return written(explained(problem, plan, question), question.top)
 
 
-def written(found: records.PlanExplained, top: int) -> Explanation:
+def written(figures: records.PlanExplained, top: int) -> Explanation:
     """Return the figures and, as text, sentences and sections on up to `top` tables."""
-    return Explanation(tuple(sentences(found)), tuple(sections(found, top)), asdict(found))
+    return Explanation(tuple(sentences(figures)), tuple(sections(figures, top)), asdict(figures))
+
+
+def explain_table(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
+    """Explain a table of a valid plan, with all other tables where they are.
+
+    Raises UsageError for an unknown table.
+    """
+    space, devices = arrays(problem)
+    placed = PlacedPlan(plan.options, devices.ranks)
+    if question.table not in placed.names:
+        raise unknown("table", question.table, placed.names)
+    number = placed.names.index(question.table)
+    rank = int(placed.load(only=number).perf.argmax())
+    table = table_explained(problem, space, devices, placed, rank, number)
+    now, best = table.alternatives[0], table.best
+    sentence = (
+        f"Table {table.table} is placed as {now.option}; the slowest rank is rank "
+        f"{now.slowest_rank} with {now.slowest_rank_ms:.4g} ms. "
+    )
+    if best.present:
+        sentence += "No other placement of this table alone makes it faster."
+    else:
+        sentence += (
+            f"With this table as {best.option}, it would be rank {best.slowest_rank} with "
+            f"{best.slowest_rank_ms:.4g} ms."
+        )
+    return Explanation((sentence,), (alternatives(table, rank, table.left_out),), asdict(table))
 
 
 def explained(
@@ -165,12 +193,13 @@ def table_explained(
     together = int((space.group == space.group[number_of_table]).sum()) - 1
     now = _alternative(placed.space, table, rank, placed.load(), present=True)
     present = placed.number_in(space, table)
+    parts = parts_of(space, devices)
     found = []
     for number in numbers:
         try:
             if together:
                 raise Obstacle(f"torchrec places it together with {together} other tables")
-            load = replace(space, devices, others, number)[1]
+            load = replace(space, devices, parts, others, number)[1]
             alternative = _alternative(space, number, rank, load)
         except Obstacle as obstacle:
             alternative = _alternative(space, number, rank, obstacle=obstacle)

@@ -1,17 +1,16 @@
 """Represents a plan as arrays, and rates it with one table placed differently."""
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torchrec.distributed.planner.types import ShardingOption
 
+from planners.embedding.best_plan.parts import HOST, Parts, places, rounds
 from planners.embedding.search.space import (
     Devices,
     Ints,
     Load,
-    Placement,
     SearchSpace,
     load_of,
     search_space,
@@ -86,11 +85,17 @@ class Obstacle(Exception):
 
     @classmethod
     def of_memory(cls, needed: Ints, free: Ints) -> "Obstacle":
-        """Return an obstacle that names the first kind of memory without enough free bytes."""
-        if (needed <= free).all():
+        """Return an obstacle that names the first kind of memory without enough free bytes.
+
+        Both have the bytes of HBM, DDR and SSD of each shard of a part, shape (size, 3): what it
+        needs, and the most that are free on any of its ranks.
+        """
+        short = (needed > free).any(axis=0)
+        if not short.any():
             return cls("no rank has enough of each kind of memory free")
-        kind = int((needed > free).argmax())
-        wanted, left = int(needed[kind]), max(int(free[kind]), 0)
+        kind = int(short.argmax())
+        shard = int((needed - free)[:, kind].argmax())
+        wanted, left = int(needed[shard, kind]), max(int(free[shard, kind]), 0)
         clause = (
             f"a shard needs {wanted / 2**30:,.4g} GiB of {KINDS[kind]}, and "
             f"{left / 2**30:,.4g} are free where it may go"
@@ -99,100 +104,64 @@ class Obstacle(Exception):
 
 
 def replace(
-    space: SearchSpace, devices: Devices, others: Load, option: int
-) -> tuple[list[int], Load]:
+    space: SearchSpace, devices: Devices, parts: Parts, others: Load, option: int
+) -> tuple[Ints, Load]:
     """Place an option on ranks with the load `others`; return its ranks and the new load.
 
-    Shards are placed on ranks that torchrec allows, the most expensive shard first, each on the
-    least loaded rank with enough memory, the lowest such rank if several are equal. Shards that
-    must share a host are placed on the host with the least resulting maximum load; blocks of a grid
-    are placed one after the other. The result is optimal if all shards are equal, else greedy.
-    Raises Obstacle if the option cannot be placed.
+    If all its parts must share a host, that is the host with the least resulting maximum load. The
+    result is optimal if all shards are equal, else greedy. Raises Obstacle if the option cannot be
+    placed.
     """
-    shards, placement = space.estimates_of(option), space.placement[option]
-    ranks, count, size = range(devices.ranks), len(shards), devices.host_ranks
-    hosts = [ranks[host * size : (host + 1) * size] for host in range(devices.hosts)]
-    trial = _TrialPlacement(space, devices, deepcopy(others))
-    if placement == Placement.UNIFORM:
-        if count != devices.ranks:
-            raise Obstacle(f"its {count} shards are not one for each rank")
-        return trial.in_order(shards, ranks), trial.load
-    if placement == Placement.DEVICE:
-        return trial.spread(shards, ranks), trial.load
-    if placement == Placement.NOWHERE:
-        raise Obstacle("torchrec does not place it")
-    if not hosts:
-        raise Obstacle("there is no whole host")
-    if placement == Placement.HOST_COLUMNS:
-        return trial.on_one_of(hosts, shards, _TrialPlacement.spread), trial.load
-    if count % size or (placement == Placement.HOST_ROWS and count != size):
-        raise Obstacle(f"its {count} shards do not fill hosts of {size} ranks")
-    return trial.on_several_of(hosts, shards), trial.load
+    if parts.first[option] == parts.first[option + 1]:
+        hosts = f"{devices.hosts} hosts of {devices.host_ranks} ranks"
+        raise Obstacle(f"its {len(space.estimates_of(option))} shards have no place on {hosts}")
+    ranks = np.arange(devices.ranks)
+    if not parts.together[option]:
+        return _inserted(space, devices, parts, others, option, ranks)
+    trials: list[tuple[float, Ints, Load]] = []
+    obstacles: list[Obstacle] = []
+    for host in ranks[: devices.hosts * devices.host_ranks].reshape(devices.hosts, -1):
+        try:
+            placed, load = _inserted(space, devices, parts, others, option, host)
+        except Obstacle as obstacle:
+            obstacles.append(obstacle)
+        else:
+            trials.append((float(load.perf[host].max()), placed, load))
+    if not trials:
+        raise obstacles[0]
+    _, placed, load = min(trials, key=lambda trial: trial[0])
+    return placed, load
 
 
-@dataclass(slots=True)
-class _TrialPlacement:
-    """Puts shards on ranks and adds them to the load; raises Obstacle if they do not fit."""
+def _inserted(
+    space: SearchSpace, devices: Devices, parts: Parts, others: Load, option: int, ranks: Ints
+) -> tuple[Ints, Load]:
+    """Place an option's parts on some of the ranks; return the ranks of its shards and the load.
 
-    space: SearchSpace
-    devices: Devices
-    load: Load
-
-    def _put(self, estimate: int, rank: int) -> None:
-        self.load.perf[rank] += self.space.total[estimate]
-        self.load.used[rank] += self.space.storage[estimate]
-
-    def in_order(self, shards: Ints, ranks: range) -> list[int]:
-        """Put shard i on the i-th rank; return the ranks."""
-        for estimate, rank in zip(shards.tolist(), ranks, strict=True):
-            free = self.devices.storage[rank] - self.load.used[rank]
-            if (self.space.storage[estimate] > free).any():
-                raise Obstacle.of_memory(self.space.storage[estimate], free)
-            self._put(estimate, rank)
-        return list(ranks)
-
-    def spread(self, shards: Ints, ranks: range) -> list[int]:
-        """Put each shard on the least loaded rank with enough memory; return the ranks."""
-        among = np.array(ranks)
-        taken = [0] * len(shards)
-        for place in np.argsort(-self.space.total[shards], kind="stable").tolist():
-            needed = self.space.storage[shards[place]]
-            free = self.devices.storage[among] - self.load.used[among]
-            fits = (needed <= free).all(axis=1)
+    1. The parts of a run are placed from the most to the least expensive one.
+    2. Each goes where there is enough memory and the resulting maximum load is least, on the lowest
+       such ranks if several are equal.
+    3. The host of a part is taken for the rest of the run.
+    """
+    load = Load(others.perf.copy(), others.used.copy())
+    placed = np.empty(len(space.estimates_of(option)), np.int64)
+    for run in rounds(parts, devices, option):
+        free = places(parts, devices, run[0])
+        free = free[np.isin(free, ranks).all(axis=1)]
+        cost = space.total[space.estimate[parts.shard[run]]]
+        for part in (run[place] for place in np.argsort(-cost, kind="stable").tolist()):
+            shards = parts.shard[part] + np.arange(parts.size[part])
+            estimate = space.estimate[shards]
+            perf, needed = space.total[estimate], space.storage[estimate]
+            left = devices.storage[free] - load.used[free]
+            fits = (needed <= left).all(axis=(1, 2))
             if not fits.any():
-                raise Obstacle.of_memory(needed, free.max(axis=0))
-            taken[place] = int(among[np.where(fits, self.load.perf[among], np.inf).argmin()])
-            self._put(int(shards[place]), taken[place])
-        return taken
-
-    def on_one_of(
-        self,
-        hosts: Sequence[range],
-        shards: Ints,
-        put: Callable[["_TrialPlacement", Ints, range], list[int]],
-    ) -> list[int]:
-        """Put all shards on the host where the maximum load is then least; return the ranks."""
-        possible: list[tuple[float, Load, list[int]]] = []
-        obstacles: list[Obstacle] = []
-        for host in hosts:
-            trial = _TrialPlacement(self.space, self.devices, deepcopy(self.load))
-            try:
-                taken = put(trial, shards, host)
-            except Obstacle as obstacle:
-                obstacles.append(obstacle)
-            else:
-                possible.append((float(trial.load.perf[np.array(host)].max()), trial.load, taken))
-        if not possible:
-            raise obstacles[0]
-        _, self.load, taken = min(possible, key=lambda trial: trial[0])
-        return taken
-
-    def on_several_of(self, hosts: Sequence[range], shards: Ints) -> list[int]:
-        """Put blocks of one shard per rank on hosts, in rounds over all hosts; return the ranks."""
-        taken: list[int] = []
-        waiting: list[range] = []
-        for block in np.split(shards, len(shards) // self.devices.host_ranks):
-            waiting = waiting or list(hosts)
-            taken += self.on_one_of(waiting, block, _TrialPlacement.in_order)
-            waiting = [host for host in waiting if taken[-1] not in host]
-        return taken
+                raise Obstacle.of_memory(needed, left.max(axis=0))
+            slowest = (load.perf[free] + perf).max(axis=1)
+            best = int(np.where(fits, slowest, np.inf).argmin())
+            load.perf[free[best]] += perf
+            load.used[free[best]] += needed
+            placed[shards - space.first_shard[option]] = free[best]
+            if parts.unit[part] == HOST:
+                free = np.delete(free, best, axis=0)
+    return placed, load

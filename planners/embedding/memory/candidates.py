@@ -1,7 +1,7 @@
 """Plans to measure the memory of: their ranks, with TorchRec's estimate and ours."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -136,56 +136,56 @@ def _ranks(
 
 
 def torchrec_terms(
-    problem: EmbeddingProblem, plan: Iterable[ShardingOption], optimizer: str
+    problem: EmbeddingProblem, plan: Sequence[ShardingOption], optimizer: str
 ) -> list[Terms]:
     """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory.
 
     Its estimator returns sums only. So each term is a difference of two settings.
     """
+    sums = zip(
+        _estimated(problem, plan, is_inference=True),
+        _estimated(problem, plan),
+        _estimated(problem, plan, optimizer),
+        _estimated(problem, plan, **_PIPELINED),
+        _estimated(problem, plan, **_PIPELINED, run_embedding_at_peak_memory=True),
+        strict=True,
+    )
     ranks: list[Terms] = [{OF_RANK: {PEAK: 0}} for _ in problem.topology.devices]
-    for option in plan:
-        for rank, terms in _of_shards(problem, option, optimizer):
-            summed = ranks[rank].setdefault(option.sharding_type, {})
-            for term, size in terms.items():
-                summed[term] = summed.get(term, 0) + size
-                ranks[rank][OF_RANK][PEAK] += size
-    return ranks
-
-
-def _of_shards(
-    problem: EmbeddingProblem, option: ShardingOption, optimizer: str
-) -> Iterator[tuple[int, dict[str, int]]]:
-    """Yield the rank and the terms of each shard of a table."""
-    weights = _estimated(problem, option, is_inference=True)
-    default = _estimated(problem, option)
-    trained = _estimated(problem, option, optimizer)
-    pipelined = _estimated(problem, option, **_PIPELINED)
-    at_peak = _estimated(problem, option, **_PIPELINED, run_embedding_at_peak_memory=True)
-    for number, shard in enumerate(option.shards):
-        outputs = at_peak[number] - pipelined[number]
-        inputs = pipelined[number] - (default[number] - outputs)
+    shards = [(option.sharding_type, shard.rank) for option in plan for shard in option.shards]
+    for (kind, rank), (weights, default, trained, pipelined, at_peak) in zip(
+        shards, sums, strict=True
+    ):
+        outputs = at_peak - pipelined
+        inputs = pipelined - (default - outputs)
         terms = {
-            WEIGHTS: weights[number],
-            OPTIMIZER: trained[number] - default[number],
-            CACHED: default[number] - weights[number] - inputs - outputs,
+            WEIGHTS: weights,
+            OPTIMIZER: trained - default,
+            CACHED: default - weights - inputs - outputs,
             INPUTS: inputs,
             OUTPUTS: outputs,
         }
-        yield int(shard.rank or 0), terms
+        summed = ranks[rank or 0].setdefault(kind, dict.fromkeys(terms, 0))
+        for term, size in terms.items():
+            summed[term] += size
+            ranks[rank or 0][OF_RANK][PEAK] += size
+    return ranks
 
 
 def _estimated(
-    problem: EmbeddingProblem, option: ShardingOption, optimizer: str = "", **settings: Any
+    problem: EmbeddingProblem, plan: Sequence[ShardingOption], optimizer: str = "", **settings: Any
 ) -> list[int]:
-    """Return TorchRec's bytes of each shard of a table, with these settings of its estimator."""
-    tensor = torch.empty(option.tensor.shape, dtype=option.tensor.dtype, device="meta")
-    if optimizer:
-        tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
-    copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
-    vars(copied)["_tensor"] = tensor
+    """Return TorchRec's bytes of each shard of a plan, with these settings of its estimator."""
+    copies = []
+    for option in plan:
+        tensor = torch.empty(option.tensor.shape, dtype=option.tensor.dtype, device="meta")
+        if optimizer:
+            tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
+        copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
+        vars(copied)["_tensor"] = tensor
+        copies.append(copied)
     estimator = EmbeddingStorageEstimator(
         topology=problem.topology, constraints=problem.constraints, **settings
     )
     sharders = {sharder_name(sharder.module_type): sharder for sharder in problem.sharders}
-    estimator.estimate([copied], build_sharder_data_map(sharders))
-    return [shard.storage.hbm + shard.storage.ddr for shard in copied.shards]
+    estimator.estimate(copies, build_sharder_data_map(sharders))
+    return [shard.storage.hbm + shard.storage.ddr for copied in copies for shard in copied.shards]

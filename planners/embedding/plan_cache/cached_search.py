@@ -37,8 +37,6 @@ from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.options import ShardLayout, SharedOption, with_shards
 from planners.embedding.search.outcome import Found, NotFound, placed
 from planners.embedding.search.space import Devices, SearchSpace, load_of
-from planners.embedding.tables.files import Table, lookup_of
-from planners.embedding.tables.torchrec_objects import DTYPES
 
 logger = logging.getLogger("shardbench")
 
@@ -210,8 +208,7 @@ class CachedSearch(CompiledSearch):
             "proposals": planner._num_proposals,
             "plans": planner._num_plans,
         }
-        tables = [TableEntry.of(_table(option), option) for option in plan]
-        document = PlanDocument.of(planner._topology, quality, tables)
+        document = PlanDocument.of(planner._topology, quality, plan)
         subject = _subject({option.name for option in plan})
         self._folder.write(subject, self._key, msgspec.json.encode(document, enc_hook=plain))
 
@@ -222,13 +219,6 @@ class CachedSearch(CompiledSearch):
         except UsageError as error:
             self._folder.report(str(error))
             return None
-
-
-def _table(option: ShardingOption) -> Table:
-    rows, dim = map(int, option.tensor.shape)
-    pooling = tuple(map(float, option.input_lengths))
-    lookup = lookup_of(option.is_pooled, option.is_weighted)
-    return Table(option.name, rows, dim, pooling, DTYPES[option.tensor.dtype], lookup)
 
 
 def _subject(names: set[str]) -> str:

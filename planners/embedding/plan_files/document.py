@@ -3,8 +3,9 @@
 import logging
 import re
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +17,8 @@ from torchrec.distributed.types import CacheParams, ParameterSharding
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.plan_files.checks import check_cut, check_memory, check_ranks, check_tiling
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, Table
+from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, lookup_of
+from planners.embedding.tables.torchrec_objects import DTYPES
 
 logger = logging.getLogger("shardbench")
 
@@ -116,13 +118,19 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
     lookup: Lookup = "pooled"
 
     @classmethod
-    def of(cls, table: Table, option: ShardingOption) -> "TableEntry":
-        """Return the entry of a table with its chosen option."""
+    def of(cls, option: ShardingOption) -> "TableEntry":
+        """Return the entry of a table from its chosen option, whose shards have ranks."""
         constrained = {name for name in _TRAINED if getattr(option, name, None) is not None}
         if option.cache_params == CacheParams(load_factor=option.cache_load_factor):
             constrained.discard("cache_params")
+        rows, dim = map(int, option.tensor.shape)
         return cls(
-            **asdict(table) | {"pooling_factors": list(table.pooling_factors)},
+            name=option.name,
+            rows=rows,
+            dim=dim,
+            dtype=DTYPES[option.tensor.dtype],
+            pooling_factors=[*map(float, option.input_lengths)],
+            lookup=lookup_of(option.is_pooled, option.is_weighted),
             sharding_type=option.sharding_type,
             compute_kernel=option.compute_kernel,
             cache_load_factor=option.cache_load_factor,
@@ -191,7 +199,11 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(
-        cls, topology: Topology, quality: dict[str, float], tables: list[TableEntry], *changes: str
+        cls,
+        topology: Topology,
+        quality: dict[str, float],
+        plan: Iterable[ShardingOption],
+        *changes: str,
     ) -> "PlanDocument":
         """Return the document of a plan, with a warning if no job on the topology can load it."""
         document = cls(
@@ -200,7 +212,7 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
             world_size=topology.world_size,
             local_world_size=topology.intra_group_size,
             quality=quality,
-            tables=tables,
+            tables=[*map(TableEntry.of, plan)],
             changes=list(changes),
         )
         try:

@@ -28,24 +28,26 @@ from planners.embedding.estimates.calibration import (
     Calibration,
     torchrec_bytes,
 )
-from planners.embedding.estimates.coefficient_fit import Times, fit_machine
-from planners.embedding.estimates.design import (
+from planners.embedding.estimates.coefficient_fit import (
     FITTED_PURPOSES,
     HELD_OUT,
     PURPOSES,
     DesignPoint,
+    Times,
     design,
+    fit_machine,
 )
 from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import RankKernels
-from planners.embedding.estimates.lookup_distributions import (
+from planners.embedding.estimates.shard_work import (
     Reuse,
+    ShardWork,
     UniformLookups,
     Zipf,
     distribution_named,
+    shards_by_rank,
 )
-from planners.embedding.estimates.shard_work import ShardWork, shards_by_rank
 from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
 from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.problem import EmbeddingProblem

@@ -22,10 +22,9 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.presolve import presolved
 from planners.embedding.best_plan.proofs import ladder
 from planners.embedding.explain.arguments import reasons
-from planners.embedding.explain.explain import explain, explained, written
+from planners.embedding.explain.explain import explain, explain_table, explained, written
 from planners.embedding.explain.placement import PlacedPlan
 from planners.embedding.explain.records import PERF, PlanExplained
-from planners.embedding.explain.table import explain_table
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.space import devices_of, load_of_plan, search_space
 from shardbench.commands.explain import shown
