@@ -65,7 +65,6 @@ class Work(NamedTuple):
     """The arrays that the kernels write for a row: R ranks, H whole hosts, G groups, T tables."""
 
     head: Ints  # the first column (index in the row) of each group, -1 if none, shape (G,)
-    last: Ints  # the last column of each group, shape (G,)
     following: Ints  # the next column in the same group, or -1, shape (T,)
     memory: Ints3  # bytes of each group: TOTAL, ON_A_HOST and NEEDED, shape (G, 3, 3)
     by_host: Ints  # 1 for a group that needs a whole host, because it has HOST_ROWS, shape (G,)
@@ -150,7 +149,6 @@ def work_for(space: SearchSpace, devices: Devices, inputs: Inputs) -> Work:
     shards = np.diff(space.first_shard)[inputs.placement != Placement.UNIFORM]
     return Work(
         head=np.zeros(groups, np.int64),
-        last=np.zeros(groups, np.int64),
         following=np.zeros(tables, np.int64),
         memory=np.zeros((groups, 3, 3), np.int64),
         by_host=np.zeros(groups, np.int64),

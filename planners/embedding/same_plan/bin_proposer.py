@@ -88,8 +88,8 @@ class BinProposer(Proposer):
 
     def _by_bin(self, topology: Topology) -> Iterator[list[int]]:
         """Yield the proposals after the first: the index of the chosen option in each table."""
-        held = [getattr(device.storage, self._kind) for device in topology.devices]
-        capacity, bins = sum(held), self.bins_per_device * len(held)
+        sizes = [getattr(device.storage, self._kind) for device in topology.devices]
+        capacity, bins = sum(sizes), self.bins_per_device * len(sizes)
         if not capacity:
             return
         bin_size = float(capacity) / bins
@@ -116,14 +116,14 @@ def _layers(tables: Sequence[Sequence[tuple[float, float]]], bins: int) -> list[
     `tables` has the memory, in bins, and the perf of each option. Unreached bins have -1.
     """
     layers: list[Layer] = []
-    spent, held = [0.0] + [inf] * (bins - 1), [0.0] * bins
+    spent, used = [0.0] + [inf] * (bins - 1), [0.0] * bins
     for table in tables:
         best, exact = [inf] * bins, [0.0] * bins
         option, previous = [-1] * bins, [-1] * bins
         for number, (more_memory, more_perf) in enumerate(table):
             for start, perf in enumerate(spent):
                 if perf < inf:
-                    memory = held[start] + more_memory
+                    memory = used[start] + more_memory
                     if memory < bins:
                         end = int(memory)
                         cost = perf + more_perf
@@ -131,7 +131,7 @@ def _layers(tables: Sequence[Sequence[tuple[float, float]]], bins: int) -> list[
                             best[end], exact[end] = cost, memory
                             option[end], previous[end] = number, start
         layers.append((option, previous))
-        spent, held = best, exact
+        spent, used = best, exact
     return layers
 
 
@@ -181,9 +181,9 @@ class BinProposer2D(BinProposer):
                 [np.max([(s.storage.hbm, s.storage.ddr) for s in o.shards], 0) for o in options]
             )
             kept = np.flatnonzero((largest <= axes.largest).all(1))
-            held = [(option.total_storage.hbm, option.total_storage.ddr) for option in options]
+            total = [(option.total_storage.hbm, option.total_storage.ddr) for option in options]
             perf = np.array([option.total_perf for option in options], np.float32)
-            tables.append((kept, axes.in_bins(np.array(held))[kept], perf[kept]))
+            tables.append((kept, axes.in_bins(np.array(total))[kept], perf[kept]))
         return _cheapest(tables, axes)
 
 
@@ -195,21 +195,21 @@ class Axes:
     size: tuple[float, float]  # bytes per bin, infinite if no device has such memory
     largest: tuple[float, float]  # most HBM of a device, most DDR of a host, in bytes
 
-    def in_bins(self, held: Ints) -> Singles:
+    def in_bins(self, memory: Ints) -> Singles:
         """Convert bytes of HBM and DDR, shape (N, 2), to bins, in single precision."""
-        return np.asarray(held / np.array(self.size), np.float32)
+        return np.asarray(memory / np.array(self.size), np.float32)
 
 
 def axes_of(storage: Ints, host_ranks: int, bins_per_device: tuple[int, int]) -> Axes:
     """Return the bins for devices with `storage` bytes of HBM and DDR, shape (ranks, 2)."""
     ranks = len(storage)
     of_hosts = np.add.reduceat(storage[:, 1], np.arange(0, ranks, host_ranks))
-    held = (storage[:, 0].max(), of_hosts.max())
+    most_of = (storage[:, 0].max(), of_hosts.max())
     totals = storage.sum(0).tolist()
     bins, size, largest = zip(
         *(
             (count * ranks, total / (count * ranks), float(most)) if total else (1, inf, inf)
-            for count, total, most in zip(bins_per_device, totals, held, strict=True)
+            for count, total, most in zip(bins_per_device, totals, most_of, strict=True)
         ),
         strict=True,
     )
@@ -221,22 +221,22 @@ def _cheapest(tables: Sequence[tuple[Ints, Singles, Singles]], axes: Axes) -> It
 
     Each table is given as its option numbers, their memory in bins, shape (N, 2), and their perf.
     """
-    held, spent = np.zeros((1, 2), np.float32), np.zeros(1, np.float32)
+    used, spent = np.zeros((1, 2), np.float32), np.zeros(1, np.float32)
     layers: list[Layer] = []
     for numbers, memory, perf in tables:
-        ends = held[:, np.newaxis] + memory
+        ends = used[:, np.newaxis] + memory
         previous, option = np.nonzero((ends < axes.bins).all(2))
         ends = ends[previous, option]
         cost = spent[previous] + perf[option]
         hbm, ddr = ends.astype(np.int64).T
-        best = _first_least(hbm * axes.bins[1] + ddr, cost)
-        held, spent = ends[best], cost[best]
+        best = first_least(hbm * axes.bins[1] + ddr, cost)
+        used, spent = ends[best], cost[best]
         layers.append((numbers[option[best]], previous[best]))
-    for end in _first_least(held[:, 0].astype(np.int64), spent)[::-1].tolist():
+    for end in first_least(used[:, 0].astype(np.int64), spent)[::-1].tolist():
         yield _trace(layers, end)
 
 
-def _first_least(group: Ints, cost: Singles) -> Ints:
+def first_least(group: Ints, cost: Singles) -> Ints:
     """Return, for each group in ascending order, the index of its (first) least cost."""
     order = np.lexsort((cost, group))
     return order[np.unique(group[order], return_index=True)[1]]

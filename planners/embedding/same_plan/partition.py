@@ -14,7 +14,7 @@ from torchrec.distributed.planner.utils import mb_to_bytes
 
 from planners.embedding.same_plan.arrays import inputs_of, work_for
 from planners.embedding.same_plan.placing import place_rows
-from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace
+from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace, load_of
 
 # MemoryBalancedPartitioner ends its bisection when the interval is at most this many bytes wide.
 _CLOSE = int(mb_to_bytes(10))
@@ -93,11 +93,11 @@ class Partition:
         if np.isnan(rating):
             return rating, hbm
         allowed = rating * (1 + self._rules.tolerance)
-        sizes = self._space.storage[self._space.estimate[self._shards(row)], 0]
-        used = np.zeros(self._devices.ranks, np.int64)
-        np.add.at(used, self._ranks(row), sizes)
+        shards = np.concatenate([self._space.estimates_of(option) for option in row.tolist()])
+        used = load_of(self._space, row, self._ranks(row), self._devices.ranks).used[:, 0]
         enough = int(used.max())
-        too_little = max(int(int(sizes.sum()) / self._devices.ranks), int(sizes.max()))
+        average = int(int(used.sum()) / self._devices.ranks)
+        too_little = max(average, int(self._space.storage[shards, 0].max()))
         for _ in range(self._rules.searches or 0):
             if too_little + _CLOSE >= enough:
                 break
@@ -117,13 +117,11 @@ class Partition:
 
     def _ranks(self, row: Ints) -> Ints:
         """Return the ranks of the shards of the row just placed, option by option."""
-        counts = np.diff(self._space.first_shard)[row]
-        column = np.repeat(np.arange(len(row)), counts)
-        shard = self._shards(row) - self._space.first_shard[row][column]
-        on_all = self._inputs.placement[row][column] == Placement.UNIFORM
-        return np.where(on_all, shard, self._work.ranks[column, np.where(on_all, 0, shard)])
-
-    def _shards(self, row: Ints) -> Ints:
-        """Return the shard numbers of a row's options as a flat array, option by option."""
-        first = self._space.first_shard
-        return np.concatenate([np.arange(first[option], first[option + 1]) for option in row])
+        uniform = (self._inputs.placement[row] == Placement.UNIFORM).tolist()
+        counts = np.diff(self._space.first_shard)[row].tolist()
+        return np.concatenate(
+            [
+                np.arange(count) if on_all else placed[:count]
+                for count, on_all, placed in zip(counts, uniform, self._work.ranks, strict=True)
+            ]
+        )

@@ -15,7 +15,12 @@ from torchrec.distributed.planner.proposers import (
 )
 from torchrec.distributed.planner.types import Proposer
 
-from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D, axes_of
+from planners.embedding.same_plan.bin_proposer import (
+    BinProposer,
+    BinProposer2D,
+    axes_of,
+    first_least,
+)
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
 Stream = Generator[Ints, Floats, None]
@@ -226,9 +231,7 @@ def bin_proposals_2d(
         layers.append((option[order], previous[order]))
     # 3. Propose the (first) cheapest combination of each reached HBM bin, the fullest bin first.
     hbm_bin = cell // axes.bins[1]
-    cheapest = np.lexsort((spent, hbm_bin))
-    ends = cheapest[np.unique(hbm_bin[cheapest], return_index=True)[1]]
-    yield from _traced(layers, ends[::-1], options, first)
+    yield from _traced(layers, first_least(hbm_bin, spent)[::-1], options, first)
 
 
 def _traced(

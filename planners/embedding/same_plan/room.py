@@ -34,13 +34,15 @@ def take_memory(inputs: Inputs, work: Work, row: Ints, hbm: int) -> bool:
 
     Return whether the uniform options fit.
     """
-    # 1. Sum up the memory of the groups; note where that of uniform options begins and ends.
+    # 1. Sum up the memory of the groups; note where that of uniform options begins and ends. From
+    # the last column to the first, so that each column precedes the group's columns so far.
     work.head[:] = -1
     work.memory[:] = 0
     work.by_host[:] = 0
     work.uniform_bytes[:] = 0
     uniform = False
-    for column in range(row.size):
+    for after in range(row.size):
+        column = row.size - 1 - after
         if inputs.placement[row[column]] == Placement.UNIFORM:
             uniform = True
             _note_uniform(inputs, work, row[column])
@@ -74,12 +76,8 @@ def _note_uniform(inputs: Inputs, work: Work, option: int) -> None:
 @subroutine
 def _add_to_group(inputs: Inputs, work: Work, option: int, column: int) -> None:
     group, in_rows = inputs.group[option], inputs.placement[option] == Placement.HOST_ROWS
-    if work.head[group] < 0:
-        work.head[group] = column
-    else:
-        work.following[work.last[group]] = column
-    work.last[group] = column
-    work.following[column] = -1
+    work.following[column] = work.head[group]
+    work.head[group] = column
     if in_rows:
         work.by_host[group] = 1
     for kind in range(3):

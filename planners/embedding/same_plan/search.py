@@ -36,7 +36,7 @@ class SamePlan:
     def __call__(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
         """Try the proposals of each proposer in turn; return the best plan, or NotFound."""
         exact = any(depends_on_ratings(proposer) for proposer in self._proposers)
-        trial = _TriedProposals(space, Partition(space, devices, self._rules, exact))
+        trial = _Trial(space, Partition(space, devices, self._rules, exact))
         self.proposals = 0
         for proposer in self._proposers:
             proposals = stream(proposer, space, devices)
@@ -50,46 +50,40 @@ class SamePlan:
         return trial.outcome()
 
 
-class _TriedProposals:
-    """Places each distinct set of options once, when it is first proposed; caches the rating."""
+class _Trial:
+    """Places each distinct set of options once, when it is first proposed; keeps its rating."""
 
     def __init__(self, space: SearchSpace, partition: Partition) -> None:
-        self._space = space
-        self._partition = partition
+        self._space, self._partition = space, partition
         self._words = _words(space.options)
-        self._numbers: dict[tuple[int, int], int] = {}
-        self._ratings: list[float] = []
+        self._ratings: dict[tuple[int, ...], float] = {}
         self._placed = 0
         self._smallest: Ints | None = None
-        self._least: list[int] = []
         self._last: Ints | None = None
 
     def ratings(self, rows: Ints) -> Floats:
         """Return the rating of each proposal of a (P, T) array, NaN if it cannot be placed."""
-        numbers: list[int] = []
-        fresh: list[int] = []
         # The sum of its options' random words identifies a set of options in any order.
-        for index, (one, other) in enumerate(_sums(self._words, rows).tolist()):
-            number = self._numbers.setdefault((one, other), len(self._numbers))
-            if number == len(self._ratings) + len(fresh):
-                fresh.append(index)
-            numbers.append(number)
+        keys = [*map(tuple, _sums(self._words, rows).tolist())]
+        fresh: dict[tuple[int, ...], int] = {}
+        for index, key in enumerate(keys):
+            if key not in self._ratings:
+                fresh.setdefault(key, index)
         if fresh:
-            self._try(rows[fresh])
-        return np.array([self._ratings[number] for number in numbers])
+            placed = self._place(rows[[*fresh.values()]])
+            self._ratings.update(zip(fresh, placed.tolist(), strict=True))
+        return np.array([self._ratings[key] for key in keys])
 
-    def _try(self, rows: Ints) -> None:
+    def _place(self, rows: Ints) -> Floats:
         ratings = self._partition.place(rows)
-        self._ratings.extend(ratings.tolist())
-        failed = rows[np.isnan(ratings)]
-        self._placed += len(rows) - len(failed)
+        self._placed += int(np.count_nonzero(~np.isnan(ratings)))
         if not self._placed:
-            storage = self._space.option_storage[failed].sum(1)
-            smallest = np.lexsort(storage.T[::-1])[0]
-            least = storage[smallest].tolist()
-            if self._smallest is None or least < self._least:
-                self._smallest, self._least = failed[smallest], least
-            self._last = failed[-1]
+            self._last = rows[-1]
+            if self._smallest is not None:
+                rows = np.vstack([self._smallest, rows])
+            storage = self._space.option_storage[rows].sum(1)
+            self._smallest = rows[np.lexsort(storage.T[::-1])[0]]  # the first, if equal
+        return ratings
 
     def outcome(self) -> Found | NotFound:
         """Return the best plan so far, else NotFound with the smallest and the last proposal."""

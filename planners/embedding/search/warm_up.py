@@ -2,8 +2,7 @@
 
 Several processes, such as the ranks of a job, may need the same kernels at once. One process on the
 machine compiles a module of kernels and holds a file lock as long as it lives; the others wait for
-the cached machine code. The
-compiling process imports neither torch nor torchrec.
+the cached machine code. The compiling process imports neither torch nor torchrec.
 """
 
 import fcntl
@@ -193,26 +192,13 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _speed_up_numba() -> None:
-    """Patch numba to compile faster; only for a process that does nothing but compile."""
-    from numba.core.targetconfig import TargetConfig
-
-    @cache
-    def defaults(kind: Any) -> dict[str, Any]:
-        return {name: option.default for name, option in kind.options.items()}
-
-    gc.disable()  # garbage collection takes a seventh of the time
-    sys.modules["scipy.linalg"] = cast(Any, None)  # keeps numba from importing it for products
-    # Numba reads all flags at each lookup of a call's type, which takes another seventh.
-    TargetConfig.values = lambda flags: defaults(flags.__class__) | flags._values
-
-
 def _compile_here(module: str, others: Iterable[str]) -> None:
     """Compile `module`, which the parent process has locked, then all unlocked `others`.
 
     Compiling several modules in one process starts numba only once.
     """
-    _speed_up_numba()
+    gc.disable()  # garbage collection takes a seventh of the time
+    sys.modules["scipy.linalg"] = cast(Any, None)  # keeps numba from importing it for products
     load([module])
     for other in others:
         lock = _locked(other)

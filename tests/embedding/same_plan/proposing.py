@@ -1,8 +1,9 @@
 """Random options for the dynamic programmes, and the proposals that proposers make from them."""
 
+import numpy as np
 import torch
-from built_problem import problem
 from hypothesis import strategies as st
+from random_options import Case
 from torch import nn
 from torchrec.distributed.planner.types import (
     HardwareConfig,
@@ -15,7 +16,7 @@ from torchrec.distributed.planner.types import (
     TrainerConfig,
 )
 
-from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.same_plan.proposals import stream
 from planners.embedding.search.space import devices_of, search_space
 
 # Few values, so that there are ties; and fractions whose sums depend on their order.
@@ -51,18 +52,11 @@ def topology(device, ranks, hbm, ddr=None, host_ranks=None):
     )
 
 
-def real_options(tables, memory):
-    """Return the options of a synthetic workload, and its devices."""
-    built = problem(f"synthetic[tables={tables},seed=7,memory={memory}]")
-    enumerator = built.enumerator(DistinctShardEnumerator)
-    return enumerator.enumerate(built.module, built.sharders), built.topology
-
-
 @st.composite
-def search_spaces(draw, hbm=BYTES, ddr=BYTES):
+def search_spaces(draw, hbm=BYTES, unit=None):
     """Draw the options of a few tables, in any order, and a unit of memory."""
-    unit = draw(st.sampled_from([1, 10**9 + 7]))
-    on_gpu, on_host = (kind.map(lambda size: size * unit) for kind in (hbm, ddr))
+    unit = unit or draw(st.sampled_from([1, 10**9 + 7]))
+    on_gpu, on_host = (kind.map(lambda size: size * unit) for kind in (hbm, BYTES))
     shard = st.tuples(on_gpu, on_host, MILLISECONDS)
     tables = draw(st.integers(1, 5))
     numbers = [*range(tables), *draw(st.lists(st.integers(0, tables - 1), max_size=12))]
@@ -72,20 +66,29 @@ def search_spaces(draw, hbm=BYTES, ddr=BYTES):
     ]
 
 
-def driven(proposer, options, placed_on, rating=lambda number: None, at_most=10_000):
+def driven(case: Case, proposer, rating=lambda number: None):
     """Return a proposer's proposals as option numbers; the nth gets `rating(n)` as feedback."""
-    number = {id(one): index for index, one in enumerate(options)}
-    proposer.load(list(options))
+    number = {id(option): index for index, option in enumerate(case.options)}
+    proposer.load(list(case.options))
     proposals = []
-    while (proposal := proposer.propose()) and len(proposals) < at_most:
+    while proposal := proposer.propose():
         rated = rating(len(proposals))
-        proposals.append([number[id(one)] for one in proposal])
-        proposer.feedback(rated is not None, proposal, rated, placed_on)
+        proposals.append([number[id(option)] for option in proposal])
+        proposer.feedback(rated is not None, proposal, rated, case.topology)
     return proposals
 
 
-def compiled(proposals, options, placed_on, *bins_per_device):
-    """Return all proposals of a compiled dynamic programme, as option numbers."""
-    chunks = list(proposals(search_space(options), devices_of(placed_on), *bins_per_device))
-    assert all(len(chunk) <= 256 for chunk in chunks)
-    return [row for chunk in chunks for row in chunk.tolist()]
+def streamed(case: Case, proposer, rating=lambda number: None):
+    """Return the proposals of a proposer's stream, in the same form."""
+    proposed = stream(proposer, search_space(case.options), devices_of(case.topology))
+    proposals: list[list[int]] = []
+    rows = next(proposed, None)
+    while rows is not None:
+        assert len(rows) <= 256
+        numbers = range(len(proposals), len(proposals) + len(rows))
+        proposals += rows.tolist()
+        try:
+            rows = proposed.send(np.array([*map(rating, numbers)], float))  # NaN for None
+        except StopIteration:
+            break
+    return proposals

@@ -1,12 +1,14 @@
-"""Our streams yield the proposals of torchrec's proposers, in the same order."""
+"""Our streams yield the proposals of torchrec's and of uncompiled proposers, in the same order."""
 
 import copy
+from itertools import product
 from random import Random
 
 import numpy as np
 import pytest
+from built_problem import problem
 from hypothesis import assume, given, settings, strategies as st
-from proposing import driven, option, topology
+from proposing import BYTES, driven, option, search_spaces, streamed, topology
 from random_options import Case, random_case
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
@@ -15,8 +17,12 @@ from torchrec.distributed.planner.proposers import (
     UniformProposer,
 )
 
-from planners.embedding.same_plan.bin_proposer import BinProposer
+from harness.contract import InfeasibleDecision
+from planners.embedding import FAMILY
+from planners.embedding.decision import fingerprint, validate
+from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.proposals import depends_on_ratings, stream
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)
@@ -31,46 +37,27 @@ NEW = {
     "dynamic": DynamicProgrammingProposer,
     "dynamic, coarse": lambda: DynamicProgrammingProposer(hbm_bins_per_device=2),
     "bins": BinProposer,
+    "bins, 2d": BinProposer2D,
 }
-
-
-def upstream(case: Case, proposer, *feedback):
-    return driven(proposer, case.options, case.topology, *feedback)
-
-
-def arrays(case: Case):
-    return search_space(case.options), devices_of(case.topology)
-
-
-def streamed(case: Case, proposer, rating=lambda number: None):
-    proposed = stream(proposer, *arrays(case))
-    proposals: list[list[int]] = []
-    rows = next(proposed, None)
-    while rows is not None:
-        numbers = range(len(proposals), len(proposals) + len(rows))
-        proposals += rows.tolist()
-        try:
-            rows = proposed.send(np.array([*map(rating, numbers)], float))  # NaN for None
-        except StopIteration:
-            break
-    return proposals
-
-
-def test_sums_of_shards_are_rounded_as_by_this_python():
-    many, one = option(0, *[(1, 0, 0.1)] * 10), option(0, (1, 0, 1.0))  # equal since Python 3.12
-    case = Case([one, many], topology("cuda", ranks=10, hbm=10))
-    for name in ("greedy by sum", "uniform by sum"):
-        assert streamed(case, NEW[name]()) == upstream(case, NEW[name]())
 
 
 @pytest.mark.parametrize("name", NEW)
 @settings(max_examples=30)
-@given(random=randoms)
-def test_streams_propose_as_torchrec_does(name, random):
+@given(random=randoms, in_order=st.booleans())
+def test_streams_propose_as_the_proposers_do(name, random, in_order):
     case = random_case(random, most_tables=8)
+    if not in_order:
+        random.shuffle(case.options)
     # Where devices have less than nothing in all, torchrec's bins are of negative size.
     assume((devices_of(case.topology).storage[:, :2].sum(0) > 0).all())
-    assert streamed(case, NEW[name]()) == upstream(case, NEW[name]())
+    assert streamed(case, NEW[name]()) == driven(case, NEW[name]())
+
+
+def test_sums_of_shards_are_rounded_as_by_this_python():
+    many, whole = option(0, *[(1, 0, 0.1)] * 10), option(0, (1, 0, 1.0))  # equal since Python 3.12
+    case = Case([whole, many], topology("cuda", ranks=10, hbm=10))
+    for name in ("greedy by sum", "uniform by sum"):
+        assert streamed(case, NEW[name]()) == driven(case, NEW[name]())
 
 
 @given(random=randoms, threshold=st.integers(0, 8), given_ratings=st.lists(ratings, min_size=50))
@@ -82,7 +69,7 @@ def test_a_threshold_stops_the_greedy_proposer_where_torchrec_stops(
     def rating(number):
         return given_ratings[number % len(given_ratings)]
 
-    assert streamed(case, GreedyProposer(threshold=threshold), rating) == upstream(
+    assert streamed(case, GreedyProposer(threshold=threshold), rating) == driven(
         case, GreedyProposer(threshold=threshold), rating
     )
 
@@ -91,14 +78,6 @@ def test_only_a_threshold_depends_on_ratings():
     assert depends_on_ratings(GreedyProposer(threshold=3))
     assert not depends_on_ratings(GreedyProposer(threshold=0))  # torchrec takes 0 for none
     assert not any(depends_on_ratings(new()) for new in NEW.values())
-
-
-@given(random=randoms)
-def test_tables_that_come_later_by_type_are_later_in_uniform_proposals(random):
-    case = random_case(random, most_tables=4)
-    random.shuffle(case.options)
-    assert streamed(case, UniformProposer()) == upstream(case, UniformProposer())
-    assert streamed(case, GreedyProposer()) == upstream(case, GreedyProposer())
 
 
 def long_case(tables: int) -> Case:
@@ -113,23 +92,116 @@ def long_case(tables: int) -> Case:
     return Case(options, case.topology)
 
 
-def test_a_grid_of_as_many_proposals_as_allowed_is_made_in_chunks():
+def test_a_grid_of_as_many_proposals_as_allowed_is_made_in_growing_chunks():
     case = long_case(tables=10)
-    chunks = list(stream(GridSearchProposer(2**10), *arrays(case)))
+    arrays = search_space(case.options), devices_of(case.topology)
+    chunks = list(stream(GridSearchProposer(2**10), *arrays))
     assert [len(chunk) for chunk in chunks] == [16, 32, 64, 128, 256, 256, 256, 16]
-    assert np.concatenate(chunks).tolist() == upstream(case, GridSearchProposer(2**10))
-
-
-def test_no_grid_is_made_where_it_is_too_large():
-    case = long_case(tables=60)
-    assert list(stream(GridSearchProposer(2**60 - 1), *arrays(case))) == []
-    first = next(stream(GridSearchProposer(2**60), *arrays(case)))
-    assert first[:2].tolist() == [list(range(0, 120, 2)), [*range(0, 118, 2), 119]]
+    assert np.concatenate(chunks).tolist() == driven(case, GridSearchProposer(2**10))
+    assert streamed(case, GridSearchProposer(2**10 - 1)) == []
 
 
 def test_a_used_proposer_is_streamed_as_a_new_one():
     case = long_case(tables=3)
     proposer = DynamicProgrammingProposer()
-    expected = upstream(case, proposer)
-    assert upstream(case, proposer) == [], "torchrec's proposes nothing a second time"
+    expected = driven(case, proposer)
+    assert driven(case, proposer) == [], "torchrec's proposes nothing a second time"
     assert streamed(case, proposer) == expected
+
+
+@pytest.mark.parametrize(
+    ("proposer", "device"),
+    [
+        (DynamicProgrammingProposer, "cuda"),
+        (BinProposer, "cuda"),
+        (BinProposer, "cpu"),
+        (BinProposer2D, "cuda"),
+        (BinProposer2D, "cpu"),
+    ],
+)
+@given(data=st.data(), ranks=st.integers(1, 4), hbm=st.integers(1, 60), ddr=st.integers(1, 60))
+def test_compiled_dynamic_programmes_propose_as_the_others(proposer, device, data, ranks, hbm, ddr):
+    unit, options = data.draw(search_spaces(BYTES if device == "cuda" else st.just(0)))
+    host_ranks = data.draw(st.sampled_from([count for count in (1, 2, 4) if ranks % count == 0]))
+    case = Case(options, topology(device, ranks, hbm * unit, ddr * unit, host_ranks))
+    bins = [data.draw(st.integers(1, 9)) for _ in range(2 if proposer is BinProposer2D else 1)]
+    uncompiled = proposer(*bins)
+    expected = driven(case, uncompiled)
+    assert streamed(case, proposer(*bins)) == expected
+    if proposer is not DynamicProgrammingProposer:
+        assert driven(case, uncompiled) == expected, "it cannot be loaded again"
+    elif any(o.total_storage.hbm for o in options):
+        assert driven(case, BinProposer(*bins)) == expected
+
+
+@given(search_spaces(unit=1), st.integers(1, 3), st.integers(1, 60), st.integers(1, 60))
+def test_no_combination_that_it_could_have_proposed_is_cheaper(drawn, ranks, hbm, ddr):
+    """Uses a bin for each byte, few tables, and numbers that are exact in single precision."""
+    options = [o for o in drawn[1] if o.name in ("table_0", "table_1")]
+    fitting = {o.fqn: [] for o in options}
+    for o in options:
+        for shard in o.shards:
+            shard.perf.fwd_compute = float(int(shard.perf.fwd_compute))
+        if all(s.storage.hbm <= hbm and s.storage.ddr <= ddr * ranks for s in o.shards):
+            fitting[o.fqn].append(o)
+    least = {}
+    for chosen in product(*fitting.values()):
+        total = [sum(getattr(o.total_storage, kind) for o in chosen) for kind in ("hbm", "ddr")]
+        if total[0] < hbm * ranks and total[1] < ddr * ranks:
+            perf = sum(o.total_perf for o in chosen)
+            least[total[0]] = min(perf, least.get(total[0], perf))
+    proposals = driven(Case(options, topology("cuda", ranks, hbm, ddr)), BinProposer2D(hbm, ddr))
+    proposed = {
+        sum(options[number].total_storage.hbm for number in chosen): sum(
+            options[number].total_perf for number in chosen
+        )
+        for chosen in proposals[1:]
+    }
+    assert proposed == least
+    assert list(proposed) == sorted(proposed, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("proposer", "tables"),
+    [(DynamicProgrammingProposer, 20), (BinProposer, 20), (BinProposer2D, 40)],
+)
+def test_compiled_dynamic_programmes_propose_the_same_for_real_tables(proposer, tables):
+    built = problem(f"synthetic[tables={tables},seed=7,memory=mixed]")
+    options = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)
+    case = Case(options, built.topology)
+    expected = driven(case, proposer())
+    assert len(expected) > 50
+    assert streamed(case, proposer()) == expected
+
+
+@pytest.mark.parametrize(
+    "variants", [("dp-torchrec", "dp-tzrec", "dp-compiled"), ("dp-tzrec-2d", "dp-compiled-2d")]
+)
+@pytest.mark.parametrize("memory", ["tight", "mixed"])
+def test_the_variants_decide_the_same(variants, memory):
+    built = problem(f"synthetic[tables=12,seed=7,memory={memory}]")
+    outcomes = set()
+    for name in variants:
+        try:
+            plan = FAMILY.find(name).prepared(built).run()
+        except InfeasibleDecision as error:
+            outcomes.add(str(error))
+        else:
+            validate(built, plan)
+            outcomes.add(fingerprint(plan))
+    assert len(outcomes) == 1
+
+
+@pytest.mark.parametrize("proposer", [BinProposer, BinProposer2D])
+def test_without_tables_nothing_is_proposed(proposer):
+    case = Case([], topology("cuda", 1, 100))
+    assert driven(case, proposer()) == streamed(case, proposer()) == []
+
+
+def test_a_bin_proposer_names_the_argument_that_is_wrong():
+    with pytest.raises(ValueError, match="ddr_bins_per_device must be at least 1, not 0"):
+        BinProposer2D(100, 0)
+    proposer = BinProposer()
+    proposer.load([option(0, (1, 0, 1.0))])
+    with pytest.raises(ValueError, match="first feedback"):
+        proposer.feedback(True)

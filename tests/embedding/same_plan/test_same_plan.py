@@ -114,14 +114,6 @@ def test_a_proposal_is_tried_once_whoever_makes_it():
     assert (outcome.proposals, outcome.partitions) == (4, 1)
 
 
-def test_the_plan_has_options_in_its_own_order_and_a_rank_for_each_shard():
-    _, outcome = search(small_case(), [GreedyProposer()])
-    assert isinstance(outcome, Found)
-    assert outcome.options.tolist() == [1, 3]
-    assert outcome.ranks.tolist() == [1, 0], "the larger one is placed first"
-    assert outcome.rating == 2.0
-
-
 @pytest.mark.parametrize(("hbm", "smallest"), [((9, 8, 9, 8), [1, 3]), ((7, 7, 9, 9), [0, 2])])
 def test_without_a_plan_the_first_of_the_smallest_and_the_last_proposal_are_kept(hbm, smallest):
     _, outcome = search(small_case(hbm), [GridSearchProposer()])
@@ -211,14 +203,3 @@ def test_a_case_that_is_not_compiled_is_left_to_torchrec(change, reason, caplog)
     upstream, compiled = planners(case, GreedyProposer)
     assert come_to(compiled) == come_to(upstream)
     assert reason in caplog.text
-
-
-def test_towers_on_hosts_are_compiled(caplog):
-    case = small_case()
-    for option in case.options:
-        option.dependency = "tower"
-        option.partition_by, option.sharding_type = "host", "table_column_wise"
-    upstream, compiled = planners(case, GreedyProposer)
-    assert come_to(compiled) == come_to(upstream)
-    assert compiled._num_plans > 0
-    assert not compiled._warned
