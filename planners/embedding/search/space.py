@@ -143,7 +143,7 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         raise ValueError("an estimate is not in whole bytes")
     storage = storage.astype(np.int64)
     total = np.array(shards.total, np.float64)
-    of_shards = shards.estimate, shards.first_shard
+    run, length, first_run = _runs(shards)
     return SearchSpace(
         options=options,
         table=_numbers(option.fqn for option in options),
@@ -155,11 +155,9 @@ def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
         placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
-        option_storage=np.column_stack(
-            [of_options(np.add.reduceat, column, *of_shards) for column in storage.T]
-        ),
-        option_perf=of_options(_sums_in_order, total, *of_shards),
-        largest_shard=of_options(np.maximum.reduceat, total, *of_shards),
+        option_storage=np.add.reduceat(storage[run] * length[:, None], first_run),
+        option_perf=of_options(_sums_in_order, total, shards.estimate, shards.first_shard),
+        largest_shard=np.maximum.reduceat(total[run], first_run),
     )
 
 
@@ -258,6 +256,20 @@ def of_options(
         shards = estimate[first_shard[first] : first_shard[end]]
         parts.append(compute(values[shards], first_shard[first:end] - first_shard[first]))
     return np.concatenate(parts)
+
+
+def _runs(shards: _Shards) -> tuple[Ints, Ints, Ints]:
+    """Return the runs of equal estimates in options, which are few, even on thousands of ranks.
+
+    They are each run's estimate and its number of shards, and the first run of each option.
+    """
+    first, estimate = shards.first_shard, shards.estimate
+    starts = np.empty(len(estimate), bool)
+    starts[:1] = True
+    np.not_equal(estimate[1:], estimate[:-1], out=starts[1:])
+    starts[first[:-1]] = True
+    start = np.flatnonzero(starts)
+    return estimate[start], np.diff(start, append=len(estimate)), np.searchsorted(start, first[:-1])
 
 
 def _sums_in_order(values: Floats, first: Ints) -> Floats:
