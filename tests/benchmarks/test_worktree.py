@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_repository import ToyRepository
+from toy_library import ToyRepository
 
 from harness.series.repository import Repository
 

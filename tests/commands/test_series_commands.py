@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from toy_library import DRIVER, declared, family, write_installed, write_wheel
-from toy_repository import ToyRepository
+from toy_library import DRIVER, ToyRepository, declared, family, write_installed, write_wheel
 
 from harness.contract import Series
 from harness.contract.registry import Registry

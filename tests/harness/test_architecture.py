@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from inspect import ismodule
@@ -15,110 +15,80 @@ import pytest
 from harness import contract
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("harness", "planners", "reports", "benchmarks", "shardbench")
 
-# What each may import of the others. Only the command line knows how a report is written.
+# What each package may import of the others. Only the command line knows how a report is written.
 ALLOWED = {
-    "harness": set(),
-    "planners": {"harness"},
-    "reports": {"harness"},
-    "benchmarks": {"harness"},
-    "shardbench": {"harness", "reports"},
+    "harness": (),
+    "planners": ("harness",),
+    "reports": ("harness",),
+    "benchmarks": ("harness",),
+    "shardbench": ("harness", "reports"),
 }
 # Libraries that belong to one family; versions of theirs are noted with every result.
 LIBRARIES = ("torchrec", "fbgemm", "colossalai", "paddle", "dtensor", "dimspec")
-NAMING = ("harness/model/machine.py",)
+NAMING = "harness/model/machine.py"
 # The names that users import are those of planners; no command knows one.
 OF_USERS = "shardbench/__init__.py"
 
 
 @cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Return all nodes of a file's source."""
-    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def imported_modules(source: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the full name of each module that a source imports, also inside functions."""
-    for node in source:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports name the whole module"
-            assert node.module is not None
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func) in ("import_module", "importlib.import_module", "__import__")
-            and node.args
-            and isinstance(node.args[0], ast.Constant)
-        ):
-            yield str(node.args[0].value)
+def sources() -> dict[str, tuple[ast.AST, ...]]:
+    """Return the nodes of each source file, by its path."""
+    paths = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
+    return {
+        str(path.relative_to(ROOT)): tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        for path in paths
+    }
 
 
 @cache
-def imports(package: str) -> dict[str, set[str]]:
-    """Return the modules that each file of a package imports."""
-    files = sorted((ROOT / package).rglob("*.py"))
-    assert files, package
-    return {str(path.relative_to(ROOT)): set(imported_modules(nodes(path))) for path in files}
+def imports(package: str) -> set[tuple[str, str]]:
+    """Return each file of a package with each full name that it imports, also in functions."""
+    pairs = set()
+    for file, source in sources().items():
+        if not file.startswith(f"{package}/"):
+            continue
+        for node in source:
+            if isinstance(node, ast.Import):
+                pairs.update((file, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, "imports name the whole module"
+                pairs.update((file, f"{node.module}.{alias.name}") for alias in node.names)
+    assert pairs, package
+    return pairs
 
 
-def test_the_reader_of_imports_sees_all_of_them():
-    source = """
-import a.b
-from c import d
-def function():
-    from e.f import g
-    import importlib
-    importlib.import_module("h.i")
-if TYPE_CHECKING:
-    import j
-"""
-    assert set(imported_modules(ast.walk(ast.parse(source)))) == {
-        *("a.b", "c", "c.d", "e.f", "e.f.g", "importlib", "h.i", "j")
-    }
-
-
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", ALLOWED)
 def test_imports_point_one_way(package: str):
-    forbidden = set(PACKAGES) - ALLOWED[package] - {package}
-    wrong = {
-        (file, module)
-        for file, modules in imports(package).items()
-        for module in modules
-        if module.partition(".")[0] in forbidden - ({"planners"} if file == OF_USERS else set())
-    }
-    assert wrong == set()
+    forbidden = ALLOWED.keys() - {package, *ALLOWED[package]}
+    assert {
+        (file, name)
+        for file, name in imports(package)
+        if name.partition(".")[0] in forbidden - ({"planners"} if file == OF_USERS else set())
+    } == set()
 
 
 def test_planners_import_of_the_harness_its_contract_alone():
-    public = {name for name, value in vars(contract).items() if not ismodule(value)}
-    allowed = {"harness.contract", *(f"harness.contract.{name}" for name in public)}
-    wrong = {
-        (file, module)
-        for file, modules in imports("planners").items()
-        for module in modules
-        if module.partition(".")[0] == "harness" and module not in allowed
-    }
-    assert wrong == set()
+    public = [name for name, value in vars(contract).items() if not ismodule(value)]
+    allowed = {f"harness.contract.{name}" for name in public}
+    of_harness = {name for _, name in imports("planners") if name.partition(".")[0] == "harness"}
+    assert of_harness - allowed == set()
 
 
 def test_the_harness_knows_no_planner_and_no_library_of_one_by_name():
     families = [path.name for path in (ROOT / "planners").iterdir() if path.is_dir()]
     names = "|".join([*(name for name in families if not name.startswith("_")), *LIBRARIES])
     named = re.compile(rf"\b({names})\b", re.IGNORECASE)
-    found = {
-        (str(path.relative_to(ROOT)), text)
-        for path in (ROOT / "harness").rglob("*.py")
-        for text in texts(nodes(path))
+    assert {
+        (file, text)
+        for file, source in sources().items()
+        if file.startswith("harness/") and file != NAMING
+        for text in texts(source)
         if named.search(text)
-    }
-    assert {(file, text) for file, text in found if file not in NAMING} == set()
+    } == set()
 
 
-def texts(source: Iterable[ast.AST]) -> Iterator[str]:
+def texts(source: tuple[ast.AST, ...]) -> Iterator[str]:
     """Yield the names and string literals in a source, without docstrings."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docstrings = {
@@ -135,25 +105,16 @@ def texts(source: Iterable[ast.AST]) -> Iterator[str]:
 @cache
 def dependencies() -> dict[str, set[str]]:
     """Return for each file the files of this project that it imports."""
-    files = {
-        str(path.relative_to(ROOT)) for each in PACKAGES for path in (ROOT / each).rglob("*.py")
-    }
-
-    def file_of(module: str) -> str | None:
-        path = module.replace(".", "/")
-        return next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in files), None)
-
-    found: dict[str, set[str]] = {}
-    for file in files:
-        held = found.setdefault(file, set())
-        for node in nodes(ROOT / file):
-            if isinstance(node, ast.Import):
-                held |= {each for alias in node.names if (each := file_of(alias.name))}
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    each = file_of(f"{node.module}.{alias.name}") or file_of(node.module or "")
-                    held |= {each} if each else set()
-    return found
+    files: dict[str, set[str]] = {file: set() for file in sources()}
+    for package in ALLOWED:
+        for file, name in imports(package):
+            for module in (name, name.rpartition(".")[0]):  # a module, or a name in one
+                path = module.replace(".", "/")
+                known = {f"{path}.py", f"{path}/__init__.py"} & files.keys()
+                if known:
+                    files[file] |= known
+                    break
+    return files
 
 
 def circle(edges: Mapping[str, set[str]]) -> list[str]:
@@ -172,16 +133,12 @@ def test_no_files_import_each_other_in_a_circle():
 def test_no_rooms_import_each_other_in_a_circle():
     """Checked for each folder: every entry counts as one node, with all files below it."""
     files = dependencies()
-    inside: dict[tuple[str, ...], set[str]] = {}
-    for file in files:
-        for parent in Path(file).parents:
-            inside.setdefault(parent.parts, set()).add(file)
-    for folder, held in sorted(inside.items()):
-        names = {file: file.split("/")[len(folder)] for file in held}
-        edges: dict[str, set[str]] = {}
-        for file, name in names.items():
-            others = {names[each] for each in files[file] & held}
-            edges.setdefault(name, set()).update(others - {name})
+    for folder in {parent for file in files for parent in Path(file).parents}:
+        depth = len(folder.parts)
+        entry = {file: Path(file).parts[depth] for file in files if folder in Path(file).parents}
+        edges: dict[str, set[str]] = {name: set() for name in entry.values()}
+        for file, name in entry.items():
+            edges[name] |= {entry[other] for other in files[file] & entry.keys()} - {name}
         assert circle(edges) == [], folder
 
 

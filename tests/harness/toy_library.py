@@ -1,5 +1,6 @@
 """A toy library with releases and commits, a driver of it, its declaration, and its family."""
 
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import toy
 
 from harness.contract import Abilities, Commits, Family, Quality, Releases, Series
+from harness.execution.git import git_environment
 
 LIBRARY = "toylib"
 PROBLEM = "toy[size=3]/dgx_a100_80gb:8"
@@ -109,6 +111,41 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
+
+
+class ToyRepository:
+    """A git repository to which commits are added, one after another."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create the repository, without commits."""
+        self.folder = folder
+        folder.mkdir()
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str) -> str:
+        """Run git as a made-up user, without the real user's settings."""
+        named = {"NAME": "A Tester", "EMAIL": "tester@example.org", "DATE": "2026-01-02T03:04:05Z"}
+        who = {f"GIT_{r}_{k}": v for r in ("AUTHOR", "COMMITTER") for k, v in named.items()}
+        nobody = {"HOME": str(self.folder), "GIT_CONFIG_NOSYSTEM": "1"}
+        done = subprocess.run(
+            ["git", "-C", str(self.folder), *arguments],
+            env=git_environment() | who | nobody,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def commit(self, title: str, files: dict[str, str]) -> str:
+        """Write files and commit them; return the commit's id."""
+        write_files(self.folder, files)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", title)
+        return self.git("rev-parse", "HEAD")
+
+    def version(self, title: str, scans: int = 1, **changes: Any) -> str:
+        """Commit a version of the library."""
+        return self.commit(title, library_files(scans=scans, copies=scans, **changes))
 
 
 def declared(folder: Path, **changes: Any) -> Series:

@@ -2,10 +2,8 @@
 
 import importlib.metadata
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 import toy
@@ -115,24 +113,21 @@ class TestEntryPoints:
 
     def test_a_named_family_loads_no_other_but_those_of_other_packages(self):
         """Another package may add variants, with which the family is checked when it is found."""
-
-        class Point(NamedTuple):
-            name: str
-            dist: SimpleNamespace
-            load: Callable[[], Family]
-
-        def offer(name: str, package: str, load: Callable[[], Family]) -> Point:
-            return Point(name, SimpleNamespace(name=package), load)
+        growing, failed = family(), []
+        add(growing, "first", reference=True)
 
         def grown() -> Family:
             add(growing, "second", same_as="nowhere")
             return growing
 
-        growing, failed, points = family(), [], []
-        add(growing, "first", reference=True)
-        points.append(offer("other", "shardbench", lambda: pytest.fail("was loaded")))
-        points.append(offer("toy", "shardbench", lambda: growing))
-        points.append(offer("own-toy", "own-planners", grown))
+        points = [
+            SimpleNamespace(name=name, dist=SimpleNamespace(name=package), load=load)
+            for name, package, load in (
+                ("other", "shardbench", lambda: pytest.fail("was loaded")),
+                ("toy", "shardbench", lambda: growing),
+                ("own-toy", "own-planners", grown),
+            )
+        ]
         registry = Registry(points=points, failed=lambda name, reason: failed.append(name))
         with pytest.raises(UsageError, match=r"Family 'toy' could not be loaded: .*'nowhere'"):
             registry.find("toy")

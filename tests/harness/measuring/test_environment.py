@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy_repository import ToyRepository
+from toy_library import ToyRepository
 
 from harness.measuring.environment import environment, used_packages
 from harness.model.machine import PACKAGES

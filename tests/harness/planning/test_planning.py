@@ -34,16 +34,6 @@ def with_planning(family: Family, **changes) -> Family:
     return replace(family, abilities=replace(family.abilities, planning=planning))
 
 
-def test_the_family_s_own_choice_plans(family):
-    made = plan(asked(family))
-    assert str(made.cell) == "toy/same@toy[size=5]/dgx_a100_80gb:2"
-    assert made.document == {"gpu_of_item": (0, 1, 0, 1, 0)}
-    assert made.ranks.rows == ((3, 3 / 8), (2, 2 / 8))
-    assert made.quality == {"fullest": 3.0, "least": 2.5}
-    assert made.first.name == "fullest"
-    assert made.bound.gap(made.quality) == pytest.approx(0.2)
-
-
 def test_what_the_variant_installs_is_gone_again(family):
     closed = []
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from toy import toy_registry
-from toy_library import declared, family
-from toy_repository import ToyRepository
+from toy_library import ToyRepository, declared, family
 
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError

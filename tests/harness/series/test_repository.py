@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from toy_repository import ToyRepository
+from toy_library import ToyRepository
 
 from harness.model.errors import ShardbenchError
 from harness.series.repository import Repository

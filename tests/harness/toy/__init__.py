@@ -5,12 +5,10 @@ from toy.family import (  # isort: skip
     NOT_THERE,
     TOY,
     Decision,
-    Observed,
     ToyProblem,
     build,
     round_robin,
     with_work,
-    work,
 )
 from toy.variants import reference, same  # isort: skip
 from toy.failing import HUNGER, World, changed_world  # isort: skip

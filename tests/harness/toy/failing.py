@@ -5,50 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
 
 from harness.contract import Prepared, Progress
 from toy.family import TOY, Decision, Observed, ToyProblem, round_robin
 
 HUNGER = 64 * 2**20
-Step = Callable[[ToyProblem], Any]
-
-
-def _decider(name: str, *steps: Step) -> None:
-    """Register a variant that takes these steps and keeps their results; the last never ends."""
-
-    @TOY.decider(name, same_as="reference")
-    def decide(problem: ToyProblem) -> Decision:
-        kept = [step(problem) for step in steps]
-        raise AssertionError(f"went on after {len(kept)} steps")
-
-
-def _later(name: str, step: Step) -> None:
-    """Register a variant that takes a step from the second call on, and decides what it returns."""
-
-    @TOY.variant(name, same_as="reference")
-    def prepare(problem: ToyProblem) -> Prepared[Decision]:
-        calls = count()
-        return Prepared(lambda: (next(calls) and step(problem)) or round_robin(problem))
-
-
-def _sleep(problem: ToyProblem) -> None:
-    time.sleep(600)
-    raise AssertionError("never stopped")
-
-
-def _die(problem: ToyProblem) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _raise(error: Exception) -> Step:
-    def step(problem: ToyProblem) -> None:
-        raise error
-
-    return step
 
 
 def _announce(problem: ToyProblem) -> None:
@@ -61,23 +25,59 @@ def _start_grandchild(problem: ToyProblem) -> None:
     problem.leave("grandchild", str(subprocess.Popen(command, stdout=silent, stderr=silent).pid))
 
 
-def _tell_progress(problem: ToyProblem) -> None:
+def _never_return() -> Decision:
+    time.sleep(600)
+    raise AssertionError("never stopped")
+
+
+@TOY.decider("endless", same_as="reference")
+def endless(problem: ToyProblem) -> Decision:
     """Do a hundredth of the work each second."""
+    _announce(problem)
     started = time.monotonic()
     if Observed.recorder is not None:
         Observed.recorder.progress = lambda: Progress(
             int(100 * (time.monotonic() - started)), 10_000, "items"
         )
+    return _never_return()
 
 
-_decider("endless", _announce, _tell_progress, _sleep)
-_decider("silent", _announce, _sleep)
-_decider("silent-parent", _start_grandchild, _announce, _sleep)
-_decider("killed-parent", _start_grandchild, _die)
-_decider("unprintable", _raise(ValueError("a path that is no text: \udcff")))
-_decider("hungry-endless", lambda problem: bytearray(HUNGER), _sleep)
-_later("changes-later", lambda problem: round_robin(problem)[::-1])
-_later("endless-later", _sleep)
+@TOY.decider("silent", same_as="reference")
+def silent(problem: ToyProblem) -> Decision:
+    _announce(problem)
+    return _never_return()
+
+
+@TOY.decider("silent-parent", same_as="reference")
+def silent_parent(problem: ToyProblem) -> Decision:
+    _start_grandchild(problem)
+    _announce(problem)
+    return _never_return()
+
+
+@TOY.decider("killed-parent", same_as="reference")
+def killed_parent(problem: ToyProblem) -> Decision:
+    _start_grandchild(problem)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return _never_return()
+
+
+@TOY.decider("hungry-endless", same_as="reference")
+def hungry_endless(problem: ToyProblem) -> Decision:
+    hoard = bytearray(HUNGER)
+    return _never_return()[: len(hoard)]
+
+
+@TOY.variant("changes-later", same_as="reference")
+def changes_later(problem: ToyProblem) -> Prepared[Decision]:
+    calls = count()
+    return Prepared(lambda: round_robin(problem)[:: -1 if next(calls) else 1])
+
+
+@TOY.variant("endless-later", same_as="reference")
+def endless_later(problem: ToyProblem) -> Prepared[Decision]:
+    calls = count()
+    return Prepared(lambda: _never_return() if next(calls) else round_robin(problem))
 
 
 class World:

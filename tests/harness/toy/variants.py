@@ -23,8 +23,6 @@ def same(problem: ToyProblem) -> Decision:
 
 @TOY.variant("different", same_as="reference")
 def different(problem: ToyProblem) -> Prepared[Decision]:
-    problem.leave("different-was-prepared")
-
     def run() -> Decision:
         if problem.folder is not None:
             with (problem.folder / "different-calls").open("a") as file:
@@ -57,6 +55,11 @@ def unprepared(problem: ToyProblem):
 @TOY.decider("raises", same_as="reference")
 def raises(problem: ToyProblem) -> Decision:
     raise ValueError("no item\nlikes me")
+
+
+@TOY.decider("unprintable", same_as="reference")
+def unprintable(problem: ToyProblem) -> Decision:
+    raise ValueError("a path that is no text: \udcff")
 
 
 @TOY.decider("refuses", same_as="reference")

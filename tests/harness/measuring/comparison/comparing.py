@@ -51,17 +51,17 @@ def print_cells(*variants: str, preload: str = "", **parameters: str) -> None:
     print(json.dumps({name: [cell.status, cell.decision] for name, cell in cells.items()}))
 
 
-def ends(pid: int, seconds: float = 10.0) -> bool:
-    """Wait up to `seconds` for a process to end; return whether it ended."""
-    until = time.monotonic() + seconds
+def ends(pid: int) -> bool:
+    """Wait up to ten seconds for a process to end; return whether it ended."""
+    until = time.monotonic() + 10
     while is_running(pid) and time.monotonic() < until:
         time.sleep(0.02)
     return not is_running(pid)
 
 
-def left_pid(folder: Path, name: str = "pid", seconds: float = 30.0) -> int:
+def left_pid(folder: Path, name: str = "pid") -> int:
     """Wait for the process id that a variant writes to the folder, and return it."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + 30
     while not (folder / name).exists():
         assert time.monotonic() < until, f"nobody left {name}"
         time.sleep(0.02)

@@ -25,12 +25,6 @@ from harness.topologies.lookup import find_topology
 HERE = "test_profiling"
 
 
-@pytest.fixture(autouse=True)
-def _quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable garbage collection, since with all tests' imports it would take most of a turn."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-
-
 def spin(seconds: float = 0.03) -> None:
     started = time.perf_counter()
     while time.perf_counter() - started < seconds:
@@ -40,10 +34,6 @@ def spin(seconds: float = 0.03) -> None:
 class Planner:
     def plan(self) -> None:
         spin()
-
-
-class QuickPlanner(Planner):
-    pass
 
 
 def profile_of(run: Callable[[], object], **fields) -> Profile:
@@ -69,14 +59,9 @@ def test_stacks_begin_at_the_call():
 
 def test_a_function_is_named_by_its_module_and_its_definition():
     """An inherited method has one name in all subclasses, and built-in functions have names."""
-    quick = QuickPlanner()
+    quick = type("QuickPlanner", (Planner,), {})()
     assert f"{HERE}.Planner.plan" in names(profile_of(lambda: quick.plan()))
     assert "sleep (built-in)" in names(profile_of(lambda: (time.sleep(0.01), 1)))
-
-
-def made_up(clock: FakeClock, run: Callable[[], object], seconds: float, **fields) -> Profile:
-    """Profile calls that a made-up clock times."""
-    return profile("toy", Timing({"mine": Prepared(run, **fields)}, clock), seconds)["mine"]
 
 
 def test_seconds_are_those_of_a_call(clock: FakeClock):
@@ -86,7 +71,7 @@ def test_seconds_are_those_of_a_call(clock: FakeClock):
         spin(0.005)
         clock.advance(0.125)
 
-    profiled = made_up(clock, run, 1.0)
+    profiled = profile("toy", Timing({"mine": Prepared(run)}, clock), 1.0)["mine"]
     assert profiled.seconds == pytest.approx(0.125)
     assert (profiled.calls, profiled.drift) == (8, 0)
 
@@ -130,7 +115,7 @@ class TestTurns:
             calls.append(sys.getprofile() is not None)
             clock.advance(6.0 * len(calls))
 
-        profiled = made_up(clock, run, 60.0)
+        profiled = profile("toy", Timing({"mine": Prepared(run)}, clock), 60.0)["mine"]
         assert calls == [False, True]
         assert (profiled.unprofiled_s, profiled.overhead) == (6.0, pytest.approx(2.0))
 

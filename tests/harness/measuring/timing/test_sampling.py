@@ -1,6 +1,5 @@
 """Sampling on a made-up clock: warm-up, the order of turns, the end of timing, and ratios."""
 
-import gc
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -24,15 +23,10 @@ from harness.model.ids import CellId
 from harness.model.settings import SamplingRule
 
 CALL = 1.0  # seconds; long enough that no call is repeated to make a sample
-ALONE = "turns in one process"
-HERE = {"way": ALONE, "counts_work": False}  # a made-up clock does not tick in forks
-
-
-@pytest.fixture(autouse=True)
-def _quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable garbage collection, which with all tests' imports takes most of a turn."""
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
+HERE = {
+    "way": "turns in one process",
+    "counts_work": False,
+}  # a made-up clock does not tick in forks
 
 
 def taking(clock: FakeClock, seconds: float | Callable[[], float], **options) -> Prepared:
@@ -57,6 +51,7 @@ def timed(
     prepared: dict[str, Prepared],
     reference: str | None = "reference",
     limits: Mapping[str, Sequence[float]] | None = None,
+    compared: ClockName = "cpu",
     **rule,
 ) -> tuple[dict[str, Times], list[str]]:
     """Time variants; return their times, and the variants of all calls in order."""
@@ -67,7 +62,7 @@ def timed(
             began.append(name)
 
     rule = SamplingRule(**{"seconds": 1e9, "warmup_seconds": 1e9, **HERE, **rule})
-    request = SamplingRequest(reference, rule, limits or {})
+    request = SamplingRequest(reference, rule, limits or {}, compared)
     return sample(Timing(prepared, clock, begins), request), began
 
 
@@ -207,13 +202,10 @@ class TestComparedTime:
         self, clock: FakeClock, reference: Prepared, variant: Prepared, by: ClockName = "cpu"
     ) -> Cell:
         """Time a variant and its reference, and return the variant's cell."""
-        rule = SamplingRule(seconds=1e9, warmup_seconds=1e9, **HERE)
-        prepared = {"reference": reference, "variant": variant}
-        request = SamplingRequest("reference", rule, compared=by)
-        times = sample(Timing(prepared, clock), request)["variant"]
+        times, _ = timed(clock, {"reference": reference, "variant": variant}, compared=by)
         cell_id = CellId.parse("toy/variant@toy/dgx_h100:8")
         cell = Cell(id=cell_id, reference="reference", status="ok", decision="same", clock=by)
-        fill_from_times(cell, times, rule)
+        fill_from_times(cell, times["variant"], SamplingRule())
         return cell
 
     def test_a_family_compares_the_time_of_its_clock(self, clock: FakeClock):

@@ -96,7 +96,7 @@ def draws(way: Way, file: Path, _: Report) -> list[list[str]]:
         with file.open("a") as notes:
             notes.write(" ".join(str(rng.random()) for _ in range(10)) + "\n")
 
-    ways._shifted_memory = note  # type: ignore[assignment]
+    ways._shifted_memory = note
     compared({"a": busy(0.02), "b": busy(0.02)}, most_blocks=3, way=way)
     return [line.split() for line in file.read_text().splitlines()]
 
