@@ -50,9 +50,10 @@ def load(model, path, said):
     return planner.plan(model, [AnySharder()])
 
 
-def step(model, optimizer, batch):
+def step(model, optimizer, batches):
     optimizer.zero_grad()
-    functional.mse_loss(model(batch.dense, batch.sparse()), batch.labels).backward()
+    for dense, labels, sparse in batches:
+        (functional.mse_loss(model(dense, sparse), labels) / len(batches)).backward()
     optimizer.step()
 
 
@@ -61,21 +62,20 @@ def train(rank, meeting_point, path):
     os.environ["LOCAL_WORLD_SIZE"] = str(said.local_world_size)
     example.TABLES = {table.name: (table.rows, table.dim) for table in said.tables}
     dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=example.RANKS)
-    torch.manual_seed(0)  # the same model and the same batch on every rank
-    whole, batch = example.Model(), example.Batch.random(example.RANKS * example.SAMPLES)
+    torch.manual_seed(0)  # the same model and the same batches on every rank
+    whole, batches = example.Model(), [example.random_batch() for _ in range(example.RANKS)]
     optimizer = torch.optim.SGD(whole.parameters(), lr=example.LEARNING_RATE)
     model = example.Model()
     parallel, parallel_optimizer = example.sharded(model, load(model, path, said))
     example.copy_weights(whole, parallel)
-    mine = batch.part(rank)
+    dense, _, sparse = batches[rank]
     for steps in range(2):
-        expected = whole(batch.dense, batch.sparse())[rank * example.SAMPLES :][: example.SAMPLES]
-        torch.testing.assert_close(parallel(mine.dense, mine.sparse()), expected)
+        torch.testing.assert_close(parallel(dense, sparse), whole(dense, sparse))
         dist.barrier()  # equal on every rank
         if rank == 0:
             print(f"after {steps} steps: outputs equal: yes", flush=True)
-        step(parallel, parallel_optimizer, mine)
-        step(whole, optimizer, batch)
+        step(parallel, parallel_optimizer, [batches[rank]])
+        step(whole, optimizer, batches)
     dist.destroy_process_group()
 
 
