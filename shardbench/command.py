@@ -1,4 +1,4 @@
-"""What all commands have in common: help texts, empty options, interrupts, standard streams."""
+"""The parts that all commands share: help texts, empty options, interrupts, standard streams."""
 
 import errno
 import os

@@ -282,7 +282,7 @@ def without_noise(expectations: Expectations, again: GateVerdict) -> Expectation
 
 
 def is_as_it_must_be(cell: Cell | None) -> bool:
-    """Return whether a cell is there, did not fail and agrees with what it must reproduce."""
+    """Return whether a cell exists, did not fail and makes the decision that it must make."""
     return cell is not None and cell.status != "failed" and cell.decision != "different"
 
 

@@ -19,7 +19,7 @@ Values = Mapping[str, Any]
 
 
 class _SheetFigure(NamedTuple):
-    """A figure of a data sheet, what it is, and the ratios to it that are no trap."""
+    """A figure of a data sheet, its meaning, and the ratios to it that are no trap."""
 
     value: float
     what: str

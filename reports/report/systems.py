@@ -87,7 +87,7 @@ def _draw(
 
 
 def _mark(row: System, name: str) -> Mark:
-    """Return the mark of a speed-up, with NaN for what is unknown."""
+    """Return the mark of a speed-up, with NaN for unknown figures."""
     value = low = high = math.nan
     reading = row.times if name == "ours" else row.claim
     if name == "published":
@@ -113,9 +113,9 @@ def _frame(rows: Sequence[System]) -> pd.DataFrame:
 
 
 def gains_table(rows: Sequence[System], recorded: Mapping[str, System]) -> Table:
-    """Return a row per system: what it is compared with, the speed-up, and what explains it.
+    """Return a row per system: its reference, the speed-up, and the repeated work that explains it.
 
-    A system that was not measured here is of the record (`recorded`, by name), and marked so.
+    A system that was not measured here has the figures of the record (`recorded`, by name), marked.
     """
     shown = {row.name: row if row.times.figure else recorded.get(row.name, row) for row in rows}
     here = {row.name for row in rows if row.times.figure}
@@ -146,9 +146,9 @@ def gains_table(rows: Sequence[System], recorded: Mapping[str, System]) -> Table
 def claims_table(
     statements: Sequence[Statement], cells: Cells, recorded: Cells | None = None
 ) -> Table:
-    """Return a row per published change: what was published, and what `cells` say of it.
+    """Return a row per published change: the published speed-up and the one measured in `cells`.
 
-    If the cells say nothing of a change, what is `recorded` of it is shown, and marked so.
+    A change without cells has the figures of the record (`recorded`), marked.
     """
     there = recorded or {}
     shown: list[_Claim] = [

@@ -6,22 +6,40 @@ import re
 from pathlib import Path
 
 import pytest
-from toy_library import DRIVER, ToyRepository, declared, family, write_installed, write_wheel
+from toy_library import (
+    DRIVER,
+    PROBLEM,
+    ToyRepository,
+    declared,
+    family,
+    write_installed,
+    write_wheel,
+)
 
 from harness.contract import Series
 from harness.contract.registry import Registry
 from harness.measuring.environment import MACHINE
+from harness.model.cell import Cell
+from harness.series.points import Point, Run
 from harness.store.cells import read_cells
 
 ALL = ("1.0.0", "1.5.0", "2.0.0")
-SCANS = dict(zip(ALL, (1, 1, 10), strict=True))
-ONE = ("-p", "toy[size=3]/dgx_a100_80gb:8")
+KINDS = dict(zip(ALL, ((1, 0), (1, 4), (10, 4)), strict=True))
+"""How often each release looks, and how many copies it makes."""
+INSTALLED = Path("upstreams", "releases")
+ONE = ("-p", PROBLEM)
 
 
 def keep(*releases: str) -> None:
     """Write releases of the toy library to the place where installed releases are."""
     for release in releases:
-        write_installed(Path("upstreams", "releases"), release, SCANS[release])
+        write_installed(INSTALLED, release, *KINDS[release])
+
+
+def measured() -> dict[str, Cell]:
+    """Return the last cell of each release of one problem."""
+    cells = read_cells(Path("history/history.jsonl"))
+    return {cell.variant: cell for cell in cells if str(cell.id).endswith(PROBLEM)}
 
 
 def stored(folder: str = "history/toylib") -> list[dict]:
@@ -47,8 +65,8 @@ def _toy_library(monkeypatch, tmp_path):
 @pytest.fixture
 def releases(shardbench, monkeypatch, tmp_path):
     """Return a function that runs `shardbench releases`, with a folder of wheels as the index."""
-    for release, scans in SCANS.items():
-        write_wheel(tmp_path / "wheels", release, scans)
+    for release, kind in KINDS.items():
+        write_wheel(tmp_path / "wheels", release, *kind)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     return lambda *arguments: shardbench("releases", "toylib", "--repeat", "2", *arguments)
@@ -64,9 +82,9 @@ def repository(tmp_path):
     return ToyRepository(tmp_path / "clone")
 
 
-def test_a_range_is_installed_measured_and_drawn(releases, tmp_path):
+def test_a_range_is_installed_measured_in_turns_compared_and_drawn(releases, tmp_path):
     keep("1.0.0", "2.0.0")
-    code, out, _ = releases("1.0.0..2.0.0")
+    code, out, _ = releases("1.0.0..2.0.0", "--repeat", "3")
     assert code == 0
     table = [line.split()[0] for line in out.splitlines() if line.startswith(ALL)]
     assert table[:3] == list(ALL)
@@ -78,6 +96,65 @@ def test_a_range_is_installed_measured_and_drawn(releases, tmp_path):
     ]
     assert [row["release"] for row in rows("history")] == [*ALL, *ALL]
     assert (tmp_path / "upstreams" / "releases" / "toylib-1.5.0").is_dir()
+
+    cells = measured()
+    one, two = (Run(Point(name), cells[name]).calls("enumerate") for name in ("1.0.0", "2.0.0"))
+    # Each look makes two calls: of `look`, and of `dir`, which asks the number for its own.
+    assert two["planning.look"] == 10 * one["planning.look"]
+    assert (one["planning.plan"], two["planning.plan"]) == (3 + 6, 30 + 6)
+    assert [cells[name].counters["copies"] for name in ALL] == [0, 4, 4]
+    for cell in cells.values():
+        assert (cell.against, cell.fingerprint) == ("1.0.0", "[0, 1, 2]")
+        assert (cell.ratio is None) == (cell.variant == "1.0.0")
+        assert cell.phases == {"enumerate": 0.25, "other": 0.5}
+        assert len(cell.cpu_s.samples) == 4, "three turns are rounded up to two pairs"
+        assert "toylib" not in cell.environment.packages
+
+
+def test_a_new_release_is_measured_beside_those_that_are_stored(releases):
+    """If it is the oldest, all are compared with it from then on."""
+    keep(*ALL)
+    # Turns end with the time, but an interval needs four.
+    options = (*ONE, "--repeat", "50", "--seconds", "1e-6")
+    releases("1.5.0", *options)
+    first = measured()
+    releases("1.5.0", "2.0.0", *options)
+    both = measured()
+    assert both["1.5.0"] == first["1.5.0"]
+    assert (both["2.0.0"].against, both["2.0.0"].ratio is not None) == ("1.5.0", True)
+    before = Path("history/history.jsonl").read_bytes()
+    releases("1.5.0", "2.0.0", *options)
+    assert Path("history/history.jsonl").read_bytes() == before
+    releases(*ALL, *options)
+    assert {cell.against for cell in measured().values()} == {"1.0.0"}
+    assert {len(cell.cpu_s.samples) for cell in measured().values()} == {4}
+
+
+BROKEN = {
+    "0.5.0": ("raise ImportError('needs CUDA')", "needs CUDA"),
+    "7.0.0": ("import os; os._exit(3)", "ended with exit code 3"),
+    "8.0.0": ("COPIES = -1; __file__ = '/elsewhere'", "It was not imported, but /elsewhere"),
+    "9.0.0": ("import time; time.sleep(60)", "stopped after 3 s"),
+}
+
+
+def test_releases_that_cannot_run_say_why_are_tried_again_and_the_others_go_on(releases):
+    """A release that is not there, or fails, is no reference."""
+    place = write_installed(Path("elsewhere"), "1.0.0")
+    for name, (source, _) in BROKEN.items():
+        write_installed(INSTALLED, name, source=source)
+    options = ("--at", f"1.0.0={place}", *ONE)
+    code, out, err = releases("0.1.0", *BROKEN, *options, "--budget", "3")
+    assert code == 0
+    assert "toylib 0.1.0 could not be installed: No matching distribution found" in err
+    assert "\n1.0.0 " in out
+    said = " ".join(out.split())
+    for name, (_, reason) in BROKEN.items():
+        assert reason in said, name
+    assert list(measured()) == ["1.0.0"], "what failed is not stored"
+    write_installed(INSTALLED, "7.0.0")
+    releases("7.0.0", *options)
+    assert list(measured()) == ["1.0.0", "7.0.0"]
 
 
 def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(releases, monkeypatch, tmp_path):

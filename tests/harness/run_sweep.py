@@ -42,8 +42,11 @@ def swept(path: Path, requests: list[Request], at_once: int = 2) -> list[Finishe
     return list(sweep(left(path, requests), CellStore(path), SETTINGS, **options))
 
 
-def ids(path: Path) -> list[str]:
-    return [str(cell.id) for cell in read_cells(path)]
+def assert_whole(path: Path) -> None:
+    """Assert that a file has each cell of `requests` once."""
+    stored = [str(cell.id) for cell in read_cells(path)]
+    wanted = {str(each.cell_id(name)) for each in requests() for name in each.names()}
+    assert sorted(stored) == sorted(wanted)
 
 
 def main(path: str) -> None:

@@ -1,16 +1,15 @@
 """`shardbench gate` as CI runs it: exit codes, output files, and no verdict without judging."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import toy
 from made_up_cells import WIDE, line, results, write
 
-from harness.gate.expectations import Expectation, Expectations, load_expectations
-from harness.gate.judging import judge_cells
+from harness.contract.registry import Registry
+from harness.gate.expectations import Expectations, first_suite, load_expectations
 from harness.model.ids import CellId
-from harness.store.cells import read_cells, read_whole
+from harness.store.cells import read_cells
 
 QUICK = CellId.parse(line()["cell"])
 
@@ -56,102 +55,88 @@ def test_a_first_file_gives_no_figures_to_what_is_wrong(gate, tmp_path):
     assert not load_expectations(tmp_path / "e.toml").cells[QUICK].figures
 
 
-class TestNoVerdict:
-    """After any error the exit code is 3, and no output looks like a verdict."""
-
-    @pytest.mark.parametrize(
-        ("arguments", "sentence"),
-        [
-            ([], "Name a file of expectations"),
-            (["none.toml"], "none.toml does not exist; 'shardbench gate --init"),
-            (["e.toml", "--judge", "none.jsonl"], "none.jsonl cannot be read"),
-            (["e.toml", "--budget", "0"], "not in the range"),
-            (["e.toml", "--judge", "first.jsonl", "--results", "r.jsonl"], "takes no --results"),
-            (["e.toml", "--judge", "first.jsonl", "--markdown", "./e.toml"], "named twice"),
-            (["e.toml", "--judge", "first.jsonl", "--markdown", "no/v.md"], "is not a folder"),
-            (["--init", "e.toml", "--judge", "first.jsonl"], "is there already"),
-            (["--init", "no/e.toml"], "is not a folder"),
-            (["--init", "n.toml", "--new", "m.toml"], "--init judges nothing"),
-            (["empty.toml"], "The expectations name no cell"),
-            (["e.toml"], "Unknown family 'boxing'"),
-        ],
-    )
-    def test_bad_input_is_no_verdict(self, gate, expected, tmp_path, arguments, sentence):
-        (tmp_path / "empty.toml").write_text("")
-        before = expected.read_bytes()
-        code, out, err = gate(*arguments)
-        assert (code, out) == (3, "")
-        assert sentence in err
-        assert "Traceback" not in err
-        assert expected.read_bytes() == before
-
-    def test_a_crash(self, gate, expected, tmp_path, monkeypatch):
-        def crash(*arguments: Any) -> Any:
-            raise ZeroDivisionError("oops")
-
-        monkeypatch.setattr("shardbench.commands.gate.judge_cells", crash)
-        code, out, err = gate("e.toml", "--judge", results(tmp_path), "--markdown", "v.md")
-        assert (code, out) == (3, "")
-        assert "ZeroDivisionError: oops" in err
-        assert "The gate itself failed: ZeroDivisionError." in err
-        assert "The gate itself failed" in (tmp_path / "v.md").read_text()
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "Name a file of expectations"),
+        (["none.toml"], "none.toml does not exist; 'shardbench gate --init"),
+        (["e.toml", "--judge", "none.jsonl"], "none.jsonl cannot be read"),
+        (["e.toml", "--budget", "0"], "not in the range"),
+        (["e.toml", "--judge", "first.jsonl", "--results", "r.jsonl"], "takes no --results"),
+        (["e.toml", "--judge", "first.jsonl", "--markdown", "./e.toml"], "named twice"),
+        (["e.toml", "--judge", "first.jsonl", "--markdown", "no/v.md"], "is not a folder"),
+        (["--init", "e.toml", "--judge", "first.jsonl"], "is there already"),
+        (["--init", "no/e.toml"], "is not a folder"),
+        (["--init", "n.toml", "--new", "m.toml"], "--init judges nothing"),
+        (["empty.toml"], "The expectations name no cell"),
+        (["e.toml"], "Unknown family 'boxing'"),
+    ],
+)
+def test_bad_input_is_no_verdict(gate, expected, tmp_path, arguments, sentence):
+    (tmp_path / "empty.toml").write_text("")
+    before = expected.read_bytes()
+    code, out, err = gate(*arguments)
+    assert (code, out) == (3, "")
+    assert sentence in err
+    assert "Traceback" not in err
+    assert expected.read_bytes() == before
 
 
-class TestMeasuring:
-    """The gate measures the toy family in child processes."""
+def test_a_crash_is_no_verdict(gate, expected, tmp_path, monkeypatch):
+    def crash(*arguments: Any) -> Any:
+        raise ZeroDivisionError("oops")
 
-    CELL = "toy/same@toy[size=4]/dgx_a100_80gb:2"
-    QUICK = ("--seconds", "0.1", "--budget", "30")
-
-    @pytest.fixture
-    def toys(self, use_families):
-        use_families(toy.toy_registry)
-
-    def test_what_the_file_names_is_measured_stored_and_judged(self, gate, toys, tmp_path):
-        (tmp_path / "e.toml").write_text(f'[cell."{self.CELL}"]\n')
-        code, out, err = gate("e.toml", *self.QUICK)
-        assert code == 1, err
-        assert out.startswith("New: 2 of 2 cells are not expected yet.")
-        stored = read_cells(tmp_path / "results" / "gate.jsonl")
-        assert {cell.variant for cell in stored} == {"reference", "same"}
-
-        (tmp_path / "e.new.toml").replace(tmp_path / "e.toml")
-        found = load_expectations(tmp_path / "e.toml").cells
-        assert found[CellId.parse(self.CELL)].counters["dealt"] == 4
-        code, out, err = gate("e.toml", *self.QUICK)
-        assert code in (0, 2), out  # the ratio of calls of microseconds
-        assert "Earlier results are kept in" in err
-        assert len(list((tmp_path / "results").glob("*.jsonl"))) == 2
-
-    @pytest.mark.parametrize(
-        ("cell", "code", "first"),
-        [
-            ("toy/raises@toy[size=4]/dgx_a100_80gb:2", 1, "Regression: 1 of 2 cells is worse"),
-            ("toy/missing@toy[size=4]/dgx_a100_80gb:2", 3, "Error: 1 of 2 cells could not be"),
-            ("toy/same@toy[size=none]/dgx_a100_80gb:2", 3, ""),
-        ],
-    )
-    def test_what_cannot_be_measured_is_no_success(self, gate, toys, tmp_path, cell, code, first):
-        (tmp_path / "e.toml").write_text(f'[cell."{cell}"]\nfingerprint = "0-1-0-1"\n')
-        found, out, _ = gate("e.toml", *self.QUICK)
-        assert found == code
-        assert out.startswith(first)
-        assert ("no item likes me" in " ".join(out.split())) == ("raises" in cell)
+    monkeypatch.setattr("shardbench.commands.gate.judge_cells", crash)
+    code, out, err = gate("e.toml", "--judge", results(tmp_path), "--markdown", "v.md")
+    assert (code, out) == (3, "")
+    assert "ZeroDivisionError: oops" in err
+    assert "The gate itself failed: ZeroDivisionError." in err
+    assert "The gate itself failed" in (tmp_path / "v.md").read_text()
 
 
-def test_a_first_file_of_a_measured_suite_is_as_expected_afterwards(gate, tmp_path, monkeypatch):
-    monkeypatch.setattr("shardbench.commands.gate.first_suite", _one_problem)
-    code, out, err = gate("--init", "--seconds", "0.3")
+SHORT = ("--seconds", "0.1", "--budget", "30")
+
+
+@pytest.fixture
+def toys(use_families):
+    """The toy family, whose cells are measured in child processes."""
+    use_families(toy.toy_registry)
+
+
+def test_a_first_suite_is_measured_stored_and_as_expected_afterwards(
+    gate, toys, tmp_path, monkeypatch
+):
+    def suite(families: Registry) -> tuple[Expectations, list[str]]:
+        return first_suite(families)[0], ["a family is left out"]
+
+    monkeypatch.setattr("shardbench.commands.gate.first_suite", suite)
+    code, out, err = gate("--init", *SHORT)
     assert code == 0, err
     assert "Wrote expectations.toml with 2 cells." in out
     assert "a family is left out" in err
-    held = load_expectations(tmp_path / "expectations.toml").cells
-    assert all(expectation.figures for expectation in held.values())
-    again = judge_cells(Expectations(held), read_whole(Path("results/gate.jsonl")))
-    assert {found.what for each in again.judged for found in each.deviations} <= {"ratio"}
+    cells = load_expectations(tmp_path / "expectations.toml").cells
+    assert [each.counters["dealt"] for each in cells.values()] == [4, 4]
+    stored = read_cells(tmp_path / "results" / "gate.jsonl")
+    assert {cell.id for cell in stored} == set(cells)
+
+    code, out, err = gate("expectations.toml", *SHORT)
+    assert code in (0, 2), out  # the ratio of calls of microseconds
+    assert "Earlier results are kept in" in err
 
 
-def _one_problem(registry):
-    text = "dimspec/{}@all-pairs[rank=1,mesh=2x2]/dgx_a100_80gb:4"
-    cells = {CellId.parse(text.format(name)): Expectation() for name in ("eager-dict", "interned")}
-    return Expectations(cells), ["a family is left out"]
+@pytest.mark.parametrize(
+    ("cell", "code", "first"),
+    [
+        ("same@toy[size=4]", 1, "Changed: 1 of 2 cells is other than expected, 1 not expected yet"),
+        ("raises@toy[size=4]", 1, "Regression: 1 of 2 cells is worse"),
+        ("missing@toy[size=4]", 3, "Error: 1 of 2 cells could not be"),
+        ("same@toy[size=none]", 3, ""),
+    ],
+)
+def test_what_cannot_be_measured_or_differs_is_no_success(gate, toys, tmp_path, cell, code, first):
+    row = f'[cell."toy/{cell}/dgx_a100_80gb:2"]\nfingerprint = "0-1-0-2"\n'
+    (tmp_path / "e.toml").write_text(row)
+    result, out, _ = gate("e.toml", *SHORT)
+    assert result == code
+    assert out.startswith(first)
+    assert ("no item likes me" in " ".join(out.split())) == ("raises" in cell)

@@ -4,25 +4,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_up_cells import WIDE, results
 
 ROOT = Path(__file__).parents[3]
 
-NOTHING: Mapping[str, str] = {}
-
-
-Start = Callable[..., "subprocess.Popen[bytes]"]
-
 
 @pytest.fixture
-def start(expected: Path, tmp_path: Path) -> Start:
-    def start(*arguments: str, changes: Mapping[str, str] = NOTHING, **options: Any):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), **changes}
+def start(expected, tmp_path):
+    """Return a function that starts `shardbench gate e.toml` with changes to the environment."""
+
+    def start(*arguments, changes=(), **options):
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | dict(changes)
         command = [sys.executable, "-m", "shardbench", "gate", "e.toml", *arguments]
         return subprocess.Popen(command, cwd=tmp_path, env=environment, **options)
 

@@ -52,10 +52,8 @@ def load(model, path, said):
 
 def step(model, optimizer, batches):
     optimizer.zero_grad()
-    losses = [
-        functional.mse_loss(model(dense, sparse), labels) for dense, labels, sparse in batches
-    ]
-    torch.stack(losses).mean().backward()
+    for dense, labels, sparse in batches:
+        (functional.mse_loss(model(dense, sparse), labels) / len(batches)).backward()
     optimizer.step()
 
 
@@ -65,13 +63,12 @@ def train(rank, meeting_point, path):
     example.TABLES = {table.name: (table.rows, table.dim) for table in said.tables}
     dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=example.RANKS)
     torch.manual_seed(0)  # the same model and the same batches on every rank
-    whole = example.Model()
-    batches = [example.random_batch() for _ in range(example.RANKS)]
-    dense, _, sparse = batches[rank]
+    whole, batches = example.Model(), [example.random_batch() for _ in range(example.RANKS)]
     optimizer = torch.optim.SGD(whole.parameters(), lr=example.LEARNING_RATE)
     model = example.Model()
     parallel, parallel_optimizer = example.sharded(model, load(model, path, said))
     example.copy_weights(whole, parallel)
+    dense, _, sparse = batches[rank]
     for steps in range(2):
         torch.testing.assert_close(parallel(dense, sparse), whole(dense, sparse))
         dist.barrier()  # equal on every rank

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from harness.gate.expectations import (
     Expectation,
     Expectations,
-    MadeWith,
     load_expectations,
     to_toml,
 )
@@ -176,15 +175,6 @@ def test_the_tolerance_of_a_cell_replaces_that_of_the_file():
     assert judge(strict, worse, quality_tolerance=0.01).exit_code == 1
 
 
-def test_other_versions_are_told_and_decide_nothing():
-    made_with = MadeWith("3.11.6", {"widgets": "1.1", "old": "2"})
-    verdict = judge(EXPECTED, line(), made_with=made_with)
-    assert verdict.versions == {
-        "old": ("2", ""), "python": ("3.11.6", "3.11.7"), "widgets": ("1.1", "1.2")
-    }  # fmt: skip
-    assert verdict.exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("work", "found"),
     [
@@ -257,13 +247,6 @@ def test_a_new_expectation_differs_only_in_what_deviates_and_is_no_error(expecte
     assert again(expected, found) == after
 
 
-@pytest.mark.parametrize("low", [1e-300, 5e-324, 0.0])
-def test_tiny_ratios_are_expected_too(low: float):
-    found = again(None, line(ratio={"value": 1e-9, "low": low, "high": 1e-9}))
-    assert found.ratio is not None
-    assert 0 <= found.ratio[0] <= low
-
-
 def test_what_is_ignored_is_not_written():
     ignoring = replace(EXPECTED, ignore=("ratio", "counters.copies"))
     found = again(ignoring, line(fingerprint="x"), ignore=("quality.cost", "decision"))
@@ -280,7 +263,7 @@ def test_what_is_ignored_is_not_written():
     "changes",
     [
         {"quality": {"cost": 1e-99, "bound": -16.0}, "counters": {"copies": 2**70}},
-        {"ratio": {"value": 0.0123456, "low": 0.0123456, "high": 0.0123456}},
+        {"ratio": {"value": 0.0123456, "low": 0.0, "high": 0.0123456}},
         {"against": "other", "decision": "own"},
     ],
 )

@@ -12,7 +12,6 @@ from harness.series.installing import (
     install,
     installed_place,
     releases_in,
-    releases_on_index,
 )
 
 KNOWN = ["1.9.2", "1.10.0", "1.5.0", "1.5.1", "1.6.1", "0.9.0"]
@@ -49,14 +48,6 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder
-
-
-def test_the_index_is_asked_through_pip(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index without the library is one sentence."""
-    assert releases_on_index(LIBRARY) == ["2.0.0", "1.0.0"]
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels / "none"))
-    with pytest.raises(ShardbenchError, match="does not say which releases of toylib there are: "):
-        releases_on_index(LIBRARY)
 
 
 def test_a_release_is_installed_completely_or_not_at_all(

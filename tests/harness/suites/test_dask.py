@@ -15,7 +15,7 @@ import pytest
 import run_sweep
 import toy
 from msgspec import structs
-from run_sweep import ids, left
+from run_sweep import assert_whole, left
 
 from harness.measuring.environment import environment
 from harness.measuring.request import Job, Request
@@ -83,10 +83,7 @@ def test_a_worker_that_is_killed_midway_loses_nothing(scheduler: str, tmp_path: 
             options = (CellStore(path), run_sweep.SETTINGS, toy.toy_registry)
             finished = list(cluster.sweep(requests, *options))
         assert [each.refused for each in finished] == ["", ""]
-        assert len(ids(path)) == len(set(ids(path)))
-        assert set(ids(path)) == {
-            str(each.cell_id(name)) for each in run_sweep.requests() for name in each.names()
-        }
+        assert_whole(path)
         assert {cell.status for cell in read_cells(path)} == {
             *("ok", "failed", "not installed", "not applicable")
         }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import run_sweep
 import toy
-from run_sweep import ids, left, swept
+from run_sweep import assert_whole, left, swept
 
 from harness.contract import Family, Study
 from harness.measuring import environment as machine
@@ -42,10 +42,7 @@ def test_two_at_a_time_measure_each_cell_once_and_a_problem_that_fails_costs_its
     finished = swept(path, [*requests, lost_request])
     (refused,) = filter(None, (done.refused for done in finished))
     assert refused.startswith("Parameter 'size' of workload")
-    assert len(ids(path)) == len(set(ids(path)))
-    assert set(ids(path)) == {
-        str(each.cell_id(name)) for each in run_sweep.requests() for name in each.names()
-    }
+    assert_whole(path)
     assert all(request.is_measured for request in left(path, requests))
 
 
