@@ -87,7 +87,7 @@ class Flat:
         """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
         load = load_of(self.space, plan.options, plan.ranks, self.devices.ranks)
         known = replace(plan, rating=load.rating)
-        best = search_in_order(self.space, self.devices, deadline, known=known, few_types=True)
+        best = search_in_order(self.space, self.devices, deadline, known=known)
         return best if isinstance(best, Found) else known
 
     def fitting_nowhere(self) -> Iterator[str]:
