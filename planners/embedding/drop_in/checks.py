@@ -23,12 +23,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ShardingType
 
 from harness.contract import InfeasibleDecision
-from planners.embedding.plan_files.checks import (
-    check_memory,
-    check_names,
-    check_ranks,
-    check_tiling,
-)
+from planners.embedding.plan_files.checks import check_plan
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.partition import rules_of
 from planners.embedding.same_plan.proposals import STREAMS
@@ -136,17 +131,14 @@ def _ranks(plan: list[ShardingOption]) -> dict[str, list[int | None]]:
 
 def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topology) -> None:
     """Raise InfeasibleDecision if the tables, tiling, ranks or memory of a plan are wrong."""
-    check_names([option.fqn for option in plan], tables)
-    ranks, host_ranks = topology.world_size, topology.intra_group_size
+    host_ranks = topology.intra_group_size
+    capacities = devices_of(topology).storage.T.tolist()
+    check_plan(plan, tables, topology.world_size, host_ranks, *capacities)
     hosts: dict[str, int] = {}
     for option in plan:
-        check_tiling(option, tuple(option.tensor.shape), ranks)
-        check_ranks(option, ranks, host_ranks)
         if option.dependency and option.partition_by == PartitionByType.HOST.value:
             host = option.shards[0].rank // host_ranks
             if hosts.setdefault(option.dependency, host) != host:
                 raise InfeasibleDecision(
                     f"Table {option.name} is on another host than the tables it depends on."
                 )
-    capacities = devices_of(topology).storage.T.tolist()
-    check_memory([shard for option in plan for shard in option.shards], *capacities)

@@ -38,7 +38,7 @@ from planners.embedding.estimates.shard_work import (
 )
 from planners.embedding.family import FAMILY
 from planners.embedding.memory.candidates import memory_candidates
-from planners.embedding.memory.shard_bytes import PEAK
+from planners.embedding.memory.estimator import PEAK
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.same_plan.partition import Partition, PartitionRules
@@ -153,7 +153,7 @@ class EmbeddingWorkbench:
                 "shard of no rows, on which they fail."
             )
         return MemorySet(
-            memory_candidates(problem, plans, kind, self._seed), notes, self._gib, PEAK
+            [*memory_candidates(problem, plans, kind, self._seed)], notes, self._gib, PEAK
         )
 
     def _rank_work(

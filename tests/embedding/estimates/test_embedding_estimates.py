@@ -182,7 +182,7 @@ def test_sequences_keep_torchrecs_own_times_and_their_memory_is_not_measured(tmp
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
     problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
     with pytest.raises(NotApplicable, match="table_0 is sequence"):
-        memory_candidates(problem, [], "cpu", 0)
+        list(memory_candidates(problem, [], "cpu", 0))
     estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
     own, calibrated = (
         problem.enumerator(EmbeddingEnumerator, made).enumerate(problem.module, problem.sharders)
