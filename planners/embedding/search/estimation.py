@@ -206,7 +206,7 @@ class Estimation:
         tables = [self._layouts[number].table for number in numbers]
         lengths = zip(*(self._options[number].input_lengths for number in numbers), strict=True)
         sizes = zip(*(self._sizes[number] for number in shards.tolist()), strict=True)
-        option = with_shards(one, [Shard([*map(Lanes.of, sizes)], [0, 0])], ShardingOption)
+        option = with_shards(one, [Shard([*map(Lanes.of, sizes)], [0, 0])])
         option._tensor = _Tables(one.tensor, tables)
         option.input_lengths = [*map(Lanes.of, lengths)]
         return option
@@ -214,16 +214,15 @@ class Estimation:
     def _sample(self, number: int, sizes: Sequence[tuple[int, ...]]) -> ShardingOption:
         """Return an option with one shard of each size, in plain numbers."""
         shards = [Shard([*size], [0, 0]) for size in sizes]
-        return with_shards(self._options[number], shards, ShardingOption)
+        return with_shards(self._options[number], shards)
 
     def _differ(self, checks: Sequence[int]) -> bool:
         """Whether any of these shards gets different estimates when it is estimated alone."""
         options = [self._sample(self._option[shard], [self._sizes[shard]]) for shard in checks]
         self._ask(options)
         for shard, option in zip(checks, options, strict=True):
-            ours = self.estimates.perf(shard), self.estimates.storage(shard)
-            theirs = option.shards[0].perf, option.shards[0].storage
-            if _exactly(ours) != _exactly(theirs):
+            estimated = option.shards[0].storage, option.shards[0].perf
+            if _exactly(self.estimates.get(shard)) != _exactly(estimated):
                 return True
             if option.is_weighted != self._options[self._option[shard]].is_weighted:
                 return True
