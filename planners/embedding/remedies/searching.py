@@ -16,7 +16,7 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.best_plan.search import search_in_order
 from planners.embedding.best_plan.torchrec_rules import canonical_order
-from planners.embedding.explain.placement import described
+from planners.embedding.explain.placed_plan import described
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import memory_left
 from planners.embedding.search.enumeration import DistinctShardEnumerator

@@ -14,7 +14,7 @@ from planners.embedding.best_plan.linear import LinearProgramme, least_possible,
 from planners.embedding.best_plan.presolve import presolved
 from planners.embedding.best_plan.proofs import ladder, proofs
 from planners.embedding.best_plan.search import best_plan
-from planners.embedding.explain.arguments import reasons
+from planners.embedding.explain.bound import reasons
 from planners.embedding.quality import arrays
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
