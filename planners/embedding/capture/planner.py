@@ -4,7 +4,6 @@ A component of torchrec or shardbench can be made again; of a user's own class o
 kept.
 """
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self, cast
@@ -103,8 +102,8 @@ class Component(Struct):
     @classmethod
     def _class(cls, name: str) -> type[Any] | None:
         """Return the class of this name that can be made again, or None."""
-        names = ChainMap(*map(vars, cls.modules))
-        return names.get(name) if name in _ARGUMENTS else None
+        homes = [module for module in cls.modules if name in _ARGUMENTS and hasattr(module, name)]
+        return getattr(homes[0], name) if homes else None
 
     def _arguments(self) -> dict[str, Any]:
         """Return the settings as constructor arguments; raises msgspec's ValidationError."""
