@@ -24,8 +24,8 @@ from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.capture.file import plain
 from planners.embedding.capture.mirrors import device_runs
-from planners.embedding.capture.recording import plain
 from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
