@@ -132,8 +132,9 @@ class Estimation:
         self._option = np.repeat(np.arange(len(options)), counts)
         self._sizes = [size for layout in layouts for size in layout.sizes]
         self.estimates = Estimates(len(self._sizes))
-        everything = range(len(self._sizes))
-        checks, left = [], everything
+        everything: Sequence[int] = range(len(self._sizes))
+        checks: list[int] = []
+        left = everything
         if constraints is not None:
             checks, left = self._in_lanes(constraints)
         if any(map(self._differs, checks, self._alone(checks))):
