@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planners.embedding.best_plan.local.ranks import copy
+from planners.embedding.best_plan.rounds import copy
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates, dominates, sums_of
 from planners.embedding.best_plan.linear import LinearProgramme
-from planners.embedding.best_plan.local.rounds import parts_of_run
-from planners.embedding.best_plan.local.search import LocalSearch
-from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.best_plan.local import LocalSearch
+from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import Ints, load_of, torchrecs_order
 
 _MOST_SEARCHES = 8  # of all modules
@@ -101,13 +100,15 @@ def _search(
     cost, options = LinearProgramme(found).solve(plan.rating, deadline)
     if (options < 0).any():
         return None
-    local = LocalSearch(found, cost, NotFound(None, None, 0), seed)
-    state = local.start_at(options, work // 2)
-    for part in parts_of_run(state, work):
-        if local.best_rating <= plan.rating or deadline.passed:
-            break
-        local.improve(state, *part, temperature=1.0)
-    if local.best is None:
+    local = LocalSearch(found, cost, seed)
+    local.run(
+        local.start_at(options),
+        work,
+        1.0,
+        lambda: local.best_rating <= plan.rating or deadline.passed,
+    )
+    if local.best is None or local.best_rating > plan.rating:
         return None
-    better = _with_options(found, plan, *local.best.best_plan(local.tables))
-    return better if better.rating <= plan.rating else None
+    return replace(
+        plan, options=local.best.options, ranks=local.best.ranks, rating=local.best_rating
+    )

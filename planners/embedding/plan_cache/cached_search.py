@@ -22,8 +22,9 @@ from typing_extensions import override
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
-from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.best_plan.replanning import Replanning
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.capture.recording import plain
 from planners.embedding.drop_in.checks import fault_of
@@ -162,9 +163,9 @@ class CachedSearch(CompiledSearch):
         Return the best plan without a limit if it is more than the share `near` better, and None if
         the search does not support the problem. `bound` is proven, in ms.
         """
-        if not NearSearch.can_search(space, devices):
+        if not can_be_placed_locally(space, devices):
             return None
-        search = NearSearch(space, devices, known.moves, self._deadline, self._planner._seed)
+        search = Replanning(space, devices, known.moves, self._deadline, self._planner._seed)
         plan = search.search(self._most_moved * known.total_bytes(space.options))
         best = search.unlimited
         if not isinstance(plan, Found):

@@ -4,7 +4,6 @@ import ctypes
 import math
 from dataclasses import dataclass
 from itertools import product
-from unittest import mock
 
 import numpy as np
 from certified import JumpingClock
@@ -22,7 +21,7 @@ from small_problems import (
 )
 
 from planners.embedding.best_plan.near.bound import near_bound, with_previous
-from planners.embedding.best_plan.near.search import NearSearch
+from planners.embedding.best_plan.replanning import Replanning
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -79,7 +78,7 @@ class Case:
                 yield float(loads[:, 0].max()), moved(space, moves, plan), plan
 
     def search(self, seed=0):
-        return NearSearch(self.space, self.devices, self.moves, Brief(), seed)
+        return Replanning(self.space, self.devices, self.moves, Brief(), seed)
 
 
 def moved(space, moves, plan):
@@ -228,9 +227,8 @@ def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
 @given(cases(), st.integers(0, 12), st.integers(0, 60))
 def test_the_time_may_be_up_at_any_moment(case, budget, looks):
     """A plan or none is returned whenever the time is up, also before the first bound."""
-    with mock.patch("planners.embedding.best_plan.near.search._BALANCED", 0):
-        deadline = Deadline(0.002, JumpingClock(looks))
-        near = NearSearch(case.space, case.devices, case.moves, deadline).search(budget)
+    deadline = Deadline(0.002, JumpingClock(looks))
+    near = Replanning(case.space, case.devices, case.moves, deadline).search(budget)
     assert isinstance(near, Found | NotFound)
 
 
@@ -247,7 +245,7 @@ def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatc
     case = two_ranks()
     listed = Found(np.array([2, 0, 1]), np.array([1, 0, 1]), 4.0, 1, 1)
     monkeypatch.setattr(
-        "planners.embedding.best_plan.near.search.search_in_order", lambda *_, **__: listed
+        "planners.embedding.best_plan.replanning.search_in_order", lambda *_, **__: listed
     )
     near = case.search().search(2)
     assert sorted(near.options.tolist()) == [0, 1, 2]
