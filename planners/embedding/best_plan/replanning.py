@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planners.embedding.best_plan.candidates import Candidates, all_candidates
+from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.local import LocalSearch
-from planners.embedding.best_plan.near.bound import near_bound, with_previous
 from planners.embedding.best_plan.parts import legal, parts_of
 from planners.embedding.best_plan.search import NEAR_ENOUGH, search_in_order, usual_work
 from planners.embedding.best_plan.sharding_types import with_fewest_types
@@ -68,7 +68,7 @@ class Replanning:
     ) -> None:
         self._order = canonical_order(space)
         self._space = search_space([space.options[number] for number in self._order.tolist()])
-        self._deadline, self._seed = deadline or Deadline(), seed
+        self._deadline = deadline or Deadline()
         self._work = effort * usual_work(space, devices, self._deadline.seconds)
         warm_up.ready(warm_up.BEST_PLAN)
         soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
@@ -122,8 +122,7 @@ class Replanning:
         if best is None:
             words = self._unlimited.tried if isinstance(self._unlimited, NotFound) else ""
             return NotFound(None, None, local.rounds, self._bound, words)
-        every = all_candidates(self._space, self._candidates.devices)
-        simpler = with_fewest_types(every, best, self._seed, 0, self._deadline)
+        simpler = with_fewest_types(self._space, self._candidates.devices, best)
         if self._bytes(simpler) <= self._bytes(best):
             best = simpler
         moved, tried = self._bytes(best), local.rounds + 1

@@ -14,7 +14,7 @@ from planners.embedding.best_plan.linear import LinearProgramme, least_possible,
 from planners.embedding.best_plan.presolve import Presolve, presolve_bound, presolved
 from planners.embedding.best_plan.proofs import ladder, proofs
 from planners.embedding.best_plan.search import best_plan
-from planners.embedding.explain.arguments import reasons
+from planners.embedding.explain.bound import reasons
 from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import search_space
 
@@ -91,7 +91,7 @@ def test_whole_options_bound_more_than_parts():
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
-    for limit in ("patterns._MOST_TABLES", "packing._MOST_COLUMNS", "presolve._MOST_SHARDS"):
+    for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES", "presolve._MOST_SHARDS"):
         monkeypatch.setattr(f"planners.embedding.best_plan.{limit}", -1)
     assert bounds(*one_of_two_options()) == pytest.approx([2.75, 2.75], rel=RELATIVE)
 
@@ -190,8 +190,9 @@ def test_an_option_is_ruled_out_by_what_its_shards_take_together():
         [option(0, "host_columns", *[(1, 0, 2.0)] * 4), option(0, "device", (1, 0, 5.0))]
     )
     presolve = Presolve(candidates(space, devices(*[(9, 0)] * 4, host_ranks=2)))
-    assert presolve.possible(3.9).tolist() == [False, False]
-    assert presolve.possible(4.0).sum() == 1
+    every = np.ones(2, bool)
+    assert presolve.fitting(3.9, every).tolist() == [False, False]
+    assert presolve.fitting(4.0, every).sum() == 1
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
