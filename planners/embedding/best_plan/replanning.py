@@ -72,7 +72,7 @@ class Replanning:
         self._work = effort * usual_work(space, devices, self._deadline.seconds)
         warm_up.ready(warm_up.BEST_PLAN)
         soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
-        self._unlimited = search_in_order(self._space, devices, soon, seed, few_types=True)
+        self._unlimited = search_in_order(self._space, devices, soon, seed)
         self._moves = moves(self._space.options, devices.ranks)
         self._candidates = with_previous(self._space, devices, self._moves)
         impossible = len(self._candidates.without_options)
