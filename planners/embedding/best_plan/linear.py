@@ -22,7 +22,13 @@ import highspy
 import numpy as np
 from scipy.sparse import block_array, coo_array, csr_array, eye_array
 
-from planners.embedding.best_plan.candidates import Bools, Candidates, candidates, on_usable_ranks
+from planners.embedding.best_plan.candidates import (
+    Bools,
+    Candidates,
+    candidates,
+    candidates_of,
+    fitting,
+)
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import (
@@ -31,7 +37,6 @@ from planners.embedding.search.space import (
     Ints,
     Placement,
     SearchSpace,
-    search_space,
 )
 
 _UNIT = 2.0**-53  # relative error of one rounding, at most
@@ -72,16 +77,10 @@ def near_bound(
 
 def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candidates:
     """Return the candidates and the previous plan's options that fit, even if dominated."""
-    undominated = candidates(space, devices)
     options = np.unique(moves.options_at_home(space))
-    if not len(options):
-        return undominated
-    alone = search_space([space.options[number] for number in options.tolist()])
-    fitting = options[candidates(alone, devices).options]
-    union = np.union1d(undominated.options, fitting)
-    union = union[np.argsort(space.table[union], kind="stable")]
-    first = np.searchsorted(space.table[union], np.arange(space.tables + 1))
-    return on_usable_ranks(space, devices, union, first)
+    options = options[fitting(space, devices)[options]]
+    union = np.union1d(candidates(space, devices).options, options)
+    return candidates_of(space, devices, union)
 
 
 def least_possible(
