@@ -25,8 +25,8 @@ from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.best_plan.replanning import Replanning
 from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
+from planners.embedding.capture.file import plain
 from planners.embedding.capture.mirrors import device_runs
-from planners.embedding.capture.recording import plain
 from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
