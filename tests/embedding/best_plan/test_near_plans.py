@@ -156,26 +156,6 @@ def test_the_same_seed_gives_the_same_plan(case, budget, seed):
     assert type(one) is type(other)
 
 
-@settings(max_examples=25, deadline=None)
-@given(cases())
-def test_without_a_budget_a_plan_that_fits_stays_as_it_is(case):
-    placed = {
-        int(case.space.table[number]): (number, case.before[id(each)])
-        for number, each in enumerate(case.space.options)
-        if id(each) in case.before
-    }
-    heavy = all(min(case.weight[id(each)]) > 0 for each in case.space.options)
-    if len(placed) < case.space.tables or not heavy:
-        return
-    plan = [placed[table] for table in range(case.space.tables)]
-    if not fit(sum(load(case.space, case.devices, *each) for each in plan), case.devices):
-        return
-    near = case.search().search(0)
-    assert isinstance(near, Found)
-    assert near.moved == 0
-    assert options_with_ranks(case.space, near.options, near.ranks) == plan
-
-
 def two_ranks():
     """Return a case of two ranks; the first has tables of 4, 3, 1 ms that move 10, 1, 1 bytes."""
     ms = (4.0, 3.0, 1.0)
