@@ -89,35 +89,33 @@ def _problem_inputs(
     They depend on torchrec's release and on values, not on the process or the machine. Raises
     ShardbenchError if an input is unknown, such as a user's own estimator.
     """
+    # 1. What a captured file has, if a plan's file of table names describes such a plan.
     inputs = inputs_of(planner, module, sharders)
-    names = [table.name for captured in inputs.modules for table in captured.tables]
-    if len(set(names)) < len(names):
-        name, _ = Counter(names).most_common(1)[0]
+    names = Counter(table.name for captured in inputs.modules for table in captured.tables)
+    name, times = names.most_common(1)[0]
+    if times > 1:
         raise ShardbenchError(f"several modules have a table {name}, and a plan's file only names.")
     if inputs.planner.obstacle:
         raise ShardbenchError(f"{inputs.planner.obstacle}.")
+    # 2. What it lacks: the enumerator, bandwidths, and the tables with weights that are stashed.
     if type(planner._enumerator) is not DistinctShardEnumerator:
         raise ShardbenchError("the enumerator is the caller's own.")
     bandwidths = type(planner._topology.comms_bandwidths)
     if bandwidths is not BasicCommsBandwidths:
         raise ShardbenchError(f"{bandwidths.__name__} is not torchrec's.")
+    configs = chain(*(sharded.configs() for sharded in sharded_modules(module, sharders)))
+    stashed = [config.name for config, _ in configs if getattr(config, "stash_weights", False)]
     parts = [
         FORMAT,
         getattr(torchrec, "__version__", "a checkout"),
         {name: getattr(inputs, name) for name in _INPUTS},
-        _stashed(module, sharders),
+        stashed,
         _described(planner._enumerator, planner),
     ]
     try:
         return msgspec.json.encode(parts, order="deterministic", enc_hook=plain)
     except TypeError as error:
         raise ShardbenchError(f"an input is unknown: {error}.") from None
-
-
-def _stashed(module: nn.Module, sharders: list[ModuleSharder[nn.Module]]) -> list[str]:
-    """Return the tables with weights that are stashed, which the captured inputs lack."""
-    configs = chain(*(sharded.configs() for sharded in sharded_modules(module, sharders)))
-    return [config.name for config, _ in configs if getattr(config, "stash_weights", False)]
 
 
 def _described(part: Any, planner: Planner) -> list[Any]:
