@@ -9,7 +9,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -24,12 +24,11 @@ from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.capture.file import plain
 from planners.embedding.capture.mirrors import device_runs
-from planners.embedding.capture.recording import plain
 from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.drop_in.turns import PlanFound
 from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
 from planners.embedding.plan_files.table import PlanTable
@@ -68,15 +67,19 @@ class CachedSearch(CompiledSearch):
         self._key = ""
         self.use = ""
 
-    def enumerating(self, enumerate_: Callable[..., Options]) -> Callable[..., Options]:
-        """Wrap an enumerator's `enumerate` to return only the options of a known plan, if any."""
+    @override
+    def stand_ins(self) -> Iterator[tuple[Any, str, Any]]:
+        """Yield what is replaced; the enumerator returns only a known plan's options, if any."""
+        yield from super().stand_ins()
+        enumerator = self._planner._enumerator
+        enumerate_ = enumerator.enumerate
 
         def enumerate_or_load(module: nn.Module, sharders: Sharders) -> Options:
             left = msgspec.json.encode(device_runs(self._topology))  # after the reservation
             self._key = digest(self._inputs, left, letters=32)
             return self._known(module, sharders) or enumerate_(module=module, sharders=sharders)
 
-        return enumerate_or_load
+        yield enumerator, "enumerate", enumerate_or_load
 
     def _known(self, module: nn.Module, sharders: Sharders) -> Options | None:
         """Take the plan of exactly this problem as the outcome, if a file's passes all checks."""
@@ -88,30 +91,26 @@ class CachedSearch(CompiledSearch):
             try:
                 enumerator = cast(DistinctShardEnumerator, planner._enumerator)
                 plan = _options_of(document, enumerator, module, sharders)
-                figures = document.quality
+                figures, names = document.quality, {option.fqn for option in plan}
                 rating, bound = figures["max_rank_ms"], figures["bound_ms"]
                 counts = int(figures["proposals"]), int(figures["plans"])
-                estimates = planner._own_estimates() if planner._check else None
-                self._check(plan, rating, {option.fqn for option in plan}, estimates)
+                fault = fault_of(planner, plan, rating, names, self._topology)
             except Exception as error:  # a user's own sharder may raise anything
-                self._folder.report(f"{file.path} is not used, since it is wrong: {error}")
+                fault = str(error).rstrip(".")
+            if fault:
+                self._folder.report(f"{file.path} is not used, since it is wrong: {fault}.")
                 continue
-            self.outcome = Found(_NONE, _NONE, rating, *counts, bound)
-            self._turn, self.use = PlanFound(plan, rating), "hit"
+            self.outcome, self.use = Found(_NONE, _NONE, rating, *counts, bound), "hit"
             self._folder.touch(file)
             return plan
         return None
 
-    def _check(self, plan: Options, rating: float, tables: set[str], estimates: Any = None) -> None:
-        """Raise UsageError unless a plan fits this problem and has this rating."""
-        perf_model = self._planner._perf_model
-        if fault := fault_of(plan, rating, tables, self._topology, perf_model, None, estimates):
-            raise UsageError(f"{fault}.")
-
     @override
     def load(self, search_space: Options, enumerator: Any = None) -> None:
-        """Search for a plan, unless it is known."""
-        if self.use != "hit":
+        """Search for a plan, unless it is known and is the search space."""
+        if isinstance(self.outcome, Found):
+            self._propose_from(self._lead_to([search_space], self.outcome.rating))
+        else:
             super().load(search_space, enumerator)
 
     @override
@@ -121,8 +120,8 @@ class CachedSearch(CompiledSearch):
         if similar is None:
             return super().search(space, devices)
         file, document = similar
-        known = PlanTable.of_document(document)
-        plan, bound = self._used_again(space, devices, known, file.path.name)
+        known, label = PlanTable.of_document(document), file.path.name
+        plan, bound = self._used_again(space, devices, known, label)
         if plan is not None:
             self._folder.touch(file)
             self.use = "near hit"
@@ -132,7 +131,7 @@ class CachedSearch(CompiledSearch):
         ):
             return super().search(space, devices)
         plan = replace(plan, bound=max(bound, plan.bound))
-        _log("The search starts from %s", file.path.name, plan.rating, plan.bound)
+        _log("The search starts from %s", label, plan.rating, plan.bound)
         self.use = "start"
         return plan
 
@@ -152,17 +151,15 @@ class CachedSearch(CompiledSearch):
         rating = load_of(space, *plan, devices.ranks).rating
         while rating > bound * (1 + self._near) and (proof := next(ladder, None)):
             bound = proof.milliseconds
+        again, fault = Found(*plan, rating, 1, 1, min(bound, rating)), None
         if rating > bound * (1 + self._near):
-            _log("%s is not used again, since it is not near enough", label, rating, bound)
-            return None, bound
-        again = Found(*plan, rating, 1, 1, min(bound, rating))
-        try:
-            self._check(placed(space, again), rating, {option.fqn for option in space.options})
-        except UsageError as error:
-            logger.info("%s is not used again: %s", label, error)
-            return None, bound
-        _log("%s is used again", label, rating, bound)
-        return again, bound
+            fault = "it is not near enough"
+        else:
+            names, options = {option.fqn for option in space.options}, placed(space, again)
+            fault = fault_of(self._planner, options, rating, names, self._topology)
+        use = f"not used again, since {fault}" if fault else "used again"
+        _log(f"%s is {use}", label, rating, bound)
+        return (None if fault else again), bound
 
     def _started_from(self, space: SearchSpace, devices: Devices, known: PlanTable) -> Found | None:
         """Search from the known plan; the share `most_moved` of its bytes may move.
