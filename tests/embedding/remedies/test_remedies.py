@@ -29,18 +29,18 @@ from planners.embedding.best_plan.torchrec_rules import canonical_order
 from planners.embedding.decision import validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.remedies.changes import (
+    changed,
     least_total,
     memory_left,
     share_leaving,
-    with_batch,
     with_memory,
 )
-from planners.embedding.remedies.remedies import remedies
-from planners.embedding.remedies.searching import DDR, GIB, HBM, Flat, with_options
+from planners.embedding.remedies.remedies import DDR, GIB, HBM, Flat, remedies, with_options
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 
 META = torch.device("meta")
+ASKED = problem("synthetic[tables=2,seed=1]", gpus=2)
 
 pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")
 
@@ -72,7 +72,7 @@ def test_the_least_memory_agrees_with_brute_force(kind, seed):
         options.append(option(table, "uniform", (1, ddr, 1.0), (1, ddr, 1.0)))
     space = search_space(options)
     space = with_options(space, canonical_order(space))
-    plan = Flat(space, devices((6, 6), (6, 6))).least_memory(kind, Deadline())
+    plan = Flat(ASKED, space, devices((6, 6), (6, 6))).least_memory(kind, Deadline())
     memory = (((c, 6) if kind == HBM else (6, c)) for c in range(40))
     least = next((m[kind] for m in memory if fits(space, devices(m, m))), None)
     if least is None:
@@ -90,7 +90,7 @@ def test_the_least_memory_agrees_with_brute_force(kind, seed):
 )
 def test_each_remedy_has_a_plan_that_fits_and_a_proof_and_more_hbm_is_last(workload, batch, names):
     asked = problem(workload, gpus=8)
-    asked = with_batch(asked, batch) if batch else asked
+    asked = changed(asked, batch_size=batch) if batch else asked
     assert math.isinf(Flat.of(asked).any_plan(Deadline()).bound)
     several = remedies(asked, 10.0).remedies
     assert {remedy.name for remedy in several} >= names
@@ -166,7 +166,7 @@ NO_HBM, SCARCE = {"hbm_cap": 0}, {"hbm_cap": GIB // 4, "ddr_cap": GIB // 4}
         (bags, 2, {}, partial(FixedAbsoluteStorageReservation, 9 * GIB), ONLY_FUSED,
          ("reservation leaves no HBM.", "Reserve at most 95.2", "Give each GPU 9.19")),
         (with_dense_part, 2, {}, partial(HeuristicalStorageReservation, 0.15), None,
-         ("Reserve at most 95.2", "Give each GPU")),
+         ("reservation needs more than all HBM", "Reserve at most 95.2", "Give each GPU")),
         (hashed_bags, 4, SCARCE, partial(FixedPercentageStorageReservation, 0.1), None,
          ("No plan is possible on 6, 8, 10, ... GPUs", "Give each GPU", "GiB of DDR")),
         (bags, 2, {}, partial(FixedPercentageStorageReservation, 1.0), ONLY_FUSED,
@@ -219,7 +219,6 @@ def test_the_error_itself_is_torchrecs_and_remedies_can_be_left_out():
     assert "GPUs" not in "\n".join(ours.__notes__)
 
 
-ASKED = problem("synthetic[tables=2,seed=1]", gpus=2)
 RESERVATIONS = {
     "share": lambda size: FixedPercentageStorageReservation(min(size, 1.0)),
     "bytes": lambda size: FixedAbsoluteStorageReservation(int(size * 2**40)),
