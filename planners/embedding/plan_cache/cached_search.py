@@ -24,8 +24,8 @@ from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.capture.file import plain
 from planners.embedding.capture.mirrors import device_runs
-from planners.embedding.capture.recording import plain
 from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
@@ -240,7 +240,7 @@ class _ChosenOptions(DistinctShardEnumerator):
         self.__dict__.update(settings.__dict__)
         self.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
         self._last_stored_module = None
-        self._stashed, self._special = {}, {}
+        self._special = {}
         self._chosen = chosen
 
     @override

@@ -342,10 +342,10 @@ def brings(spec: WorkloadSpec) -> Topology | None:
     """Return the machines of a captured file, else None; raises UsageError for a bad file."""
     if not is_captured_file(spec.name):
         return None
-    from planners.embedding.capture.file import read_machines
+    from planners.embedding.capture.file import read_problem
 
     _check_no_parameters(spec)
-    return read_machines(spec.name)
+    return read_problem(spec.name).topology.machines()
 
 
 def _check_no_parameters(spec: WorkloadSpec) -> None:
