@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
-from scipy.sparse import block_array, coo_array, csr_array, eye_array
+from scipy.sparse import block_array, coo_array, csr_array, eye_array, hstack
 
-from planners.embedding.best_plan.candidates import Bools, Candidates, candidates, on_usable_ranks
+from planners.embedding.best_plan.candidates import Bools, Candidates, all_candidates, candidates
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import (
@@ -31,7 +31,6 @@ from planners.embedding.search.space import (
     Ints,
     Placement,
     SearchSpace,
-    search_space,
 )
 
 _UNIT = 2.0**-53  # relative error of one rounding, at most
@@ -72,16 +71,9 @@ def near_bound(
 
 def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candidates:
     """Return the candidates and the previous plan's options that fit, even if dominated."""
-    undominated = candidates(space, devices)
-    options = np.unique(moves.options_at_home(space))
-    if not len(options):
-        return undominated
-    alone = search_space([space.options[number] for number in options.tolist()])
-    fitting = options[candidates(alone, devices).options]
-    union = np.union1d(undominated.options, fitting)
-    union = union[np.argsort(space.table[union], kind="stable")]
-    first = np.searchsorted(space.table[union], np.arange(space.tables + 1))
-    return on_usable_ranks(space, devices, union, first)
+    fitting, wanted = all_candidates(space, devices), candidates(space, devices).options
+    wanted = np.union1d(wanted, moves.options_at_home(space))
+    return fitting.only(np.isin(fitting.options, wanted))
 
 
 def least_possible(
@@ -327,55 +319,49 @@ def _rows_in_sum(options: Candidates) -> _Rows:
 
 def _rows_of_moves(options: Candidates, moves: Moves, budget: float, at_least: float) -> _Rows:
     """Return the limits in sum, of moved bytes, and of each crowded rank's time and memory."""
-    space, devices, in_sum = options.space, options.devices, _rows_in_sum(options)
-    count, first = in_sum.needs.shape  # `first` is the row of moved bytes
+    space, storage, in_sum = options.space, options.devices.storage, _rows_in_sum(options)
+    count, sums = in_sum.needs.shape
     kinds = np.flatnonzero(space.option_storage[options.options].any(axis=0))
     whole = max(float(moves.weight.max()), 1.0)
     # 1. The candidates' shards at home; shard i of a uniform option is always on rank i.
     candidate = np.full(len(space.options), -1)
     candidate[options.options] = np.arange(count)
-    shards, option = moves.at_home, moves.options_at_home(space)
-    known = candidate[option] >= 0
-    shards, option = shards[known], option[known]
+    known = candidate[moves.options_at_home(space)] >= 0
+    shards, option = moves.at_home[known], moves.options_at_home(space)[known]
     uniform = space.placement[option] == Placement.UNIFORM
     rank = np.where(uniform, shards - space.first_shard[option], moves.home[shards])
-    # 2. The crowded ranks, and a row for the time and for each kind of memory of each of them.
-    estimate, capacity = space.estimate[shards], np.maximum(devices.storage[:, kinds], 1)
-    memory = space.storage[estimate][:, kinds] / capacity[rank]
-    used = np.column_stack([space.total[estimate] / in_sum.unit, memory])
+    where = np.arange(len(shards)), candidate[option]
+    owner = csr_array((np.ones(len(shards)), where), shape=(len(shards), count))
+    # 2. The time and memory of their ranks that they use if they stay, and the crowded ranks.
+    capacity = np.maximum(storage[:, kinds], 1)
+    parts = space.storage[space.estimate[shards]][:, kinds] / capacity[rank]
+    used = np.column_stack([space.total[space.estimate[shards]] / in_sum.unit, parts])
     room = np.column_stack(
-        [np.full(devices.ranks, at_least / in_sum.unit), devices.storage[:, kinds] / capacity]
+        [np.full(len(storage), at_least / in_sum.unit), storage[:, kinds] / capacity]
     )
-    load = np.zeros(room.shape)
-    np.add.at(load, rank, used)
-    crowded = np.asarray((load > room).any(axis=1))
-    number = np.cumsum(crowded) - 1
-    row = first + 1 + number[rank, None] * room.shape[1] + np.arange(room.shape[1])
-    is_time = np.zeros((crowded.sum(), room.shape[1]))
-    is_time[:, 0] = 1.0
-    of_ranks = np.where(is_time > 0, 0.0, room[crowded])
-    limits = np.concatenate([in_sum.limits, [budget / whole], of_ranks.ravel()])
-
-    def amounts(values: Floats, at: Ints, rows: Ints, height: int) -> Any:
-        """Return a sparse array with `values` at `rows` of limits, for the numbers `at`."""
-        values, at, rows = np.broadcast_arrays(values, at, rows)
-        where = at.ravel(), rows.ravel()
-        return csr_array((values.ravel(), where), shape=(height, len(limits)))
-
-    # 3. Shards of uniform options stay there, others stay or leave.
-    fixed, free = crowded[rank] & uniform, crowded[rank] & ~uniform
-    owner, height = candidate[option[free]], int(free.sum())
-    at_home, every = np.arange(height), np.arange(count)
-    needs = in_sum.needs.tocoo()
+    width = room.shape[1]
+    column = rank[:, None] * width + np.arange(width)
+    ends = np.arange(len(shards) + 1) * width
+    stays = csr_array((used.ravel(), column.ravel(), ends), shape=(len(shards), room.size))
+    crowded = (stays.sum(axis=0).reshape(room.shape) > room).any(axis=1)
+    stays = stays[:, np.repeat(crowded, width)]
+    is_time = np.tile(np.arange(width) == 0, crowded.sum())
+    of_ranks = np.where(is_time, 0.0, room[crowded].ravel())
+    # 3. Shards of uniform options stay on crowded ranks; others stay or leave, and then move.
+    free = crowded[rank] & ~uniform
     moved = moves.least_moved(space)[options.options] / whole
+    leaving = moves.weight[shards[free]] / whole
     return _Rows(
         unit=in_sum.unit,
-        limits=limits,
-        is_time=np.concatenate([in_sum.is_time, [0.0], is_time.ravel()]),
-        needs=amounts(needs.data, needs.row, needs.col, count)
-        + amounts(moved, every, first, count)
-        + amounts(used[fixed], candidate[option[fixed], None], row[fixed], count),
-        owner=csr_array((np.ones(height), (at_home, owner)), shape=(height, count)),
-        stays=amounts(used[free], at_home[:, None], row[free], height),
-        leaves=amounts(moves.weight[shards[free]] / whole, at_home, first, height),
+        limits=np.concatenate([in_sum.limits, [budget / whole], of_ranks]),
+        is_time=np.concatenate([in_sum.is_time, [0.0], is_time]),
+        needs=hstack(
+            [in_sum.needs, csr_array(moved[:, None]), owner[uniform].T @ stays[uniform]], "csr"
+        ),
+        owner=owner[free],
+        stays=hstack([csr_array((len(leaving), sums + 1)), stays[free]], "csr"),
+        leaves=csr_array(
+            (leaving, (np.arange(len(leaving)), np.full(len(leaving), sums))),
+            shape=(len(leaving), sums + 1 + len(is_time)),
+        ),
     )

@@ -3,17 +3,16 @@
 Each check returns the reason why not, as a clause, or None.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
 from torchrec.distributed.planner.types import (
-    DeviceHardware,
     PartitionByType,
     Partitioner,
-    PerfModel,
     PlannerError,
     Proposer,
     Shard,
@@ -30,30 +29,22 @@ from planners.embedding.same_plan.proposals import STREAMS
 from planners.embedding.search.options import copy_without_ranks, with_shards
 from planners.embedding.search.space import Placement, SearchSpace, devices_of
 
-Estimates = Callable[[list[ShardingOption]], None]
-"""Fills in the estimates of options that have none."""
 
-
-def obstacle_of_components(
-    partitioner: Partitioner, perf_model: PerfModel, ranks: int
-) -> str | None:
-    """Return why the compiled search does not support these components."""
-    if rules_of(partitioner) is None:
-        return f"{type(partitioner).__name__} is not compiled"
-    if type(perf_model) is not NoopPerfModel:
-        return f"{type(perf_model).__name__} is not compiled"
-    if perf_model._topology.world_size != ranks:
+def obstacle_of_planner(planner: EmbeddingShardingPlanner) -> str | None:
+    """Return why the compiled search does not support the components of a `Planner`."""
+    if rules_of(planner._partitioner) is None:
+        return f"{type(planner._partitioner).__name__} is not compiled"
+    if type(planner._perf_model) is not NoopPerfModel:
+        return f"{type(planner._perf_model).__name__} is not compiled"
+    if planner._perf_model._topology.world_size != planner._topology.world_size:
         return "the perf model is for another number of ranks"
-    return None
+    return obstacle_of_proposers(planner._proposers) if planner._mode == "same-plan" else None
 
 
 def obstacle_of_proposers(
     proposers: Iterable[Proposer], topology: Topology | None = None
 ) -> str | None:
-    """Return why the proposals, on this topology if given, are not compiled.
-
-    Only the search for torchrec's plan makes the proposals of a planner's own proposers.
-    """
+    """Return why the proposals, on this topology if given, are not compiled."""
     types = [type(proposer) for proposer in proposers]
     for kind in types:
         if kind not in STREAMS:
@@ -71,17 +62,10 @@ def obstacle_of_proposers(
 def obstacle_of_problem(space: SearchSpace, topology: Topology) -> str | None:
     """Return why the compiled search does not support this problem."""
     # GreedyPerfPartitioner puts the shards of such an option on different ranks.
-    if any(
-        option.compute_kernel == EmbeddingComputeKernel.KEY_VALUE.value
-        and option.sharding_type == ShardingType.COLUMN_WISE.value
-        for option in space.options
-    ):
+    by_columns = EmbeddingComputeKernel.KEY_VALUE.value, ShardingType.COLUMN_WISE.value
+    if any((option.compute_kernel, option.sharding_type) == by_columns for option in space.options):
         return "the placement of kernel key_value by columns is not compiled"
-    rules = {option.partition_by for option in space.options}
-    if rules.difference(kind.value for kind in PartitionByType):
-        return "torchrec does not know how to place an option"
-    on_hosts = PartitionByType.MULTI_HOST.value in rules
-    if on_hosts and topology.intra_group_size > topology.world_size:
+    if (space.placement == Placement.HOSTS).any() and not devices_of(topology).hosts:
         return "there is no whole host for a grid"
     together = np.bincount(space.group)[space.group[space.table]] > 1
     if (together & (space.placement == Placement.DEVICE)).any():
@@ -89,43 +73,40 @@ def obstacle_of_problem(space: SearchSpace, topology: Topology) -> str | None:
     estimates = np.hstack([space.storage, space.perf])
     if not np.isfinite(estimates).all() or (estimates < 0).any():
         return "an estimate is negative or not finite"
-    if not all(_is_plain(device, rank) for rank, device in enumerate(topology.devices)):
-        return "the devices are not empty at first, or do not hold whole bytes"
+    for rank, device in enumerate(topology.devices):
+        sizes = (device.storage.hbm, device.storage.ddr, device.storage.ssd)
+        whole = all(isinstance(size, int) for size in sizes)
+        if device.rank != rank or device.perf.total or not whole:
+            return "the devices are not empty at first, or do not hold whole bytes"
     return None
 
 
-def _is_plain(device: DeviceHardware, rank: int) -> bool:
-    sizes = (device.storage.hbm, device.storage.ddr, device.storage.ssd)
-    whole = all(isinstance(size, int) for size in sizes)
-    return device.rank == rank and not device.perf.total and whole
-
-
 def fault_of(
+    planner: EmbeddingShardingPlanner,
     plan: list[ShardingOption],
     rating: float,
     tables: set[str],
     topology: Topology,
-    perf_model: PerfModel,
     partitioner: Partitioner | None = None,
-    estimates: Estimates | None = None,
 ) -> str | None:
-    """Return the fault of a plan as a clause, or None if the plan is right.
+    """Return the fault of a plan of a `Planner` as a clause, or None if the plan is right.
 
-    The plan must place the `tables` (torchrec's `fqn`), and the perf model must rate it `rating`
-    ms. If given, `partitioner` must choose the plan's ranks, and `estimates` must fill in its
-    estimates.
+    It must place the `tables` (torchrec's `fqn`), and the perf model must rate it `rating` ms. If
+    given, `partitioner` must choose its ranks. If the planner checks its plans, torchrec must
+    estimate its shards alike; a user's own enumerator has estimated them itself.
     """
     try:
         _check_layout(plan, tables, topology)
     except InfeasibleDecision as error:
         text = str(error)
         return text[0].lower() + text[1:].rstrip(".")
-    rated = perf_model.rate(plan)
+    rated = planner._perf_model.rate(plan)
     if rated != rating:
         return f"the compiled search rates its plan {rating} ms, torchrec {rated}"
-    if estimates is not None:
+    enumerator = planner._own_enumerator
+    if planner._check and planner._enumerator is enumerator:
         again = [with_shards(o, [Shard(s.size, s.offset) for s in o.shards]) for o in plan]
-        estimates(again)
+        enumerator.torchrecs().populate_estimates(again)
         for option, other in zip(plan, again, strict=True):
             for shard, own in zip(option.shards, other.shards, strict=True):
                 if (shard.perf, shard.storage) != (own.perf, own.storage):

@@ -26,7 +26,6 @@ import torchrec
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
 from torchrec.distributed.planner.types import (
     Enumerator,
     ParameterConstraints,
@@ -36,7 +35,6 @@ from torchrec.distributed.planner.types import (
     PlannerError,
     PlannerErrorType,
     Proposer,
-    ShardEstimator,
     ShardingOption,
     Stats,
     StorageReservation,
@@ -51,11 +49,10 @@ from planners.instruments import collection_paused, replaced
 if TYPE_CHECKING:
     from planners.embedding.plan_files.table import PlanTable
 
-# Named, because it builds problems, and those may hold planners of this class.
-_ROUNDING = 1e-9
+# The search is imported where it is used, since it may not load on an untested release. Remedies
+# are imported by name, since they build problems, and those may hold planners of this class.
 _REMEDIES = "planners.embedding.remedies.remedies"
-
-# The search is imported where it is used, since it may not load on an untested release.
+_ROUNDING = 1e-9
 
 logger = logging.getLogger("shardbench")
 
@@ -80,18 +77,16 @@ class Planner(EmbeddingShardingPlanner):
 
     Mode `same-plan` finds torchrec's plan to the last bit, with the same counts and errors; each
     call ignores state that proposers have from earlier calls. Mode `best-plan` searches for the
-    best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none. It does
-    not need the proposers, so these may be of any kind; only the plans with larger caches of
-    EmbeddingOffloadScaleupProposer are rated, too.
+    best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none. Its
+    proposers may be of any kind, since only EmbeddingOffloadScaleupProposer is used.
 
-    If a component is not compiled, such as a user's own partitioner, torchrec's own search is used,
-    and a message is logged once. If the compiled search fails, or torchrec rates its plan
-    differently, torchrec's own search is used from then on, after one warning. On a torchrec
-    release that is not in `RELEASES`, only torchrec's own code runs, after one warning.
+    TorchRec's own search is used for what is not compiled, such as a user's own partitioner, after
+    one message; for good after one warning, if the compiled search fails or torchrec rates its plan
+    differently; and on a release that is not in `RELEASES`, after one warning.
 
-    A time limit for the best plan covers all of `plan` except the enumeration of options. It is
-    kept to within a tenth of the limit or half a second. When the time is up, the best plan so far
-    is returned; if there is none, the error is torchrec's for an exceeded `timeout_seconds`.
+    A time limit for the best plan covers all of `plan` except the enumeration of options. When the
+    time is up, the best plan so far is returned; if there is none, the error is torchrec's for an
+    exceeded `timeout_seconds`.
 
     Args:
         mode: the kind of plan, `same-plan` or `best-plan`.
@@ -99,10 +94,8 @@ class Planner(EmbeddingShardingPlanner):
             search stops after about five seconds of CPU, counted as work, so that a seed always
             gives the same plan.
         seed: seed of the search for the best plan.
-        check: whether to check each plan: every table is tiled once, on ranks that exist and that
-            its sharding type allows, within their memory; torchrec's perf model and estimators rate
-            it the same; and in mode `same-plan` torchrec's partitioner chooses the same ranks. It
-            does not check that no other proposal is better.
+        check: whether to check each plan with torchrec's perf model and estimators, in mode
+            `same-plan` also with its partitioner; that no other proposal is better is not checked.
         any_release: whether to search on untested releases, too.
         previous: the current plan, as a ShardingPlan or a file of `shardbench plan`; the search
             then looks for the best plan that moves little of it.
@@ -205,29 +198,19 @@ class Planner(EmbeddingShardingPlanner):
         self._supported = RELEASES.allow("Planner", release, any_release=any_release)
         self._warned = not self._supported  # which a warning has said already
         self._fault: str | None = None
-        self._own_enumerator: EmbeddingEnumerator | None = None
-        self._estimators: List[ShardEstimator] | None = None
+        self._own_enumerator: Any = None
         if self._obstacle() is None and not enumerator:
             from planners.embedding.search.enumeration import DistinctShardEnumerator
 
-            self._enumerator = self._own_enumerator = self._new(DistinctShardEnumerator)
-
-    def _new(self, kind: type[EmbeddingEnumerator]) -> EmbeddingEnumerator:
-        return kind(self._topology, self._batch_size, self._constraints, self._estimators)
-
-    def estimate_with(self, estimators: List[ShardEstimator]) -> None:
-        """Use these estimators instead of the default ones of torchrec's enumerator."""
-        self._estimators = estimators
-        own = self._own_enumerator
-        self._enumerator = self._new(EmbeddingEnumerator if own is None else type(own))
-        self._own_enumerator = None if own is None else self._enumerator
+            self._enumerator = self._own_enumerator = DistinctShardEnumerator(
+                self._topology, self._batch_size, self._constraints
+            )
 
     @property
     def _limit(self) -> float | None:
-        """The time limit of the search for the best plan, in seconds."""
-        if self._search_seconds is not None:
-            return self._search_seconds
-        return self._timeout_seconds or None
+        """The time limit of the search in seconds."""
+        own = self._search_seconds if self._mode == "best-plan" else None
+        return own or self._timeout_seconds or None
 
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
@@ -265,38 +248,32 @@ class Planner(EmbeddingShardingPlanner):
         """Plan with the compiled search, else, without a previous plan, with torchrec's own."""
         obstacle = self._fault or self._obstacle()
         if obstacle is None:
-            from planners.embedding.drop_in.compiled_search import NotCompiled
-            from planners.embedding.drop_in.turns import WrongPlan
+            from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
 
             try:
                 with collection_paused() if self._cache else nullcontext():
                     return self._plan_compiled(module, sharders)
             except NotCompiled as error:
                 obstacle = str(error)
-            except WrongPlan as error:
-                obstacle = self._fault = str(error)
+                if isinstance(error, WrongPlan):
+                    self._fault = obstacle
         if self._previous is not None:  # which torchrec's own search would ignore
             raise PlannerError(
                 error_type=PlannerErrorType.OTHER,
                 message=f"No plan can be searched for near the previous one, since {obstacle}.",
             )
         self._say(obstacle)
-        if self._enumerator is self._own_enumerator:  # torchrec must not change its options
-            self._enumerator = self._new(EmbeddingEnumerator)
+        if self._enumerator is self._own_enumerator:
+            self._enumerator = self._own_enumerator.torchrecs()  # whose options torchrec may change
         return super().plan(module, sharders)
 
     def _obstacle(self) -> str | None:
         """Return why the compiled search cannot be used, as a clause, or None."""
         if not self._supported:
             return "it was not tested with this release of torchrec"
-        from planners.embedding.drop_in import checks
+        from planners.embedding.drop_in.checks import obstacle_of_planner
 
-        obstacle = checks.obstacle_of_components(
-            self._partitioner, self._perf_model, self._topology.world_size
-        )
-        if obstacle is None and self._mode == "same-plan":
-            obstacle = checks.obstacle_of_proposers(self._proposers)
-        return obstacle
+        return obstacle_of_planner(self)
 
     def _say(self, obstacle: str) -> None:
         """Log once why torchrec's own search is used; warn instead if the compiled one failed."""
@@ -314,60 +291,28 @@ class Planner(EmbeddingShardingPlanner):
         self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
     ) -> ShardingPlan:
         """Run torchrec's `plan` with the compiled search in place of proposers and partitioner."""
-        from planners.embedding.drop_in.compiled_search import CompiledSearch, LargerCaches
+        from planners.embedding.drop_in.compiled_search import CompiledSearch
         from planners.embedding.drop_in.method_log import unlogged
 
-        reservation, enumerator = self._storage_reservation, self._enumerator
         cached = self._cache.search(self, module, sharders) if self._cache else None
         search = cached or CompiledSearch(self)
-        larger_caches = [
-            LargerCaches(proposer.use_depth)
-            for proposer in self._proposers
-            if type(proposer) is EmbeddingOffloadScaleupProposer
-            and self._mode == "best-plan"
-            and self._previous is None
-        ]
-        attributes = [
-            (reservation, "reserve", search.keeping_topology(reservation.reserve)),
-            (self, "_proposers", [search, *larger_caches]),
-            (self, "_partitioner", search),
-        ]
-        if cached:
-            attributes.append((enumerator, "enumerate", cached.enumerating(enumerator.enumerate)))
         try:
-            with replaced(attributes):
+            with replaced(search.stand_ins()):
                 plan = unlogged(EmbeddingShardingPlanner.plan)(self, module, sharders)
         except PlannerError as error:
-            self.bound_ms, self.verdict = search.outcome.bound, search.verdict
+            self.bound_ms, self.verdict = search.outcome.bound, search.outcome.verdict
             if self.verdict:
                 error.add_note(f"{self.verdict[0].upper()}{self.verdict[1:]}.")
-                self._note_remedies(error, module, sharders)
+                if self._enumerator is self._own_enumerator and self._remedy_seconds:
+                    remedies_note = import_module(_REMEDIES).remedies_note
+                    if note := remedies_note(self, module, sharders, self._remedy_seconds):
+                        error.add_note(note)
             raise
         self.bound_ms = search.outcome.bound
         if cached:
             cached.store(self._best_plan or [])
             self.from_cache = cached.use
         return cast(ShardingPlan, plan)
-
-    def _note_remedies(
-        self, error: PlannerError, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
-    ) -> None:
-        """Add a note with changes that make a plan fit; a user's own enumerator allows none."""
-        if self._enumerator is not self._own_enumerator or not self._remedy_seconds:
-            return
-        remedies_note = import_module(_REMEDIES).remedies_note
-        if note := remedies_note(self, module, sharders, self._remedy_seconds):
-            error.add_note(note)
-
-    def _own_estimates(self) -> Callable[[List[ShardingOption]], None] | None:
-        """Return torchrec's function that estimates options; None with a user's own enumerator."""
-        if self._enumerator is not self._own_enumerator:
-            return None
-        torchrecs = self._new(EmbeddingEnumerator)
-        for name in ("_sharder_map", "_sharder_data_map"):  # 1.6.1 has only the first
-            if hasattr(self._enumerator, name):
-                setattr(torchrecs, name, getattr(self._enumerator, name))
-        return cast(Callable[[List[ShardingOption]], None], torchrecs.populate_estimates)
 
     def _count_moves(self, previous: "PlanTable") -> None:
         """Set `moved_gib`; log if the plan moves more than the budget."""
