@@ -35,7 +35,7 @@ from planners.embedding.drop_in.turns import (
     WrongPlan,
     least_memory,
 )
-from planners.embedding.same_plan.partition import rules_of
+from planners.embedding.same_plan.proposals import rules_of
 from planners.embedding.search import warm_up
 from planners.embedding.search.options import copy_without_ranks
 from planners.embedding.search.outcome import Deadline, Found, NotFound, placed

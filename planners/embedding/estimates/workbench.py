@@ -41,7 +41,8 @@ from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.memory.shard_bytes import PEAK
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.same_plan.partition import Partition, PartitionRules
+from planners.embedding.same_plan.proposals import PartitionRules
+from planners.embedding.same_plan.search import Partition
 from planners.embedding.search.outcome import Found, placed
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 

@@ -7,17 +7,15 @@ stable sorts: the earlier table in the row or the lower host comes first.
 
 import numpy as np
 
-from planners.embedding.same_plan.arrays import TOTAL, Inputs, Ranks, Work
-from planners.embedding.same_plan.room import SLACK, bound_of, surely_fit, take_memory
+from planners.embedding.same_plan.arrays import Inputs, Ranks, Work
 from planners.embedding.search.compiling import kernel, subroutine
-from planners.embedding.search.space import (
-    Floats,
-    Ints,
-    Ints2,
-    Placement,
-)
+from planners.embedding.search.space import Floats, Ints, Ints2, Placement
 
-# A row is checked after this part of its groups, and after each doubling of it: can it be better?
+# Bounds the ratio of a rank's perf summed shard by shard to the one summed by component. A float
+# sum of n non-negative terms has a relative error below n * 2**-52: enough for a million shards.
+_SLACK = 1 + 1e-9
+
+# A row is checked after this part of its columns, and after each doubling of it: can it be better?
 _FIRST_CHECK = 1 / 16
 
 
@@ -40,105 +38,208 @@ def place_rows(
 @subroutine
 def _place(inputs: Inputs, work: Work, row: Ints, hbm: int, best: float) -> float:
     """Place a row; return its rating, a lower bound of it that is at least `best`, or NaN."""
-    # 1. Compare the row with all memory, then the uniform options with that of each rank.
-    bound = bound_of(inputs, row, hbm)
-    if np.isnan(bound) or not take_memory(inputs, work, row, hbm):
+    # 1. Place the uniform options; compare the others with the memory that is left.
+    if not _place_uniform(inputs, work, row, hbm) or _surely_overflow(inputs, work, row):
         return np.nan
     # 2. If the row is surely not better and surely fits, there is no need to place it.
-    if bound >= best and surely_fit(inputs, work, 0):
+    bound = _bound_of(inputs, row)
+    if bound >= best and _surely_fit(inputs, work, row, 0):
         return bound
-    # 3. Load the uniform options, then place the groups from the largest down. The more of them
-    # are placed, the higher is the bound, and the smaller are the groups that must surely fit.
-    _load_uniform(inputs, work, row)
-    _sort_groups(inputs, work, row)
-    check = int(work.order.size * _FIRST_CHECK) + 1
-    for place in range(work.order.size):
-        if place == check:
-            bound = max(bound, _largest(work.state.total) / SLACK)
-            if bound >= best and surely_fit(inputs, work, place):
+    # 3. Place the groups from the largest down. The more of them are placed, the higher is the
+    # bound, and the smaller are the groups that must surely fit.
+    _sort_columns(inputs, work, row)
+    place, check, uniform = 0, int(row.size * _FIRST_CHECK) + 1, work.first.size - 1
+    while place < row.size and work.group[work.order[place]] != uniform:
+        if place >= check:
+            bound = max(bound, _largest(work.state.total) / _SLACK)
+            if bound >= best and _surely_fit(inputs, work, row, place):
                 return bound
             check *= 2
-        if work.head[work.order[place]] < 0:  # only groups of uniform tables follow
-            break
-        if not _place_group(inputs, work, row, work.order[place]):
+        end = place + 1
+        while end < row.size and work.group[work.order[end]] == work.group[work.order[place]]:
+            end += 1
+        if not _place_group(inputs, work, row, place, end):
             return np.nan
+        place = end
     # 4. Rate the plan as torchrec does, unless it is surely slower.
     slowest = _largest(work.state.total)
-    return slowest if slowest > best * SLACK else _rating(inputs, work, row)
+    return slowest if slowest > best * _SLACK else _rating(inputs, work, row)
 
 
 @subroutine
-def _load_uniform(inputs: Inputs, work: Work, row: Ints) -> None:
-    """Set the ranks' loads to those of the uniform options, added in the order of the row.
-
-    All ranks of a stretch get equal shards, so their load is summed once.
-    """
-    work.uniform_load[:] = 0.0
+def _place_uniform(inputs: Inputs, work: Work, row: Ints, hbm: int) -> bool:
+    """Set the ranks' free memory and load to what the uniform options leave, or return False."""
+    free, load = work.state.free, work.state.load
+    # 1. Sum up their bytes and their load, in the order of the row, on the first rank of each
+    # stretch: all ranks of a stretch get equal shards.
+    free[:] = 0
+    load[:] = 0.0
+    placed = False
     for option in row:
-        if inputs.placement[option] != Placement.UNIFORM:
-            continue
-        start = 0
-        for run in range(inputs.first_run[option], inputs.first_run[option + 1]):
-            for component in range(5):
-                spent = inputs.perf[inputs.run_estimate[run], component]
-                if spent != 0.0:
-                    for stretch in range(start, inputs.run_end[run]):
-                        work.uniform_load[component, stretch] += spent
-            start = inputs.run_end[run]
-    rank = 0
-    for stretch in range(inputs.stretch_end.size):
-        while rank < inputs.stretch_end[stretch]:
-            for component in range(5):
-                work.state.load[component, rank] = work.uniform_load[component, stretch]
-            work.state.total[rank] = _total(work.state, rank)
-            rank += 1
+        if inputs.placement[option] == Placement.UNIFORM:
+            placed = True
+            for stretch in range(inputs.stretch.size - 1):
+                rank = inputs.stretch[stretch]
+                estimate = inputs.estimate[inputs.first_shard[option] + rank]
+                for kind in range(3):
+                    free[kind, rank] += inputs.storage[estimate, kind]
+                for component in range(5):
+                    load[component, rank] += inputs.perf[estimate, component]
+    # 2. Copy them to the other ranks. No shard frees memory, so a check after the last is enough.
+    for stretch in range(inputs.stretch.size - 1):
+        first, end = inputs.stretch[stretch], inputs.stretch[stretch + 1]
+        for kind in range(3):
+            used = free[kind, first]
+            for rank in range(first, end):
+                size = hbm if kind == 0 and hbm != 0 else inputs.capacity[kind, rank]
+                free[kind, rank] = size - used
+                if placed and size < used:
+                    return False
+        for component in range(5):
+            spent = load[component, first]
+            for rank in range(first, end):
+                load[component, rank] = spent
+        total = _total(work.state, first)
+        for rank in range(first, end):
+            work.state.total[rank] = total
     for host in range(work.leader.size):
         _sum_up_host(inputs, work, host)
+    return True
 
 
 @subroutine
-def _sort_groups(inputs: Inputs, work: Work, row: Ints) -> None:
-    """Sort the groups by descending key, then by their first columns.
+def _surely_overflow(inputs: Inputs, work: Work, row: Ints) -> bool:
+    """Whether a shard exceeds each rank's free memory, or all shards together all of it."""
+    for kind in range(3):
+        room, most = 0, work.state.free[kind, 0]
+        for rank in range(work.state.total.size):
+            room += max(work.state.free[kind, rank], 0)
+            most = max(most, work.state.free[kind, rank])
+        for option in row:
+            if inputs.placement[option] != Placement.UNIFORM:
+                room -= inputs.option_storage[option, kind]
+                if room < 0 or inputs.largest[option, kind] > most:
+                    return True
+    return False
+
+
+@subroutine
+def _bound_of(inputs: Inputs, row: Ints) -> float:
+    """Return a lower bound of a row's rating: its largest shard, and the average rank's load."""
+    perf, largest = 0.0, 0.0
+    for option in row:
+        perf += inputs.option_perf[option]
+        largest = max(largest, inputs.largest_shard[option])
+    return float(max(largest, perf / (inputs.capacity.shape[1] * _SLACK)))
+
+
+@subroutine
+def _surely_fit(inputs: Inputs, work: Work, row: Ints, place: int) -> bool:
+    """Whether the columns from order[place] on fit, on whichever ranks they are put one by one.
+
+    A column without HOST_ROWS fits if a rank of a whole host has its needed bytes free; one with
+    HOST_ROWS fits if each rank of a host has. The columns add at most their bytes to all ranks, and
+    to each rank of a host, where HOST_ROWS add only the needed bytes. `_has_room` proves that this
+    is too little to fill up all ranks, or a rank of each host.
+    """
+    work.most[:] = -1
+    work.added[:] = 0
+    for later in range(place, row.size):
+        option = row[work.order[later]]
+        if inputs.placement[option] != Placement.UNIFORM:
+            by_host = int(inputs.placement[option] == Placement.HOST_ROWS)
+            for kind in range(3):
+                needed, total = inputs.needed[option, kind], inputs.option_storage[option, kind]
+                work.most[by_host, kind] = max(work.most[by_host, kind], needed)
+                work.added[0, kind] += total
+                work.added[1, kind] += needed if by_host else total
+    hosts, host_ranks = work.host_total.size, inputs.host_ranks
+    return _has_room(inputs, work, 0, hosts * host_ranks, 1) and _has_room(
+        inputs, work, 1, hosts, host_ranks
+    )
+
+
+@subroutine
+def _has_room(inputs: Inputs, work: Work, by_host: int, units: int, ranks: int) -> bool:
+    """Whether groups fit into one of these units of ranks, however other groups fill up units.
+
+    A unit is full if more bytes than its spare ones of one kind of memory are added to it. Count
+    bytes as parts of a rank's capacity, or in any other weights of the kinds. If all units are
+    full, the spare bytes of the kind with the fewest, summed over the units, are less than all
+    added bytes, summed over the kinds.
+    """
+    most, free = work.most[by_host], work.state.free
+    if most[0] < 0:  # there are no such groups
+        return True
+    added = 1e-9  # for the rounding of the sums
+    for kind in range(3):
+        added += work.added[by_host, kind] / max(inputs.capacity[kind, 0], 1)
+    room, first = 0.0, 0
+    for _ in range(units):
+        least = np.inf
+        for kind in range(3):
+            spare = free[kind, first]
+            for rank in range(first + 1, first + ranks):
+                spare = min(spare, free[kind, rank])
+            if most[kind] > 0 or spare < 0:  # otherwise this kind stops no group
+                least = min(least, max(spare - most[kind], 0) / max(inputs.capacity[kind, 0], 1))
+        room += least
+        if room > added:
+            return True
+        first += ranks
+    return False
+
+
+@subroutine
+def _sort_columns(inputs: Inputs, work: Work, row: Ints) -> None:
+    """Sort the columns by the descending keys of their groups.
 
     Insertion sort, because the order of the last row is almost that of this one.
     """
-    for group in range(work.order.size):
-        column = work.head[group]
-        work.key[group, 0] = inputs.key[row[column], 0] if column >= 0 else -np.inf
-        work.key[group, 1:] = 0.0
-        while column >= 0:
+    work.first[:] = -1
+    for column in range(row.size):
+        option = row[column]
+        group = inputs.group[option]
+        if inputs.placement[option] == Placement.UNIFORM:
+            group = work.first.size - 1
+        elif work.first[group] < 0:
+            work.first[group] = column
+            for part in range(4):
+                work.key[group, part] = inputs.key[option, part]
+        else:
             for part in range(1, 4):
-                work.key[group, part] += inputs.key[row[column], part]
-            column = work.following[column]
+                work.key[group, part] += inputs.key[option, part]
+        work.group[column] = group
     order = work.order
     for place in range(1, order.size):
-        group = order[place]
-        while place > 0 and _goes_before(work, group, order[place - 1]):
+        column = order[place]
+        while place > 0 and _goes_before(work, column, order[place - 1]):
             order[place] = order[place - 1]
             place -= 1
-        order[place] = group
+        order[place] = column
 
 
 @subroutine
-def _goes_before(work: Work, group: int, other: int) -> bool:
-    part = 0
-    while part < 3 and work.key[group, part] == work.key[other, part]:
-        part += 1
-    if work.key[group, part] != work.key[other, part]:
-        return bool(work.key[group, part] > work.key[other, part])
-    return bool(work.head[group] < work.head[other])
+def _goes_before(work: Work, column: int, other: int) -> bool:
+    group, another = work.group[column], work.group[other]
+    if group == another:
+        return column < other
+    for part in range(4):
+        if work.key[group, part] != work.key[another, part]:
+            return bool(work.key[group, part] > work.key[another, part])
+    return bool(work.first[group] < work.first[another])
 
 
 @subroutine
-def _place_group(inputs: Inputs, work: Work, row: Ints, group: int) -> bool:
-    """Place the tables of a group; return False if they do not fit."""
-    column = work.head[group]
+def _place_group(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
+    """Place the columns order[place] to order[end] of a group; return False if they do not fit."""
+    column = work.order[place]
     placement = inputs.placement[row[column]]
     if placement == Placement.DEVICE:
         return _place_on_ranks(inputs, work, row, column)
     if placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-        return _place_on_host(inputs, work, row, group)
-    if placement == Placement.HOSTS and work.following[column] < 0:
+        return _place_on_host(inputs, work, row, place, end)
+    if placement == Placement.HOSTS and end == place + 1:
         return _place_on_hosts(inputs, work, row, column)
     return False
 
@@ -163,18 +264,18 @@ def _place_on_ranks(inputs: Inputs, work: Work, row: Ints, column: int) -> bool:
 
 
 @subroutine
-def _place_on_host(inputs: Inputs, work: Work, row: Ints, group: int) -> bool:
-    """Place a group of tables on the least loaded host on which all of it fits, or return False."""
+def _place_on_host(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
+    """Place a group on the least loaded host on which all of it fits, or return False."""
     _sort_hosts(work)
     for host in work.host_order:
         first = host * inputs.host_ranks
-        if not _has_memory(inputs, work, group, first):
+        if not _has_memory(inputs, work, row, place, end, first):
             continue
         _copy(work.state, work.saved, first, first + inputs.host_ranks)
-        column = work.head[group]
-        while column >= 0 and _place_on_this_host(inputs, work, row, column, first):
-            column = work.following[column]
-        if column < 0:
+        placed = place
+        while placed < end and _place_on_this_host(inputs, work, row, work.order[placed], first):
+            placed += 1
+        if placed == end:
             _sum_up_host(inputs, work, host)
             return True
         _copy(work.saved, work.state, first, first + inputs.host_ranks)
@@ -182,13 +283,15 @@ def _place_on_host(inputs: Inputs, work: Work, row: Ints, group: int) -> bool:
 
 
 @subroutine
-def _has_memory(inputs: Inputs, work: Work, group: int, first: int) -> bool:
+def _has_memory(inputs: Inputs, work: Work, row: Ints, place: int, end: int, first: int) -> bool:
     """Whether the sum of a host's free memory, which torchrec checks first, is enough."""
     for kind in range(3):
-        free = 0
+        room = 0
         for rank in range(first, first + inputs.host_ranks):
-            free += work.state.free[kind, rank]
-        if free < work.memory[group, TOTAL, kind]:
+            room += work.state.free[kind, rank]
+        for placed in range(place, end):
+            room -= inputs.option_storage[row[work.order[placed]], kind]
+        if room < 0:
             return False
     return True
 

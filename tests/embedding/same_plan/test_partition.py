@@ -16,7 +16,8 @@ from torchrec.distributed.planner.partitioners import (
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 from torchrec.distributed.planner.types import PlannerError
 
-from planners.embedding.same_plan.partition import Partition, rules_of
+from planners.embedding.same_plan.proposals import rules_of
+from planners.embedding.same_plan.search import Partition
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)

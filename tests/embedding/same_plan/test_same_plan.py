@@ -31,7 +31,7 @@ from torchrec.distributed.planner.types import (
 
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.partition import PartitionRules
+from planners.embedding.same_plan.proposals import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import devices_of, search_space
